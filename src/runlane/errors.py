@@ -1,0 +1,215 @@
+"""Every error Runlane raises, as one tree.
+
+RunlaneError
+├── InvalidRequest            the caller's input cannot be accepted; nothing was stored
+│   ├── UnknownTask           no such task in this app
+│   ├── UnknownLane           no such lane
+│   ├── InvalidInput          arguments do not fit the task's signature, or are not JSON
+│   └── InputTooLarge         over the size limit
+├── IdempotencyConflict       the key was used before with another body
+├── RunNotFound
+├── WrongState                the run is not in a state that allows this
+├── Unavailable               the database cannot be reached right now; try again
+├── ConfigurationError        the process cannot start like this
+│   ├── DuplicateTask
+│   ├── AppNotFound           the app path does not import
+│   ├── InvalidSettings
+│   ├── SchemaOutdated        the database is older than the code
+│   └── SchemaTooNew          the database is newer than the code
+├── Fail                      raised by a task: end the run, no more attempts
+└── Retry                     raised by a task: put the run back without counting a failure
+Interrupted(BaseException)    raised inside a task by the worker; not for user code to catch
+├── RunCancelled
+└── LeaseLost                 another worker owns the run now
+
+Each class has a stable code and the HTTP status an API answers with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+class RunlaneError(Exception):
+    """Base of every error a caller may want to catch."""
+
+    code: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
+
+
+class InvalidRequest(RunlaneError):
+    """What was asked cannot be accepted. Nothing was stored."""
+
+    code = "invalid_request"
+    http_status = 422
+
+
+class UnknownTask(InvalidRequest):
+    """No task of this name is registered."""
+
+    code = "unknown_task"
+    http_status = 404
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(
+            f'No task "{name}" is registered{nearest(name, names)}. '
+            f"{_listing('Registered', names)} Define it with @app.task in the module that you pass to "
+            "runlane worker."
+        )
+
+
+class UnknownLane(InvalidRequest):
+    """No lane of this name exists."""
+
+    code = "unknown_lane"
+    http_status = 404
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        super().__init__(
+            f'No lane "{name}" exists{nearest(name, names)}. {_listing("Lanes", names)} '
+            "Name it in @app.task(lane=...) or create it: runlane lanes set NAME --create"
+        )
+
+
+class InvalidInput(InvalidRequest):
+    """The arguments do not fit the task."""
+
+    code = "invalid_input"
+
+
+class InputTooLarge(InvalidRequest):
+    """The input is over the size limit."""
+
+    code = "input_too_large"
+    http_status = 413
+
+
+class IdempotencyConflict(RunlaneError):
+    """The idempotency key belongs to another request."""
+
+    code = "idempotency_conflict"
+    http_status = 409
+
+    def __init__(self, key: str, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f'The idempotency key "{key}" was used before for run {run_id} with another body. '
+            "Send the same body to get that run again, or use a new key."
+        )
+
+
+class RunNotFound(RunlaneError):
+    """No run of this id is kept."""
+
+    code = "run_not_found"
+    http_status = 404
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f'No run "{run_id}" is kept here. Check the id, RUNLANE_DATABASE_URL and the retention time.'
+        )
+
+
+class WrongState(RunlaneError):
+    """The run's state does not allow what was asked."""
+
+    code = "wrong_state"
+    http_status = 409
+
+
+class Unavailable(RunlaneError):
+    """The database cannot be reached. What was asked may be asked again."""
+
+    code = "unavailable"
+    http_status = 503
+
+
+class ConfigurationError(RunlaneError):
+    """The process cannot start like this."""
+
+    code = "configuration"
+
+
+class DuplicateTask(ConfigurationError):
+    """Two functions claim one task name."""
+
+    code = "duplicate_task"
+
+    def __init__(self, name: str, first: str, second: str) -> None:
+        super().__init__(
+            f'The task name "{name}" is taken by {first}; {second} cannot use it too. Give one of them another name.'
+        )
+
+
+class AppNotFound(ConfigurationError):
+    """The app path does not lead to an App."""
+
+    code = "app_not_found"
+
+
+class InvalidSettings(ConfigurationError):
+    """A setting is missing, malformed or contradicts another one."""
+
+    code = "invalid_settings"
+
+
+class SchemaOutdated(ConfigurationError):
+    """The database's schema is older than this code."""
+
+    code = "schema_outdated"
+
+
+class SchemaTooNew(ConfigurationError):
+    """The database's schema is newer than this code."""
+
+    code = "schema_too_new"
+
+
+class Fail(RunlaneError):
+    """Raised by a task to end its run as failed, without more attempts."""
+
+    code = "failed"
+
+
+class Retry(RunlaneError):
+    """Raised by a task to put its run back. It counts as no failure."""
+
+    code = "retry"
+
+    def __init__(self, after_seconds: float = 0.0, reason: str = "") -> None:
+        if not 0 <= after_seconds <= 366 * 86400:
+            raise ValueError(
+                f"Retry(after_seconds={after_seconds!r}) must be between 0 and a year, in seconds."
+            )
+        self.after_seconds = after_seconds
+        self.reason = reason
+        super().__init__(reason or f"retry after {after_seconds:g} s")
+
+
+class Interrupted(BaseException):
+    """The worker stops a task. Not an Exception, so that `except Exception` cannot swallow it."""
+
+
+class RunCancelled(Interrupted):
+    """Somebody cancelled the run."""
+
+
+class LeaseLost(Interrupted):
+    """The run belongs to another attempt now; nothing this one writes will be kept."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """' (did you mean "x"?)' or nothing."""
+    close = get_close_matches(name, list(known), n=1)
+    return f' (did you mean "{close[0]}"?)' if close else ""
+
+
+def _listing(label: str, names: list[str]) -> str:
+    if not names:
+        return f"{label}: none."
+    shown = ", ".join(names[:10])
+    return f"{label}: {shown}{', …' if len(names) > 10 else ''}."

@@ -1,0 +1,37 @@
+"""Events: the numbered, durable lines of a run's stream, and the names they may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class EventType(StrEnum):
+    """One name per fact. These names are stored and read by clients: they do not change."""
+
+    QUEUED = "queued"
+    APPROVED = "approved"
+    PICKED_UP = "worker_picked_up"
+    LOG = "log"
+    CHECKPOINT = "checkpoint"
+    ATTEMPT_FAILED = "attempt_failed"
+    RETRY_LATER = "retry_later"
+    HANDED_BACK = "handed_back"
+    WORKER_LOST = "worker_lost"
+    KEY_FREE = "key_free"
+    CANCEL_REQUESTED = "cancel_requested"
+    REVIVED = "revived"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event as readers see it."""
+
+    run_id: str
+    seq: int
+    type: str
+    attempt: int
+    at_us: int
+    data: dict[str, Any] = field(default_factory=dict[str, Any])

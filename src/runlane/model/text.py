@@ -1,0 +1,92 @@
+"""Text and JSON at the edges: what a database refuses is found here, not in its driver.
+
+Postgres refuses NUL in text, and neither UTF-8 nor orjson can carry a lone surrogate. What a caller sends is
+refused with the place named; what a task produces is repaired, because losing finished work over one
+character would be worse than replacing it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import orjson
+
+from runlane.errors import InvalidInput
+
+_REPLACEMENT = "\ufffd"
+
+
+def check_text(value: str, what: str, max_length: int) -> str:
+    """The value, if it can be stored as it is."""
+    if not value:
+        raise InvalidInput(f"{what} is empty. Leave it out or give it a value.")
+    if len(value) > max_length:
+        raise InvalidInput(f"{what} has {len(value)} characters; at most {max_length} are allowed.")
+    if "\x00" in value:
+        raise InvalidInput(f"{what} contains a NUL character, which cannot be stored. Remove it.")
+    if _has_surrogate(value):
+        raise InvalidInput(f"{what} contains half of a surrogate pair, which is not text. Remove it.")
+    return value
+
+
+def clean_text(value: str, max_length: int | None = None) -> str:
+    """The value with everything replaced that cannot be stored as text."""
+    if max_length is not None and len(value) > max_length:
+        value = value[: max_length - 1] + "…"
+    if "\x00" in value:
+        value = value.replace("\x00", _REPLACEMENT)
+    if _has_surrogate(value):
+        value = value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return value
+
+
+def dump_json(value: Any) -> str:
+    """JSON text of a value that a task produced; what JSON cannot carry is repaired or told as text."""
+    try:
+        return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+    except (TypeError, ValueError, RecursionError):
+        return orjson.dumps(_repaired(value, 0), default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def load_json(text: str) -> Any:
+    """The value of JSON text that we stored."""
+    return orjson.loads(text)
+
+
+def _plain(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):
+        return dump(mode="json")
+    if isinstance(value, (set, frozenset)):
+        return sorted(cast("set[Any]", value), key=repr)
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value).decode("utf-8", "replace")
+    raise TypeError(
+        f"{type(value).__name__} is not JSON. Return dicts, lists, text, numbers, booleans, None, "
+        "dates, dataclasses or pydantic models."
+    )
+
+
+def _repaired(value: Any, depth: int) -> Any:
+    if depth > 200:
+        raise TypeError("The value is nested more than 200 levels deep, or contains itself. Return a flatter value.")
+    match value:
+        case str():
+            return clean_text(value) if _has_surrogate(value) else value
+        case int() if not isinstance(value, bool) and not -(2**63) <= value < 2**64:
+            return str(value)
+        case dict():
+            pairs = cast("dict[Any, Any]", value).items()
+            return {_repaired(key, depth + 1): _repaired(item, depth + 1) for key, item in pairs}
+        case list() | tuple():
+            return [_repaired(item, depth + 1) for item in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _has_surrogate(value: str) -> bool:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return True
+    return False

@@ -1,0 +1,221 @@
+"""Claiming: as many ready runs as a worker has free slots, within what their lanes allow.
+
+The lanes' locks make caps and drains exact: a claim holds them shared, or alone where a lane has a cap, while it
+looks at the lane and takes runs; whoever changes a lane holds its lock alone. The worker's lock keeps the reaper
+from declaring the worker gone in the middle of its claim, which would leave runs that nobody looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Integer, bindparam, case, exists, func, select, update
+
+from runlane.model.event import EventType
+from runlane.model.ids import lock_key
+from runlane.model.lane import LaneView, share_slots
+from runlane.model.run import Status
+from runlane.model.text import dump_json
+from runlane.store.database import Session
+from runlane.store.events import APPEND_FENCED
+from runlane.store.schema import lanes, run_inputs, run_steps, runs, workers
+from runlane.store.statement import Statement, lit, member, now_us
+from runlane.store.steps import CHECKPOINT_PATH
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run that this worker now owns, until it finishes or the fence says otherwise."""
+
+    run_id: str
+    target: str
+    lane: str
+    attempt: int
+    failures: int
+    max_attempts: int
+    ordering_key: str | None
+    accepted_at_us: int
+    claimed_at_us: int
+    input: str
+    saved: str | None
+
+
+@dataclass(slots=True)
+class LaneMemory:
+    """What a worker remembers of the lanes between claims: their locks are taken before they are read."""
+
+    only: frozenset[str] | None = None
+    names: set[str] = field(default_factory=set[str])
+    capped: set[str] = field(default_factory=set[str])
+    poll_seconds: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOutcome:
+    """`alive` is False when the worker has been declared gone; `again` when a lane could not be served yet."""
+
+    claims: Sequence[Claimed]
+    alive: bool
+    again: bool
+
+
+def lane_lock(name: str) -> int:
+    """The lock of a lane."""
+    return lock_key("lane", name)
+
+
+def worker_lock(worker_id: str) -> int:
+    """The lock between a worker's claims and the reaper."""
+    return lock_key("worker", worker_id)
+
+
+_ready = (
+    runs.c.lane == lanes.c.name,
+    runs.c.status == lit(Status.QUEUED),
+    member(runs.c.target, "targets"),
+)
+_SURVEY = Statement(
+    "survey_lanes",
+    select(
+        lanes.c.name,
+        lanes.c.enabled,
+        lanes.c.max_slots,
+        lanes.c.poll_interval_ms,
+        select(runs.c.rank).where(*_ready).order_by(runs.c.rank).limit(lit(1)).scalar_subquery().label("head"),
+        case(
+            (
+                lanes.c.max_slots.is_not(None),
+                select(func.count())
+                .where(runs.c.lane == lanes.c.name, runs.c.status == lit(Status.RUNNING))
+                .scalar_subquery(),
+            ),
+            else_=lit(0),
+        ).label("running"),
+        exists()
+        .where(
+            workers.c.id == bindparam("worker_id"),
+            workers.c.status == lit("online"),
+            workers.c.lease_until > now_us(),
+        )
+        .label("alive"),
+    ).select_from(lanes),
+)
+
+_picked = (
+    select(runs.c.id)
+    .where(
+        runs.c.lane == bindparam("lane"),
+        runs.c.status == lit(Status.QUEUED),
+        member(runs.c.target, "targets"),
+    )
+    .order_by(runs.c.rank)
+    .limit(bindparam("slots", type_=Integer()))
+    .with_for_update(skip_locked=True)
+    .cte("picked")
+)
+CLAIM = Statement(
+    "claim_lane",
+    update(runs)
+    .where(runs.c.id == _picked.c.id)
+    .values(
+        status=lit(Status.RUNNING),
+        worker_id=bindparam("worker_id"),
+        attempt=runs.c.attempt + lit(1),
+        claimed_at=now_us(),
+        last_seq=runs.c.last_seq + lit(1),
+        due_at=None,
+        progress=None,
+        progress_note=None,
+    )
+    .returning(
+        runs.c.id,
+        runs.c.target,
+        runs.c.lane,
+        runs.c.rank,
+        runs.c.attempt,
+        runs.c.failures,
+        runs.c.max_attempts,
+        runs.c.ordering_key,
+        runs.c.accepted_at,
+        runs.c.claimed_at,
+        runs.c.last_seq,
+    ),
+)
+
+_INPUTS = Statement("read_inputs", select(run_inputs).where(member(run_inputs.c.run_id, "ids")))
+_SAVED = Statement(
+    "read_saved",
+    select(run_steps.c.run_id, run_steps.c.output).where(
+        member(run_steps.c.run_id, "ids"), run_steps.c.path == lit(CHECKPOINT_PATH)
+    ),
+)
+
+
+async def claim(
+    session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
+) -> ClaimOutcome:
+    """Take up to `slots` ready runs of these targets for the worker."""
+    locked = memory.names if memory.only is None else memory.names & memory.only
+    alone = locked & memory.capped
+    await session.lock(
+        exclusive=[lane_lock(name) for name in alone],
+        shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
+    )
+    target_list = session.texts(sorted(targets))
+    rows = await session.fetch(_SURVEY, worker_id=worker_id, targets=target_list)
+    if rows and not rows[0]["alive"]:
+        return ClaimOutcome((), alive=False, again=False)
+    served = [row for row in rows if memory.only is None or row["name"] in memory.only]
+    memory.names = {row["name"] for row in rows}
+    memory.capped = {row["name"] for row in rows if row["max_slots"] is not None}
+    memory.poll_seconds = min((row["poll_interval_ms"] for row in served), default=250) / 1000
+    views = [
+        LaneView(row["name"], bool(row["enabled"]), row["max_slots"], row["running"], row["head"])
+        for row in served
+        # A lane whose lock we do not hold in the right way is left for the next round, which follows at once.
+        if session.dialect == "sqlite" or row["name"] in (alone if row["max_slots"] is not None else locked)
+    ]
+    again = len(views) < len(served)
+    taken: list[dict[str, object]] = []
+    for lane, share in share_slots(views, slots).items():
+        rows = await session.fetch(CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list)
+        taken.extend(dict(row) for row in rows)
+    if not taken:
+        return ClaimOutcome((), alive=True, again=again)
+    claims = await _load(session, taken)
+    await session.fetch(
+        APPEND_FENCED,
+        [
+            (row["id"], row["last_seq"], row["attempt"], EventType.PICKED_UP.value, dump_json({"worker_id": worker_id}))
+            for row in taken
+        ],
+    )
+    return ClaimOutcome(claims, alive=True, again=again)
+
+
+async def _load(session: Session, taken: list[dict[str, object]]) -> list[Claimed]:
+    ids = session.texts([str(row["id"]) for row in taken])
+    inputs = {row["run_id"]: row["input"] for row in await session.fetch(_INPUTS, ids=ids)}
+    again = [str(row["id"]) for row in taken if row["attempt"] != 1]
+    saved: dict[str, str] = {}
+    if again:
+        rows = await session.fetch(_SAVED, ids=session.texts(again))
+        saved = {row["run_id"]: row["output"] for row in rows}
+    taken.sort(key=lambda row: (row["rank"], row["id"]))
+    return [
+        Claimed(
+            run_id=row["id"],
+            target=row["target"],
+            lane=row["lane"],
+            attempt=row["attempt"],
+            failures=row["failures"],
+            max_attempts=row["max_attempts"],
+            ordering_key=row["ordering_key"],
+            accepted_at_us=row["accepted_at"],
+            claimed_at_us=row["claimed_at"],
+            input=inputs[row["id"]],
+            saved=saved.get(str(row["id"])),
+        )
+        for row in taken
+    ]

@@ -1,0 +1,293 @@
+"""The committer: one transaction for everything that a process wants to store at the moment.
+
+While one batch commits, the next gathers, so batches grow with the load and an idle process waits for nobody.
+Each member has its own fence and its own verdict. A caller gets its answer after the commit, never before. A
+member that the database refuses is found by halving the batch, and fails alone. A commit whose answer was lost is
+looked up by its mark before anything is tried again, so nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.model.run import Status
+from runlane.probes import reach
+from runlane.store.accept import NewRun, Verdict, accept
+from runlane.store.database import CommitInDoubt, Database, Session
+from runlane.store.ordering import Released, key_locks
+from runlane.store.record import Entry, Recorded, record
+
+log = structlog.get_logger(__name__)
+
+# Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
+BATCH_SIZE = 1000
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Accept:
+    runs: Sequence[NewRun]
+    answer: asyncio.Future[list[Verdict]]
+    give_up_at: float
+
+    @property
+    def size(self) -> int:
+        return len(self.runs)
+
+
+@dataclass(slots=True)
+class _Record:
+    entry: Entry
+    answer: asyncio.Future[Recorded]
+    give_up_at: float
+
+    @property
+    def size(self) -> int:
+        return 1
+
+
+_Member = _Accept | _Record
+
+
+@dataclass(slots=True)
+class _Result:
+    """What a transaction decided, to be told once it has committed."""
+
+    accepted: list[list[Verdict]] = field(default_factory=list[list[Verdict]])
+    recorded: dict[tuple[str, int], Recorded] = field(default_factory=dict[tuple[str, int], Recorded])
+    released: list[Released] = field(default_factory=list[Released])
+
+
+class Committer:
+    """Gathers members and commits them in batches. `ring` is told the lanes in which runs became ready."""
+
+    def __init__(self, database: Database, ring: Callable[[set[str]], None]) -> None:
+        self._database = database
+        self._ring = ring
+        self._waiting: deque[_Member] = deque()
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.commits = 0
+        self.members = 0
+
+    async def start(self) -> None:
+        """Begin to commit."""
+        self._stopping = False
+        self._task = asyncio.create_task(self._loop(), name="runlane-committer")
+
+    async def stop(self) -> None:
+        """Commit what has arrived, then end. Later members are refused."""
+        self._stopping = True
+        self._arrived.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    async def accept(self, runs: Sequence[NewRun], timeout_seconds: float) -> list[Verdict]:
+        """Store new runs; the verdicts are in their order."""
+        answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
+        self._submit(_Accept(runs, answer, time.monotonic() + timeout_seconds))
+        return await answer
+
+    async def record(self, entry: Entry, give_up_at: float) -> Recorded:
+        """Store what an attempt has to say; LeaseLost when the run is not its own any more.
+
+        `give_up_at` is on the monotonic clock: past it the attempt may not write any more.
+        """
+        answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
+        self._submit(_Record(entry, answer, give_up_at))
+        return await answer
+
+    def _submit(self, member: _Member) -> None:
+        if self._stopping or self._task is None or self._task.done():
+            raise Unavailable("This process is stopping and stores nothing more.")
+        self._waiting.append(member)
+        self._arrived.set()
+
+    async def _loop(self) -> None:
+        while True:
+            if not self._waiting:
+                if self._stopping:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+                # Whoever is about to submit in this turn of the loop shares the batch.
+                await asyncio.sleep(0)
+                continue
+            batch = self._next_batch()
+            try:
+                await self._commit(batch)
+            except Exception as error:  # noqa: BLE001 - whatever it is, these callers must not wait for ever
+                log.exception("commit_failed", members=len(batch))
+                for member in batch:
+                    _refuse(member, error)
+
+    def _next_batch(self) -> list[_Member]:
+        batch: list[_Member] = []
+        size = 0
+        while self._waiting and (not batch or size + self._waiting[0].size <= BATCH_SIZE):
+            member = self._waiting.popleft()
+            if not member.answer.done():
+                batch.append(member)
+                size += member.size
+        return batch
+
+    async def _commit(self, batch: list[_Member]) -> None:
+        """Commit a batch, halving it around a member that the database refuses."""
+        if not batch:
+            return
+        try:
+            result = await self._commit_patiently(batch)
+        except Unavailable as error:
+            for member in batch:
+                _refuse(member, error)
+        except Exception as error:  # noqa: BLE001 - the verdict on one member, found below
+            if len(batch) == 1:
+                _refuse(batch[0], error)
+                return
+            middle = len(batch) // 2
+            await self._commit(batch[:middle])
+            await self._commit(batch[middle:])
+        else:
+            self._tell(batch, result)
+
+    async def _commit_patiently(self, batch: list[_Member]) -> _Result:
+        """Commit, waiting out a database that is away for as long as the most patient member may wait."""
+        patience = max(member.give_up_at for member in batch)
+        result = _Result()
+
+        async def work(session: Session) -> _Result:
+            nonlocal result
+            result = await _store(session, batch)
+            return result
+
+        mark: str | None = None
+        while True:
+            try:
+                if mark is not None:
+                    if await self._database.committed(mark):
+                        return result
+                    mark = None
+                return await self._database.transact(work)
+            except CommitInDoubt as doubt:
+                # Without a mark nothing was written, so nothing can be doubled.
+                mark = doubt.mark
+            except Unavailable as error:
+                if time.monotonic() + _PAUSE_SECONDS > patience:
+                    raise
+                for member in batch:
+                    if member.give_up_at < time.monotonic():
+                        _refuse(member, error)
+                if mark is None:
+                    # Whoever was told that it failed must not be stored after all.
+                    batch[:] = [member for member in batch if not member.answer.done()]
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    def _tell(self, batch: list[_Member], result: _Result) -> None:
+        self.commits += 1
+        self.members += len(batch)
+        ready = {item.lane for item in result.released if item.status is Status.QUEUED}
+        finished = False
+        accepts = iter(result.accepted)
+        for member in batch:
+            if isinstance(member, _Accept):
+                verdicts = next(accepts)
+                ready.update(
+                    verdict.lane
+                    for verdict in verdicts
+                    if not isinstance(verdict, Exception) and verdict.status is Status.QUEUED
+                )
+                if not member.answer.done():
+                    member.answer.set_result(verdicts)
+                reach("accept.committed")
+            else:
+                finished = finished or member.entry.finish is not None
+                verdict = result.recorded.get((member.entry.run_id, member.entry.attempt))
+                if verdict is not None and verdict.status is Status.QUEUED and member.entry.finish is not None:
+                    ready.add(member.entry.lane)
+                if member.answer.done():
+                    continue
+                if verdict is None:
+                    member.answer.set_exception(_Lost(member.entry))
+                else:
+                    member.answer.set_result(verdict)
+        if result.recorded:
+            reach("finish.committed" if finished else "record.committed")
+        if ready:
+            self._ring(ready)
+
+
+class _Lost(LeaseLost):
+    """The fence refused an entry."""
+
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are refused.")
+
+
+async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
+    result = _Result()
+    accepts = [member for member in batch if isinstance(member, _Accept)]
+    entries = _merged([member.entry for member in batch if isinstance(member, _Record)])
+    new_runs = [run for member in accepts for run in member.runs]
+    await session.lock(
+        exclusive=key_locks(
+            [
+                *(run.ordering_key for run in new_runs),
+                *(entry.ordering_key for entry in entries if entry.finish is not None),
+            ]
+        )
+    )
+    if new_runs:
+        verdicts = iter(await accept(session, new_runs))
+        result.accepted = [[next(verdicts) for _ in member.runs] for member in accepts]
+        reach("accept.before_commit")
+    elif accepts:
+        result.accepted = [[] for _ in accepts]
+    if entries:
+        # Accepts come first: a run accepted behind a key that is freed now must be seen by the release.
+        result.recorded, result.released = await record(session, entries)
+        finishes = any(entry.finish is not None for entry in entries)
+        reach("finish.before_commit" if finishes else "record.before_commit")
+    return result
+
+
+def _merged(entries: Sequence[Entry]) -> list[Entry]:
+    """One entry per attempt: what an attempt said in this batch, in its order."""
+    merged: dict[tuple[str, int], Entry] = {}
+    for entry in entries:
+        key = (entry.run_id, entry.attempt)
+        known = merged.get(key)
+        if known is None:
+            merged[key] = entry
+            continue
+        merged[key] = Entry(
+            run_id=entry.run_id,
+            attempt=entry.attempt,
+            lane=entry.lane,
+            ordering_key=entry.ordering_key,
+            events=[*known.events, *entry.events],
+            checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
+            progress=entry.progress if entry.progress is not None else known.progress,
+            progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
+            finish=entry.finish or known.finish,
+        )
+    return list(merged.values())
+
+
+def _refuse(member: _Member, error: Exception) -> None:
+    if member.answer.done():
+        return
+    if isinstance(error, RunlaneError):
+        member.answer.set_exception(error)
+    else:
+        refused = Unavailable(f"The database refused to store this: {type(error).__name__}: {error}")
+        refused.__cause__ = error
+        member.answer.set_exception(refused)

@@ -1,0 +1,210 @@
+"""Lanes: their settings, changed while everything runs, and which kind of run goes to which.
+
+A change holds the lane's lock alone. Claims hold it while they take runs, so when a change returns, no claim
+under the old settings is left: a drained lane starts nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Boolean, FromClause, Integer, Text, bindparam, delete, func, or_, select, true, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.base import Executable
+
+from runlane.errors import InvalidRequest, UnknownLane
+from runlane.model.lane import MAX_NAME, POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
+from runlane.model.run import Status
+from runlane.model.text import check_text
+from runlane.store.claim import lane_lock
+from runlane.store.database import Database, Session, read
+from runlane.store.schema import lane_kinds, lanes, runs
+from runlane.store.statement import Statement, lit, member, now_us
+
+# How many waiting runs move to another lane in one transaction.
+_MOVE_AT_ONCE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class LaneChange:
+    """What to change; a field that is left out stays. `uncapped` removes the cap, which max_slots=None cannot say."""
+
+    enabled: bool | None = None
+    max_slots: int | None = None
+    uncapped: bool = False
+    poll_interval_ms: int | None = None
+
+
+def _declare(batch: FromClause) -> Executable:
+    return (
+        insert(lanes)
+        .from_select(["name", "updated_at"], select(batch.c.name, now_us()).select_from(batch).where(true()))
+        .on_conflict_do_nothing(index_elements=["name"])
+    )
+
+
+_DECLARE = Statement("declare_lanes", _declare, {"name": Text()})
+_NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name))
+_queued = (runs.c.lane == lanes.c.name, runs.c.status == lit(Status.QUEUED))
+_LIST = Statement(
+    "list_lanes",
+    select(
+        lanes,
+        select(func.count())
+        .where(runs.c.lane == lanes.c.name, runs.c.status == lit(Status.RUNNING))
+        .scalar_subquery()
+        .label("running"),
+        select(func.count()).where(*_queued).scalar_subquery().label("queued"),
+        select(func.min(runs.c.accepted_at)).where(*_queued).scalar_subquery().label("oldest"),
+    ).order_by(lanes.c.name),
+)
+_KINDS = Statement("list_lane_kinds", select(lane_kinds).order_by(lane_kinds.c.kind))
+_SET = Statement(
+    "set_lane",
+    update(lanes)
+    .where(lanes.c.name == bindparam("lane"))
+    .values(
+        enabled=func.coalesce(bindparam("new_enabled", type_=Boolean()), lanes.c.enabled),
+        max_slots=func.nullif(func.coalesce(bindparam("new_max_slots", type_=Integer()), lanes.c.max_slots), lit(-1)),
+        poll_interval_ms=func.coalesce(bindparam("new_poll", type_=Integer()), lanes.c.poll_interval_ms),
+        updated_at=now_us(),
+    )
+    .returning(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms),
+)
+
+
+def _assign(batch: FromClause) -> Executable:
+    statement = insert(lane_kinds).from_select(
+        ["kind", "lane", "updated_at"],
+        select(batch.c.kind, batch.c.lane, now_us()).select_from(batch).where(true()),
+    )
+    return statement.on_conflict_do_update(
+        index_elements=["kind"],
+        set_={"lane": statement.excluded.lane, "updated_at": statement.excluded.updated_at},
+    )
+
+
+_ASSIGN = Statement("assign_kinds", _assign, {"kind": Text(), "lane": Text()})
+_UNASSIGN = Statement("unassign_kinds", delete(lane_kinds).where(member(lane_kinds.c.kind, "kinds")))
+_waiting = (
+    select(runs.c.id)
+    .where(
+        runs.c.id > bindparam("after"),
+        member(runs.c.target, "kinds"),
+        runs.c.lane != bindparam("lane"),
+        runs.c.status.in_([lit(status) for status in Status if status.waiting]),
+    )
+    .order_by(runs.c.id)
+    .limit(lit(_MOVE_AT_ONCE))
+    .cte("waiting")
+)
+_MOVE = Statement(
+    "move_waiting",
+    update(runs)
+    .where(
+        runs.c.id == _waiting.c.id,
+        or_(*(runs.c.status == lit(status) for status in Status if status.waiting)),
+    )
+    .values(lane=bindparam("lane"))
+    .returning(runs.c.id),
+)
+
+
+async def declare_lanes(database: Database, names: Collection[str]) -> None:
+    """Make sure that the lanes exist which code names."""
+    await read(database, _DECLARE, [(name,) for name in sorted(names)])
+
+
+async def list_lanes(database: Database) -> list[Lane]:
+    """Every lane with what runs and waits in it, and the kinds an operator assigned to it."""
+
+    async def work(session: Session) -> list[Lane]:
+        kinds: dict[str, list[str]] = defaultdict(list)
+        for row in await session.fetch(_KINDS):
+            kinds[row["lane"]].append(row["kind"])
+        return [
+            Lane(
+                name=row["name"],
+                enabled=bool(row["enabled"]),
+                max_slots=row["max_slots"],
+                poll_interval_ms=row["poll_interval_ms"],
+                running=row["running"],
+                queued=row["queued"],
+                oldest_queued_at_us=row["oldest"],
+                kinds=tuple(kinds[row["name"]]),
+            )
+            for row in await session.fetch(_LIST)
+        ]
+
+    return await database.transact(work)
+
+
+async def check_lanes(database: Database, names: Collection[str]) -> None:
+    """Refuse a name that is no lane."""
+    known = {row["name"] for row in await read(database, _NAMES)}
+    for name in sorted(names):
+        if name not in known:
+            raise UnknownLane(name, known)
+
+
+async def set_lane(database: Database, name: str, change: LaneChange, *, create: bool = False) -> Mapping[str, Any]:
+    """Change a lane; exact when it returns. The answer has the lane's settings now."""
+    check_text(name, "The lane name", MAX_NAME)
+    _check_bounds("max_slots", change.max_slots, SLOT_BOUNDS)
+    _check_bounds("poll_interval_ms", change.poll_interval_ms, POLL_BOUNDS_MS)
+    if create:
+        await declare_lanes(database, [name])
+
+    async def work(session: Session) -> Mapping[str, Any]:
+        await session.lock(exclusive=[lane_lock(name)])
+        rows = await session.fetch(
+            _SET,
+            lane=name,
+            new_enabled=change.enabled,
+            new_max_slots=-1 if change.uncapped else change.max_slots,
+            new_poll=change.poll_interval_ms,
+        )
+        if not rows:
+            raise UnknownLane(name, {row["name"] for row in await session.fetch(_NAMES)})
+        return dict(rows[0])
+
+    return await database.transact(work)
+
+
+async def move_kinds(database: Database, kinds: Collection[str], lane: str) -> int:
+    """Send these kinds of runs to a lane from now on, the waiting ones included; how many of those moved."""
+    await check_lanes(database, [lane])
+    for kind in kinds:
+        check_text(kind, "The kind", 200)
+    await read(database, _ASSIGN, [(kind, lane) for kind in sorted(kinds)])
+    moved, after = 0, ""
+    while True:
+        rows = await _move_some(database, kinds, lane, after)
+        moved += len(rows)
+        if len(rows) < _MOVE_AT_ONCE:
+            return moved
+        after = max(row["id"] for row in rows)
+
+
+async def unassign_kinds(database: Database, kinds: Collection[str]) -> None:
+    """Let the lane declared in code decide again for new runs of these kinds."""
+
+    async def work(session: Session) -> None:
+        await session.fetch(_UNASSIGN, kinds=session.texts(sorted(kinds)))
+
+    await database.transact(work)
+
+
+async def _move_some(database: Database, kinds: Collection[str], lane: str, after: str) -> list[Any]:
+    async def work(session: Session) -> list[Any]:
+        return list(await session.fetch(_MOVE, kinds=session.texts(sorted(kinds)), lane=lane, after=after))
+
+    return await database.transact(work)
+
+
+def _check_bounds(name: str, value: int | None, bounds: tuple[int, int]) -> None:
+    if value is not None and not bounds[0] <= value <= bounds[1]:
+        raise InvalidRequest(f"{name}={value} is out of bounds: it must be between {bounds[0]} and {bounds[1]}.")

@@ -1,0 +1,235 @@
+"""Postgres behind the seam: asyncpg without its pool, whose reset query would cost every transaction a round trip.
+
+Every connection carries settings that make plans independent of statistics (only index look-ups and nested loops:
+a queue's tables change faster than ANALYZE runs) and that end a transaction whose client froze, because its
+locks would stop a lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Self, TypeVar, cast
+
+import asyncpg
+from sqlalchemy import text
+
+from runlane.errors import ConfigurationError, Unavailable
+from runlane.settings import Settings
+from runlane.store.database import CommitInDoubt, Session
+from runlane.store.statement import Dialect, Row, Statement, text_list
+
+T = TypeVar("T")
+
+# A frozen client is disconnected by the server after this long inside a transaction.
+IDLE_IN_TRANSACTION_MS = 5000
+
+_SESSION_SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_sort": "off",
+    "jit": "off",
+    "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
+}
+
+CONNECTION_ERRORS = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # shutdown, crash of another backend, starting up
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.InterfaceError,
+    OSError,
+    TimeoutError,
+)
+_TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+
+_LOCK = Statement(
+    "lock",
+    text(
+        "select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end "
+        "from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive)"
+    ),
+)
+_TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
+_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(:mark as xid8)) as status"))
+
+
+class PostgresSession:
+    """One open transaction on one connection."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.mark: str | None = None
+
+    async def fetch(
+        self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        compiled = statement.compiled("postgresql")
+        rows = cast(
+            "list[Row]",
+            await self._connection.fetch(compiled.sql, *statement.bind("postgresql", params, members)),
+        )
+        if rows and self.mark is None and "mark" in rows[0]:
+            self.mark = rows[0]["mark"]
+        return rows
+
+    async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
+        wanted = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
+        if wanted:
+            keys = sorted(wanted)
+            await self.fetch(_LOCK, keys=keys, exclusive=[wanted[key] for key in keys])
+
+    async def try_lock(self, key: int) -> bool:
+        return bool((await self.fetch(_TRY_LOCK, key=key))[0]["got"])
+
+    def texts(self, values: Sequence[str]) -> Any:
+        return text_list("postgresql", values)
+
+
+class PostgresDatabase:
+    """A few connections to one server, opened when needed and reused last in, first out."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, settings: Settings, connections: int) -> None:
+        self._settings = settings
+        self._idle: list[Any] = []
+        self._open: set[Any] = set()
+        self._slots = asyncio.Semaphore(connections)
+        self._closed = False
+        # PgBouncer in transaction mode hands each transaction to some server connection, so the settings
+        # travel with the transaction there.
+        local = "".join(f"; set local {name} = {value}" for name, value in _SESSION_SETTINGS.items())
+        self._begin = f"begin{local}" if settings.pgbouncer else "begin"
+
+    @classmethod
+    async def open(cls, settings: Settings, connections: int) -> Self:
+        """Connect once, so that a wrong URL is an error now and not at the first run."""
+        database = cls(settings, connections)
+        try:
+            database._idle.append(await connect(settings))
+        except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+            raise ConfigurationError(
+                f"The database {settings.shown_database} refuses us: {error}. Check RUNLANE_DATABASE_URL."
+            ) from None
+        except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
+            raise Unavailable(
+                f"The database {settings.shown_database} cannot be reached: {_told(error)}. "
+                "Check that it runs and that RUNLANE_DATABASE_URL is right."
+            ) from None
+        database._open.update(database._idle)
+        return database
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._transact_once(work)
+            except _TRY_AGAIN:
+                if tries == 5:
+                    raise
+
+    async def committed(self, mark: str) -> bool:
+        while True:
+            connection = await self._take()
+            try:
+                status = await connection.fetchval(_STATUS.compiled("postgresql").sql, mark)
+            except CONNECTION_ERRORS as error:
+                raise Unavailable(f"The database does not answer: {_told(error)}.") from error
+            finally:
+                self._give_back(connection)
+            if status != "in progress":
+                return status == "committed"
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        self._closed = True
+        for connection in self._open:
+            # close() waits for the server and would hang behind a cut line; nothing is open in a transaction.
+            connection.terminate()
+        self._open.clear()
+        self._idle.clear()
+
+    async def _transact_once(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        connection = await self._take()
+        session = PostgresSession(connection)
+        committing = False
+        try:
+            await connection.execute(self._begin)
+            result = await work(session)
+            committing = True
+            await connection.execute("commit")
+        except CONNECTION_ERRORS as error:
+            connection.terminate()
+            if committing:
+                raise CommitInDoubt(session.mark) from error
+            raise Unavailable(f"The database does not answer: {_told(error)}.") from error
+        except Exception:
+            await self._roll_back(connection)
+            raise
+        except BaseException:
+            # Cancelled between two statements or inside one: ending the connection ends the transaction.
+            connection.terminate()
+            raise
+        finally:
+            self._give_back(connection)
+        return result
+
+    async def _roll_back(self, connection: Any) -> None:
+        try:
+            await connection.execute("rollback")
+        except (asyncpg.PostgresError, *CONNECTION_ERRORS):
+            connection.terminate()
+
+    async def _take(self) -> Any:
+        if self._closed:
+            raise Unavailable("The database is closed in this process.")
+        await self._slots.acquire()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            self._open.discard(connection)
+        try:
+            connection = await connect(self._settings)
+        except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
+            self._slots.release()
+            raise Unavailable(
+                f"The database {self._settings.shown_database} cannot be reached: {_told(error)}."
+            ) from None
+        except BaseException:
+            self._slots.release()
+            raise
+        self._open.add(connection)
+        return connection
+
+    def _give_back(self, connection: Any) -> None:
+        if connection.is_closed() or self._closed:
+            connection.terminate()
+            self._open.discard(connection)
+        else:
+            self._idle.append(connection)
+        self._slots.release()
+
+
+async def connect(settings: Settings) -> Any:
+    """One connection with the settings above; PgBouncer would refuse them at start-up."""
+    assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
+    return await asyncpg.connect(
+        settings.database_url.get_secret_value(),
+        timeout=settings.database_timeout_seconds,
+        command_timeout=settings.database_timeout_seconds,
+        statement_cache_size=0 if settings.pgbouncer else 256,
+        server_settings={} if settings.pgbouncer else {**_SESSION_SETTINGS, "application_name": "runlane"},
+    )
+
+
+def _told(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,360 @@
+"""Runs: reading them, and the changes that people make to them.
+
+Each change names the state it expects; when no row changes, the run was elsewhere and the error says where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Integer,
+    SmallInteger,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from runlane.errors import RunNotFound, WrongState
+from runlane.model.event import EventType
+from runlane.model.run import PRIORITY_STEP_US, Run, Status
+from runlane.model.text import dump_json, load_json
+from runlane.store.database import Database, Session, read
+from runlane.store.dead_letters import UNBURY, attempt_value
+from runlane.store.events import append
+from runlane.store.ordering import Released, key_locks, release_next
+from runlane.store.schema import run_attempts, run_inputs, run_results, runs
+from runlane.store.statement import Row, Statement, lit, now_us
+from runlane.store.steps import READ_STEPS
+
+_WAITING = [lit(status) for status in Status if status.waiting]
+_by_id = runs.c.id == bindparam("run_id")
+_changed = (runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq, runs.c.ordering_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a change did: the run's status now, and the lanes in which a run became ready."""
+
+    run_id: str
+    status: Status
+    worker_id: str | None = None
+    ready_lanes: tuple[str, ...] = ()
+
+
+_READ = Statement(
+    "read_run",
+    select(runs, run_inputs.c.input, run_results.c.result, run_results.c.error)
+    .select_from(
+        runs.outerjoin(run_inputs, run_inputs.c.run_id == runs.c.id).outerjoin(
+            run_results, run_results.c.run_id == runs.c.id
+        )
+    )
+    .where(_by_id),
+)
+_ATTEMPTS = Statement(
+    "read_attempts",
+    select(run_attempts).where(run_attempts.c.run_id == bindparam("run_id")).order_by(run_attempts.c.attempt),
+)
+
+
+def _optional(name: str, column: Any) -> Any:
+    wanted = bindparam(name, type_=Text())
+    return or_(cast(wanted, Text).is_(None), column == wanted)
+
+
+_LIST = Statement(
+    "list_runs",
+    select(runs)
+    .where(
+        or_(cast(bindparam("before", type_=Text()), Text).is_(None), runs.c.id < bindparam("before", type_=Text())),
+        _optional("status", runs.c.status),
+        _optional("lane", runs.c.lane),
+        _optional("target", runs.c.target),
+        _optional("ordering_key", runs.c.ordering_key),
+    )
+    .order_by(runs.c.id.desc())
+    .limit(bindparam("limit", type_=Integer())),
+)
+
+_KEY_OF = Statement("key_of_run", select(runs.c.ordering_key, runs.c.status, runs.c.worker_id).where(_by_id))
+_CANCEL_WAITING = Statement(
+    "cancel_waiting",
+    update(runs)
+    .where(_by_id, runs.c.status.in_(_WAITING))
+    .values(
+        status=lit(Status.CANCELLED),
+        cancel_requested_at=now_us(),
+        ended_at=now_us(),
+        holds_key=False,
+        last_seq=runs.c.last_seq + lit(1),
+    )
+    .returning(*_changed),
+)
+_CANCEL_RUNNING = Statement(
+    "cancel_running",
+    update(runs)
+    .where(_by_id, runs.c.status == lit(Status.RUNNING), runs.c.cancel_requested_at.is_(None))
+    .values(cancel_requested_at=now_us(), last_seq=runs.c.last_seq + lit(1))
+    .returning(*_changed),
+)
+_STORE_NO_RESULT = Statement("store_no_result", insert(run_results).values(run_id=bindparam("run_id")))
+_APPROVE = Statement(
+    "approve",
+    update(runs)
+    .where(
+        _by_id,
+        runs.c.hold,
+        runs.c.status.in_([lit(Status.AWAITING_APPROVAL), lit(Status.BLOCKED)]),
+    )
+    .values(
+        hold=False,
+        status=case(
+            (runs.c.status == lit(Status.BLOCKED), lit(Status.BLOCKED)),
+            (runs.c.due_at > now_us(), lit(Status.SCHEDULED)),
+            else_=lit(Status.QUEUED),
+        ),
+        last_seq=runs.c.last_seq + lit(1),
+    )
+    .returning(*_changed),
+)
+_other = runs.alias("other")
+_key_is_taken = and_(
+    runs.c.ordering_key.is_not(None),
+    ~runs.c.holds_key,
+    exists().where(_other.c.ordering_key == runs.c.ordering_key, _other.c.holds_key),
+)
+_waiting = runs.alias("waiting")
+_REVIVE = Statement(
+    "revive",
+    update(runs)
+    .where(_by_id, runs.c.status == lit(Status.FAILED))
+    .values(
+        status=case((_key_is_taken, lit(Status.BLOCKED)), else_=lit(Status.QUEUED)),
+        holds_key=and_(runs.c.ordering_key.is_not(None), ~_key_is_taken),
+        key_no=func.coalesce(
+            select(func.max(_waiting.c.key_no))
+            .where(_waiting.c.ordering_key == runs.c.ordering_key, _waiting.c.status == lit(Status.BLOCKED))
+            .scalar_subquery(),
+            lit(0),
+        )
+        + lit(1),
+        failures=0,
+        losses=0,
+        ended_at=None,
+        due_at=None,
+        last_seq=runs.c.last_seq + lit(1),
+    )
+    .returning(*_changed),
+)
+_DROP_RESULT = Statement("drop_result", delete(run_results).where(run_results.c.run_id == bindparam("run_id")))
+_FREE_KEY = Statement(
+    "free_key",
+    update(runs).where(_by_id, runs.c.status == lit(Status.FAILED), runs.c.holds_key).values(holds_key=False).returning(
+        *_changed
+    ),
+)
+_PRIORITY = Statement(
+    "set_priority",
+    update(runs)
+    .where(_by_id, runs.c.status.in_(_WAITING))
+    .values(
+        priority=bindparam("priority", type_=SmallInteger()),
+        rank=runs.c.accepted_at
+        - cast(bindparam("priority", type_=SmallInteger()), BigInteger) * lit(PRIORITY_STEP_US),
+    )
+    .returning(*_changed),
+)
+
+
+async def find_run(database: Database, run_id: str) -> Run:
+    """A run with its input and result."""
+    rows = await read(database, _READ, run_id=run_id)
+    if not rows:
+        raise RunNotFound(run_id)
+    return run_value(rows[0], whole=True)
+
+
+async def list_runs(
+    database: Database,
+    *,
+    status: str | None = None,
+    lane: str | None = None,
+    target: str | None = None,
+    ordering_key: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[Run]:
+    """The newest runs that fit, without input and result; `before` is the last id of the page before."""
+    rows = await read(
+        database,
+        _LIST,
+        status=status,
+        lane=lane,
+        target=target,
+        ordering_key=ordering_key,
+        before=before,
+        limit=limit,
+    )
+    return [run_value(row, whole=False) for row in rows]
+
+
+async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
+    """The ended attempts of a run, in order."""
+    return [attempt_value(row) for row in await read(database, _ATTEMPTS, run_id=run_id)]
+
+
+async def read_steps(database: Database, run_id: str) -> list[dict[str, Any]]:
+    """The recorded steps of a run."""
+    return [
+        {
+            "path": row["path"],
+            "kind": row["kind"],
+            "attempt": row["attempt"],
+            "output": load_json(row["output"]) if row["output"] is not None else None,
+            "ended_at_us": row["ended_at"],
+        }
+        for row in await read(database, READ_STEPS, run_id=run_id)
+    ]
+
+
+async def cancel_run(database: Database, run_id: str) -> Change:
+    """Cancel a run in whatever state it is; asking twice is harmless, a finished run stays as it is."""
+
+    async def work(session: Session) -> Change:
+        await _lock_key_of(session, run_id)
+        for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
+            await session.fetch(_STORE_NO_RESULT, run_id=run_id)
+            await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
+            released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
+            return _change(row, released)
+        for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
+            await _tell(session, row, EventType.CANCEL_REQUESTED, {})
+        current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
+        return Change(run_id, Status(current["status"]), worker_id=current["worker_id"])
+
+    return await database.transact(work)
+
+
+async def approve_run(database: Database, run_id: str) -> Change:
+    """Let a held run go."""
+
+    async def work(session: Session) -> Change:
+        for row in await session.fetch(_APPROVE, run_id=run_id):
+            await _tell(session, row, EventType.APPROVED, {"status": row["status"]})
+            return _change(row, [])
+        raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
+
+    return await database.transact(work)
+
+
+async def retry_run(database: Database, run_id: str) -> Change:
+    """Give a dead run its attempts again. Its checkpoint, attempts and events are kept."""
+
+    async def work(session: Session) -> Change:
+        await _lock_key_of(session, run_id)
+        for row in await session.fetch(_REVIVE, run_id=run_id):
+            await session.fetch(_DROP_RESULT, run_id=run_id)
+            await session.fetch(UNBURY, run_id=run_id)
+            await _tell(session, row, EventType.REVIVED, {"status": row["status"]})
+            return _change(row, [])
+        raise await _wrong_state(session, run_id, "Only a failed run can be retried")
+
+    return await database.transact(work)
+
+
+async def release_run(database: Database, run_id: str) -> Change:
+    """Let the runs behind a dead one go on that was accepted with on_dead=block."""
+
+    async def work(session: Session) -> Change:
+        key = await _lock_key_of(session, run_id)
+        for row in await session.fetch(_FREE_KEY, run_id=run_id):
+            return _change(row, await release_next(session, [key] if key else []))
+        raise await _wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
+
+    return await database.transact(work)
+
+
+async def set_priority(database: Database, run_id: str, priority: int) -> Change:
+    """Move a waiting run to the place it would have had with this priority."""
+
+    async def work(session: Session) -> Change:
+        for row in await session.fetch(_PRIORITY, run_id=run_id, priority=priority):
+            return _change(row, [])
+        raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
+
+    return await database.transact(work)
+
+
+def run_value(row: Row, *, whole: bool) -> Run:
+    """A run as readers see it."""
+    return Run(
+        id=row["id"],
+        target=row["target"],
+        lane=row["lane"],
+        status=Status(row["status"]),
+        priority=row["priority"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        losses=row["losses"],
+        max_attempts=row["max_attempts"],
+        ordering_key=row["ordering_key"],
+        accepted_at_us=row["accepted_at"],
+        due_at_us=row["due_at"],
+        claimed_at_us=row["claimed_at"],
+        ended_at_us=row["ended_at"],
+        cancel_requested_at_us=row["cancel_requested_at"],
+        worker_id=row["worker_id"],
+        last_seq=row["last_seq"],
+        progress=row["progress"],
+        progress_note=row["progress_note"],
+        input=_loaded(row, "input") if whole else None,
+        result=_loaded(row, "result") if whole else None,
+        error=_loaded(row, "error") if whole else None,
+    )
+
+
+def _loaded(row: Row, name: str) -> Any:
+    text = row[name]
+    return None if text is None else load_json(text)
+
+
+async def _lock_key_of(session: Session, run_id: str) -> str | None:
+    rows = await session.fetch(_KEY_OF, run_id=run_id)
+    if not rows:
+        raise RunNotFound(run_id)
+    await session.lock(exclusive=key_locks([rows[0]["ordering_key"]]))
+    return rows[0]["ordering_key"]
+
+
+async def _tell(session: Session, row: Row, kind: EventType, data: dict[str, Any]) -> None:
+    await append(session, [(row["id"], row["last_seq"], row["attempt"], kind.value, dump_json(data))])
+
+
+def _change(row: Row, released: Sequence[Released]) -> Change:
+    status = Status(row["status"])
+    lanes = [item.lane for item in released if item.status is Status.QUEUED]
+    if status is Status.QUEUED:
+        lanes.append(row["lane"])
+    return Change(row["id"], status, ready_lanes=tuple(lanes))
+
+
+async def _wrong_state(session: Session, run_id: str, rule: str) -> Exception:
+    rows = await session.fetch(_KEY_OF, run_id=run_id)
+    if not rows:
+        return RunNotFound(run_id)
+    return WrongState(f"Run {run_id} is {rows[0]['status']}. {rule}.")
+
+

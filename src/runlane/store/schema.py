@@ -1,0 +1,213 @@
+"""The tables, declared once for Postgres and SQLite.
+
+`runs` is narrow and has one full index, its primary key: every other index is partial, so that a claim touches
+the same few pages whether ten or a million runs wait, and a finished run leaves them all. There are no foreign
+keys on the hot tables: each would cost a look-up and a row lock per insert, and retention deletes children first.
+Times are microseconds since the epoch, by the database's clock.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData()
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("rank", BigInteger, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("losses", Integer, nullable=False, server_default="0"),
+    Column("max_attempts", Integer, nullable=False),
+    Column("max_losses", Integer, nullable=False),
+    Column("last_seq", Integer, nullable=False, server_default="0"),
+    Column("accepted_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Column("claimed_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("cancel_requested_at", BigInteger),
+    Column("worker_id", Text),
+    Column("hold", Boolean, nullable=False, server_default=text("false")),
+    Column("ordering_key", Text),
+    Column("key_no", BigInteger),
+    Column("holds_key", Boolean, nullable=False, server_default=text("false")),
+    Column("on_dead", Text, nullable=False, server_default="skip"),
+    Column("progress", Float),
+    Column("progress_note", Text),
+)
+
+Index(
+    "runs_ready",
+    runs.c.lane,
+    runs.c.rank,
+    postgresql_where=runs.c.status == "queued",
+    sqlite_where=runs.c.status == "queued",
+)
+Index(
+    "runs_running",
+    runs.c.worker_id,
+    postgresql_where=runs.c.status == "running",
+    sqlite_where=runs.c.status == "running",
+)
+Index(
+    "runs_running_lane",
+    runs.c.lane,
+    postgresql_where=runs.c.status == "running",
+    sqlite_where=runs.c.status == "running",
+)
+Index(
+    "runs_due",
+    runs.c.due_at,
+    postgresql_where=runs.c.status == "scheduled",
+    sqlite_where=runs.c.status == "scheduled",
+)
+# At most one holder per ordering key is a fact of the database, not of query logic.
+Index(
+    "runs_key_holder",
+    runs.c.ordering_key,
+    unique=True,
+    postgresql_where=runs.c.holds_key,
+    sqlite_where=runs.c.holds_key,
+)
+Index(
+    "runs_key_waiting",
+    runs.c.ordering_key,
+    runs.c.key_no,
+    postgresql_where=runs.c.status == "blocked",
+    sqlite_where=runs.c.status == "blocked",
+)
+Index(
+    "runs_ended",
+    runs.c.ended_at,
+    postgresql_where=runs.c.ended_at.is_not(None),
+    sqlite_where=runs.c.ended_at.is_not(None),
+)
+
+run_inputs = Table(
+    "run_inputs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("input", Text, nullable=False),
+)
+
+run_results = Table(
+    "run_results",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("result", Text),
+    Column("error", Text),
+)
+
+# One row per ended attempt. The attempt that is running is told by its run's own row.
+run_attempts = Table(
+    "run_attempts",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("worker_id", Text),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("error", Text),
+)
+
+run_steps = Table(
+    "run_steps",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("output", Text),
+    Column("ended_at", BigInteger, nullable=False),
+)
+
+run_events = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("idempotency_keys_run", idempotency_keys.c.run_id)
+
+# A dead letter is complete in itself: it outlives the run it tells about.
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("attempts", Text, nullable=False),
+    Column("died_at", BigInteger, nullable=False),
+)
+Index("dead_letters_died", dead_letters.c.died_at)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("lanes", Text, nullable=False),
+    Column("capacity", Integer, nullable=False),
+    Column("active", Integer, nullable=False, server_default="0"),
+    Column("has_lock", Boolean, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("heartbeat_at", BigInteger, nullable=False),
+    Column("lease_until", BigInteger, nullable=False),
+    Column("ended_at", BigInteger),
+)
+
+lanes = Table(
+    "lanes",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("max_slots", Integer),
+    Column("poll_interval_ms", Integer, nullable=False, server_default="250"),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+# An operator's choice of lane for a kind of run; it wins over the one declared in code.
+lane_kinds = Table(
+    "lane_kinds",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("lane", Text, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)

@@ -1,0 +1,133 @@
+"""SQLite behind the seam: the standard library's driver, one thread per open file, a whole transaction per hop.
+
+Every transaction begins IMMEDIATE, so a read that leads to a write cannot be overtaken and nothing is lost to a
+late lock upgrade. synchronous=FULL, because accepted means finished: the committer's batches pay for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+from runlane.errors import ConfigurationError, Unavailable
+from runlane.store.database import Session
+from runlane.store.statement import Dialect, Row, Statement, text_list
+
+T = TypeVar("T")
+
+
+class SqliteSession:
+    """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is alone."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def fetch(
+        self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        compiled = statement.compiled("sqlite")
+        cursor = self._connection.execute(compiled.sql, statement.bind("sqlite", params, members))
+        return cast("list[Row]", cursor.fetchall())
+
+    async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
+        return None
+
+    async def try_lock(self, key: int) -> bool:
+        return True
+
+    def texts(self, values: Sequence[str]) -> Any:
+        return text_list("sqlite", values)
+
+
+class SqliteDatabase:
+    """One connection to one file, used from one thread."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, path: Path, timeout_seconds: float) -> None:
+        self.path = path
+        self._timeout_seconds = timeout_seconds
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="runlane-sqlite")
+        self._connection: sqlite3.Connection | None = None
+
+    @classmethod
+    async def open(cls, path: Path, timeout_seconds: float) -> Self:
+        """Open the file, creating it and its folder if need be."""
+        database = cls(path, timeout_seconds)
+        try:
+            await asyncio.get_running_loop().run_in_executor(database._thread, database._connect)
+        except BaseException:
+            database._thread.shutdown(wait=False)
+            raise
+        return database
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
+        return await asyncio.shield(future)
+
+    async def committed(self, mark: str) -> bool:
+        raise AssertionError("a commit on SQLite is never in doubt")
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
+        self._thread.shutdown(wait=False)
+
+    def _connect(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(
+                self.path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False
+            )
+            connection.row_factory = sqlite3.Row
+            connection.create_function("now_us", 0, lambda: time.time_ns() // 1000)
+            for pragma in ("journal_mode=wal", "synchronous=full", "foreign_keys=on", "cache_size=-16000"):
+                connection.execute(f"pragma {pragma}")
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigurationError(
+                f"The database file {self.path} cannot be opened: {error}. "
+                "Check the folder's permissions, or set RUNLANE_DATABASE_URL=sqlite:///path/to/file.db"
+            ) from error
+        self._connection = connection
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        connection = self._connection
+        if connection is None:
+            raise Unavailable(f"The database {self.path} is closed.")
+        try:
+            connection.execute("begin immediate")
+            try:
+                result = run_to_end(cast("Coroutine[Any, Any, T]", work(SqliteSession(connection))))
+                connection.execute("commit")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                raise
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"The database {self.path} cannot be used right now: {error}.") from error
+        return result
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine that awaits nothing but a SqliteSession, which never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    coroutine.close()
+    raise RuntimeError("A transaction awaited something other than its session; on SQLite that would never end.")
