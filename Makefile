@@ -12,6 +12,11 @@ ifneq ($(shell test -d "$$HOME" && test -w "$$HOME" && echo usable),usable)
 export UV_CACHE_DIR := $(CURDIR)/.uv/cache
 endif
 
+# A network with a certificate authority of its own has told the system about it, which uv does not ask by default.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
+export UV_SYSTEM_CERTS ?= true
+endif
+
 UV := $(shell command -v uv 2>/dev/null)
 ifeq ($(UV),)
 UV := $(CURDIR)/.uv/bin/uv
