@@ -52,7 +52,7 @@ fmt: $(READY)
 	$(RUN) ruff check --fix
 
 clean:
-	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf .venv .uv .pytest_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* dist
 	find src tests examples bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(READY): pyproject.toml uv.lock .ci/find-python $(OWN_UV)

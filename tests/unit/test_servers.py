@@ -203,14 +203,58 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing() -> None:
     assert server._lifeline is None
 
 
-@both_kinds
-def test_missing_programs_are_named_with_the_cure(
-    kind: type[PostgresServer | RedisServer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_stop_does_not_wait_for_a_forked_process_that_shares_our_pipe() -> None:
+    server = RedisServer().start()
+    lifeline = server._lifeline
+    assert lifeline is not None
+    assert lifeline._watcher.stdin is not None
+    shared = os.dup(lifeline._watcher.stdin.fileno())
+    try:
+        server.stop()
+    finally:
+        os.close(shared)
+
+
+def test_programs_on_the_machine_are_used_without_the_wheels(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    bindir, program = binaries.find_postgres(), binaries.find_redis()
+    (tmp_path / "redis-server").symlink_to(program)
+    pg_config = tmp_path / "pg_config"
+    pg_config.write_text(f"#!/bin/sh\necho '{bindir}'\n")
+    pg_config.chmod(0o755)
+    hide_wheels(monkeypatch)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert binaries.find_postgres() == bindir
+    with RedisServer() as server, redis_client(server) as client:
+        assert server._program == tmp_path / "redis-server"
+        assert client.ping()
+
+
+def test_the_newest_of_debians_versions_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version, names in {"9": "postgres initdb", "17": "postgres initdb", "18": "initdb"}.items():
+        place = tmp_path / version / "bin"
+        place.mkdir(parents=True)
+        for name in names.split():
+            (place / name).touch(mode=0o755)
+    hide_wheels(monkeypatch)
+    monkeypatch.setattr(binaries, "DEBIAN_POSTGRES", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert binaries.find_postgres() == tmp_path / "17" / "bin"
+
+
+def hide_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_spec(name: str) -> None:
         return None
 
     monkeypatch.setattr(binaries, "find_spec", no_spec)
+
+
+@both_kinds
+def test_missing_programs_are_named_with_the_cure(
+    kind: type[PostgresServer | RedisServer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    hide_wheels(monkeypatch)
     monkeypatch.setattr(binaries, "DEBIAN_POSTGRES", tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -20,7 +20,7 @@ from runlane.testing.binaries import ServerError
 # after, line by line (0 for none), until we close the pipe or die.
 WATCHER = """
 pid=0
-while read -r line; do pid=$line; done
+while read -r line && [ "$line" != end ]; do pid=$line; done
 if [ "$pid" -gt 0 ] && kill -s "$2" "$pid" 2>/dev/null; then
     tries=0
     while kill -0 "$pid" 2>/dev/null; do
@@ -48,15 +48,20 @@ class Lifeline:
         )
 
     def guard(self, pid: int) -> None:
-        stdin = self._watcher.stdin
-        if stdin is None:
-            raise ServerError("The watcher has no input.")
-        stdin.write(f"{pid}\n".encode())
-        stdin.flush()
+        self._tell(str(pid))
 
     def release(self) -> None:
         """Let the watcher end. It removes the directory if that is still there."""
+        # Said and not only closed: a process forked by the tests may hold a copy of our end of the pipe.
+        self._tell("end")
         self._watcher.communicate()
+
+    def _tell(self, line: str) -> None:
+        stdin = self._watcher.stdin
+        if stdin is None:
+            raise ServerError("The watcher has no input.")
+        stdin.write(f"{line}\n".encode())
+        stdin.flush()
 
 
 class Child:
