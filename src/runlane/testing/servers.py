@@ -1,0 +1,213 @@
+"""A real PostgreSQL and a real Redis-compatible server, for tests and benchmarks.
+
+Each has its own temporary directory and port and needs nothing on the machine but the programs. It can be
+restarted and killed, because what a crash leaves behind is the thing a suite must see. Where the environment
+names a running server, that one is used, and it cannot be crashed.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+from runlane.testing import databases
+from runlane.testing.account import settle
+from runlane.testing.binaries import ServerError, find_postgres, find_redis
+from runlane.testing.child import clean_environment
+from runlane.testing.local import HOST, START_SECONDS, LocalServer, tail
+
+# No test cuts the machine's power, so nothing waits for the disk. Commits still reach the operating system
+# before they are answered: with synchronous_commit=off, a killed server would lose the last of them.
+POSTGRES_OPTIONS: Mapping[str, str] = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    # In files of the data directory: containers often have a tiny /dev/shm, and a killed server leaks there.
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+REDIS_OPTIONS: Mapping[str, str] = {"save": "", "appendonly": "no"}
+
+
+class PostgresServer(LocalServer):
+    """A PostgreSQL cluster of its own. `options` override or add server settings, such as fsync."""
+
+    name = "PostgreSQL"
+    orphan_signal = "QUIT"
+    # Fast shutdown, then immediate, then none at all.
+    stop_steps = ((signal.SIGINT, 20), (signal.SIGQUIT, 10), (signal.SIGKILL, 0))
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._options = {**POSTGRES_OPTIONS, **(options or {})}
+        self._bindir = Path()
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://app@{HOST}:{self.port}/postgres"
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, empty or a copy of `template`, and return its URL; also below a running loop."""
+        return databases.create(self.url, name, template)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database if it exists, and end the connections to it."""
+        databases.drop(self.url, name)
+
+    def _prepare(self, home: Path) -> None:
+        self._account, self._bindir = settle(find_postgres(), home)
+        command = [str(self._bindir / "initdb"), "-D", str(home / "data"), "-U", "app", "-A", "trust"]
+        command += ["-E", "UTF8", "--locale=C", "--no-sync"]
+        answer = subprocess.run(
+            self._account.command(command),
+            user=self._account.uid,
+            group=self._account.gid,
+            extra_groups=self._account.groups,
+            cwd=home,
+            env=clean_environment(os.environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=START_SECONDS,
+            check=False,
+        )
+        if answer.returncode != 0:
+            raise ServerError(
+                f"initdb failed. The end of its output:\n{tail(answer.stdout.decode(errors='replace'))}"
+            )
+
+    def _command(self, home: Path) -> list[str]:
+        # A socket's path has a short limit; below a long TMPDIR the server does without one.
+        sockets = str(home) if len(str(home)) < 80 else ""
+        options = {"listen_addresses": HOST, "unix_socket_directories": sockets, **self._options}
+        command = [str(self._bindir / "postgres"), "-D", str(home / "data"), "-p", str(self.port)]
+        for key, value in options.items():
+            command += ["-c", f"{key}={value}"]
+        return command
+
+    def _ready(self, home: Path) -> bool:
+        # The port opens before recovery ends; the eighth line says when sessions are let in. The first line
+        # tells our server's file from one that a killed server left.
+        try:
+            lines = (home / "data" / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(self.pid) and lines[7].strip() == "ready"
+
+
+class RedisServer(LocalServer):
+    """A Redis-compatible server that keeps nothing on disk unless `options` say so."""
+
+    name = "Redis"
+    stop_steps = ((signal.SIGTERM, 10), (signal.SIGKILL, 0))
+
+    def __init__(self, options: Mapping[str, str] | None = None) -> None:
+        super().__init__()
+        self._options = {**REDIS_OPTIONS, **(options or {})}
+        self._program = Path()
+
+    @property
+    def url(self) -> str:
+        return f"redis://{HOST}:{self.port}/0"
+
+    def _prepare(self, home: Path) -> None:
+        self._program = find_redis()
+
+    def _command(self, home: Path) -> list[str]:
+        options = {"bind": HOST, "port": str(self.port), "dir": str(home), **self._options}
+        command = [str(self._program)]
+        for key, value in options.items():
+            command += [f"--{key}", value]
+        return command
+
+    def _ready(self, home: Path) -> bool:
+        # The pid tells our server from one of somebody else's that took the port first.
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1) as link:
+                link.sendall(b"PING\r\nINFO server\r\nQUIT\r\n")
+                answer = b"".join(iter(lambda: link.recv(65536), b""))
+        except OSError:
+            return False
+        return answer.startswith(b"+PONG") and f"process_id:{self.pid}\r".encode() in answer
+
+
+class _External:
+    """A server that somebody else runs: usable, but not ours to stop or crash."""
+
+    def __init__(self, url: str, default_port: int, variable: str) -> None:
+        self.url = url
+        self.port = urlsplit(url).port or default_port
+        self._variable = variable
+
+    @property
+    def pid(self) -> int:
+        raise self._not_ours("has no pid that we know")
+
+    def start(self) -> Self:
+        """Nothing to do: it runs already."""
+        return self
+
+    def stop(self) -> None:
+        """Nothing to do: it goes on running."""
+
+    def restart(self) -> None:
+        raise self._not_ours("cannot be restarted")
+
+    def kill(self) -> None:
+        raise self._not_ours("cannot be killed")
+
+    def _not_ours(self, problem: str) -> ServerError:
+        return ServerError(
+            f"The server named by {self._variable} {problem}: this suite did not start it. "
+            f"Unset {self._variable} to run these tests against a server of their own."
+        )
+
+
+class ExternalPostgres(_External):
+    """The PostgreSQL server of TEST_DATABASE_URL. Its user must be allowed to create databases."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, 5432, "TEST_DATABASE_URL")
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        return databases.create(self.url, name, template)
+
+    def drop_database(self, name: str) -> None:
+        databases.drop(self.url, name)
+
+
+class ExternalRedis(_External):
+    """The Redis-compatible server of TEST_REDIS_URL."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url, 6379, "TEST_REDIS_URL")
+
+
+@contextmanager
+def postgres_for_tests(
+    options: Mapping[str, str] | None = None,
+) -> Generator[PostgresServer | ExternalPostgres]:
+    """The server of TEST_DATABASE_URL if that is set (its options are its owner's affair), else our own."""
+    url = os.environ.get("TEST_DATABASE_URL")
+    if url:
+        yield ExternalPostgres(url)
+        return
+    with PostgresServer(options) as server:
+        yield server
+
+
+@contextmanager
+def redis_for_tests(options: Mapping[str, str] | None = None) -> Generator[RedisServer | ExternalRedis]:
+    """The server of TEST_REDIS_URL if that is set (its options are its owner's affair), else our own."""
+    url = os.environ.get("TEST_REDIS_URL")
+    if url:
+        yield ExternalRedis(url)
+        return
+    with RedisServer(options) as server:
+        yield server
