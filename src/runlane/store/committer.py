@@ -65,6 +65,10 @@ class _Result:
     released: list[Released] = field(default_factory=list[Released])
 
 
+class Stopping(Unavailable):
+    """The committer has stopped, so waiting is of no use."""
+
+
 class Committer:
     """Gathers members and commits them in batches. `ring` is told the lanes in which runs became ready."""
 
@@ -108,7 +112,7 @@ class Committer:
 
     def _submit(self, member: _Member) -> None:
         if self._stopping or self._task is None or self._task.done():
-            raise Unavailable("This process is stopping and stores nothing more.")
+            raise Stopping("This process is stopping and stores nothing more.")
         self._waiting.append(member)
         self._arrived.set()
 

@@ -56,6 +56,11 @@ class Database(Protocol):
     @property
     def dialect(self) -> Dialect: ...
 
+    @property
+    def steady_since(self) -> float:
+        """Since when, on the monotonic clock, no connection broke. Others may have lost theirs with ours."""
+        ...
+
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work` in one transaction and return its value after the commit."""
         ...

@@ -8,6 +8,7 @@ locks would stop a lane.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, cast
 
@@ -97,8 +98,12 @@ class PostgresDatabase:
 
     dialect: Dialect = "postgresql"
 
-    def __init__(self, settings: Settings, connections: int) -> None:
+    def __init__(
+        self, settings: Settings, connections: int, on_connect: Callable[[Any], Awaitable[None]] | None = None
+    ) -> None:
         self._settings = settings
+        self._on_connect = on_connect
+        self.steady_since = float("-inf")
         self._idle: list[Any] = []
         self._open: set[Any] = set()
         self._slots = asyncio.Semaphore(connections)
@@ -109,11 +114,19 @@ class PostgresDatabase:
         self._begin = f"begin{local}" if settings.pgbouncer else "begin"
 
     @classmethod
-    async def open(cls, settings: Settings, connections: int) -> Self:
-        """Connect once, so that a wrong URL is an error now and not at the first run."""
-        database = cls(settings, connections)
+    async def open(
+        cls,
+        settings: Settings,
+        connections: int,
+        on_connect: Callable[[Any], Awaitable[None]] | None = None,
+    ) -> Self:
+        """Connect once, so that a wrong URL is an error now and not at the first run.
+
+        `on_connect` is called with every new connection before it is used.
+        """
+        database = cls(settings, connections, on_connect)
         try:
-            database._idle.append(await connect(settings))
+            database._idle.append(await database._connect())
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise ConfigurationError(
                 f"The database {settings.shown_database} refuses us: {error}. Check RUNLANE_DATABASE_URL."
@@ -196,11 +209,12 @@ class PostgresDatabase:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-            self._open.discard(connection)
+            self._forget(connection)
         try:
-            connection = await connect(self._settings)
+            connection = await self._connect()
         except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
             self._slots.release()
+            self.steady_since = time.monotonic()
             raise Unavailable(
                 f"The database {self._settings.shown_database} cannot be reached: {_told(error)}."
             ) from None
@@ -213,10 +227,20 @@ class PostgresDatabase:
     def _give_back(self, connection: Any) -> None:
         if connection.is_closed() or self._closed:
             connection.terminate()
-            self._open.discard(connection)
+            self._forget(connection)
         else:
             self._idle.append(connection)
         self._slots.release()
+
+    def _forget(self, connection: Any) -> None:
+        self._open.discard(connection)
+        self.steady_since = time.monotonic()
+
+    async def _connect(self) -> Any:
+        connection = await connect(self._settings)
+        if self._on_connect is not None:
+            await self._on_connect(connection)
+        return connection
 
 
 async def connect(settings: Settings) -> Any:

@@ -84,8 +84,8 @@ Index(
     "runs_key_holder",
     runs.c.ordering_key,
     unique=True,
-    postgresql_where=runs.c.holds_key,
-    sqlite_where=runs.c.holds_key,
+    postgresql_where=text("holds_key"),
+    sqlite_where=text("holds_key = 1"),
 )
 Index(
     "runs_key_waiting",
@@ -106,6 +106,7 @@ run_inputs = Table(
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("input", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 run_results = Table(
@@ -114,6 +115,7 @@ run_results = Table(
     Column("run_id", Text, primary_key=True),
     Column("result", Text),
     Column("error", Text),
+    sqlite_with_rowid=False,
 )
 
 # One row per ended attempt. The attempt that is running is told by its run's own row.
@@ -127,6 +129,7 @@ run_attempts = Table(
     Column("ended_at", BigInteger, nullable=False),
     Column("outcome", Text, nullable=False),
     Column("error", Text),
+    sqlite_with_rowid=False,
 )
 
 run_steps = Table(
@@ -138,6 +141,7 @@ run_steps = Table(
     Column("kind", Text, nullable=False),
     Column("output", Text),
     Column("ended_at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 run_events = Table(
@@ -149,6 +153,7 @@ run_events = Table(
     Column("type", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 idempotency_keys = Table(

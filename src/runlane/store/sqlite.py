@@ -52,6 +52,7 @@ class SqliteDatabase:
     """One connection to one file, used from one thread."""
 
     dialect: Dialect = "sqlite"
+    steady_since = float("-inf")
 
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         self.path = path

@@ -53,6 +53,24 @@ def _now_us_sqlite(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
     return "now_us()"
 
 
+class database_started_us(FunctionElement[int]):  # noqa: N801
+    """When the database server started; long ago where there is no server."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "database_started_us"
+
+
+@compiles(database_started_us, "postgresql")
+def _started_postgres(element: database_started_us, compiler: SQLCompiler, **kw: Any) -> str:
+    return "(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint"
+
+
+@compiles(database_started_us, "sqlite")
+def _started_sqlite(element: database_started_us, compiler: SQLCompiler, **kw: Any) -> str:
+    return "0"
+
+
 class transaction_mark(FunctionElement[str]):  # noqa: N801
     """What tells later whether this transaction committed; null where a commit is never in doubt."""
 
@@ -141,7 +159,8 @@ class Statement:
         if cast("dict[str, Any]", compiled.literal_execute_params):
             raise TypeError(f"statement {self.name} has parameters that only an engine can expand")
         names = tuple(cast("list[str]", compiled.positiontup or []))
-        filled = {name: value for name, value in cast("dict[str, Any]", compiled.params).items() if value is not None}
+        binds = cast("dict[str, Any]", compiled.binds)
+        filled = {name: binds[name].value for name in names if not binds[name].required}
         return Compiled(str(compiled), names, filled)
 
 

@@ -38,7 +38,10 @@ from runlane.store.events import EventRow, append
 from runlane.store.ordering import key_locks, release_next
 from runlane.store.record import END_ATTEMPTS, STORE_RESULTS, Outcome
 from runlane.store.schema import runs, workers
-from runlane.store.statement import Row, Statement, lit, member, now_us
+from runlane.store.statement import Row, Statement, database_started_us, lit, member, now_us
+
+# How long workers may take to come back after the database dropped all connections.
+RECONNECT_SECONDS = 3
 
 _LIVE = (lit("online"), lit("draining"))
 _by_id = workers.c.id == bindparam("worker_id")
@@ -153,6 +156,8 @@ _SUSPECTS = Statement(
             and_(
                 workers.c.has_lock,
                 bindparam("trust_locks", type_=Boolean()),
+                # A server that just started has dropped everybody's lock; the living need a moment to return.
+                database_started_us() < now_us() - lit(RECONNECT_SECONDS * 1_000_000),
                 workers.c.heartbeat_at < now_us() - _micros(bindparam("silence_seconds", type_=Float())),
             ),
         ),

@@ -1,0 +1,363 @@
+"""App: the registry of tasks, and the way in for runs.
+
+An App is cheap to make at import time: it connects when it is first used. One App serves one event loop at a time; in
+a new loop it connects again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Self, TypeVar, cast
+
+import structlog
+
+from runlane.bus import Bus
+from runlane.bus.memory import MemoryBus
+from runlane.duties.duty import Duty
+from runlane.duties.reaper import Reaper
+from runlane.duties.retention import Retention
+from runlane.duties.timers import Timers
+from runlane.errors import DuplicateTask, InvalidRequest, UnknownTask
+from runlane.model.event import Event
+from runlane.model.ids import new_id
+from runlane.model.lane import DEFAULT_LANE
+from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Accepted, OnDead, Run
+from runlane.model.task import Task, make_task
+from runlane.model.text import check_text
+from runlane.settings import Settings, load_settings
+from runlane.store import runs as run_store
+from runlane.store.accept import NewRun
+from runlane.store.committer import BATCH_SIZE, Committer
+from runlane.store.database import Database, open_database
+from runlane.store.events import read_events
+from runlane.store.lanes import declare_lanes
+from runlane.store.migrate import check_schema, upgrade
+from runlane.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_KEY = 512
+MAX_DELAY_SECONDS = 366 * 86400
+_WAIT_POLL_SECONDS = 0.05
+
+
+@dataclass(slots=True)
+class Connection:
+    """An App's open parts, for one event loop."""
+
+    loop: asyncio.AbstractEventLoop
+    database: Database
+    committer: Committer
+    bus: Bus
+
+
+class App:
+    """Tasks by name. `settings` is read from the environment at first use unless given."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
+        self._tasks: dict[str, Task] = {}
+        self._connection: Connection | None = None
+        self._connecting: asyncio.Lock | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force."""
+        if self._settings is None:
+            self._settings = load_settings()
+        return self._settings
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings; before the app connects."""
+        self._settings = settings
+
+    @property
+    def tasks(self) -> Mapping[str, Task]:
+        """The registered tasks by name."""
+        return self._tasks
+
+    def task(
+        self,
+        name: str,
+        *,
+        lane: str = DEFAULT_LANE,
+        max_attempts: int = 3,
+        max_losses: int = 10,
+        timeout_seconds: float | None = None,
+    ) -> Callable[[F], F]:
+        """Register a function under a name. An async function runs in the event loop, a plain one in a thread."""
+
+        def register(function: F) -> F:
+            task = make_task(
+                function,
+                name,
+                lane=lane,
+                max_attempts=max_attempts,
+                max_losses=max_losses,
+                timeout_seconds=timeout_seconds,
+            )
+            known = self._tasks.get(name)
+            if known is not None:
+                raise DuplicateTask(name, known.origin, task.origin)
+            self._tasks[name] = task
+            return function
+
+        return register
+
+    def include(self, other: App) -> None:
+        """Add another app's tasks to this one."""
+        for name, task in other.tasks.items():
+            known = self._tasks.get(name)
+            if known is not None and known is not task:
+                raise DuplicateTask(name, known.origin, task.origin)
+            self._tasks[name] = task
+
+    async def enqueue(
+        self,
+        task: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        idempotency_key: str | None = None,
+        delay_seconds: float = 0,
+        hold: bool = False,
+    ) -> Accepted:
+        """Accept one run. It is stored when this returns, and from then on it will end."""
+        new_run = self._new_run(
+            task,
+            input,
+            priority=priority,
+            ordering_key=ordering_key,
+            on_dead=on_dead,
+            idempotency_key=idempotency_key,
+            delay_seconds=delay_seconds,
+            hold=hold,
+        )
+        return (await self._accept([new_run]))[0]
+
+    async def enqueue_many(
+        self,
+        requests: Sequence[tuple[str, Mapping[str, Any]]],
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        delay_seconds: float = 0,
+        hold: bool = False,
+    ) -> list[Accepted]:
+        """Accept many runs, in their order. Every one is checked before the first is stored."""
+        new_runs = [
+            self._new_run(
+                task,
+                arguments,
+                priority=priority,
+                ordering_key=ordering_key,
+                on_dead=on_dead,
+                idempotency_key=None,
+                delay_seconds=delay_seconds,
+                hold=hold,
+            )
+            for task, arguments in requests
+        ]
+        accepted: list[Accepted] = []
+        for start in range(0, len(new_runs), BATCH_SIZE):
+            accepted += await self._accept(new_runs[start : start + BATCH_SIZE])
+        return accepted
+
+    async def get(self, run_id: str) -> Run:
+        """A run as it is now, with its input and its result or error."""
+        return await run_store.find_run(await self.database(), run_id)
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run:
+        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
+        database = await self.database()
+        async with asyncio.timeout(timeout):
+            pause = _WAIT_POLL_SECONDS
+            while True:
+                run = await run_store.find_run(database, run_id)
+                if run.status.terminal:
+                    return run
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, 1.0)
+
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        """The run's events after a number."""
+        return await read_events(await self.database(), run_id, after, limit)
+
+    async def cancel(self, run_id: str) -> run_store.Change:
+        """Cancel a run in any state. It never runs again; running code is interrupted."""
+        connection = await self.connect()
+        change = await run_store.cancel_run(connection.database, run_id)
+        connection.bus.signal_cancel(run_id)
+        connection.bus.ring(change.ready_lanes)
+        return change
+
+    async def approve(self, run_id: str) -> run_store.Change:
+        """Let a held run go."""
+        return self._rung(await run_store.approve_run(await self.database(), run_id))
+
+    async def retry(self, run_id: str) -> run_store.Change:
+        """Give a failed run its attempts again."""
+        return self._rung(await run_store.retry_run(await self.database(), run_id))
+
+    async def release(self, run_id: str) -> run_store.Change:
+        """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
+        return self._rung(await run_store.release_run(await self.database(), run_id))
+
+    async def set_priority(self, run_id: str, priority: int) -> run_store.Change:
+        """Move a waiting run forward or back."""
+        _check_priority(priority)
+        return self._rung(await run_store.set_priority(await self.database(), run_id, priority))
+
+    async def database(self) -> Database:
+        """The open database."""
+        return (await self.connect()).database
+
+    async def connect(self) -> Connection:
+        """Open what is needed, once per event loop. On the embedded file the schema is made or raised here."""
+        loop = asyncio.get_running_loop()
+        connection = self._connection
+        if connection is not None and connection.loop is loop:
+            return connection
+        if connection is not None:
+            # The old loop is gone and took its tasks along; only the sockets are left to drop.
+            self._connection, self._connecting = None, None
+        if self._connecting is None:
+            self._connecting = asyncio.Lock()
+        async with self._connecting:
+            if self._connection is None:
+                self._connection = await self._open(loop)
+            return self._connection
+
+    async def close(self) -> None:
+        """Close what connect() opened. Safe to call twice."""
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.loop is asyncio.get_running_loop():
+            await connection.committer.stop()
+            await connection.database.close()
+
+    async def __aenter__(self) -> Self:
+        await self.connect()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
+        """A worker for this app's tasks; the caller starts and stops it."""
+        connection = await self.connect()
+        return Worker(
+            settings=self.settings,
+            database=connection.database,
+            committer=connection.committer,
+            bus=connection.bus,
+            tasks=self._tasks,
+            lanes=lanes,
+            concurrency=concurrency,
+        )
+
+    async def duties(self) -> list[Duty]:
+        """The duties that every process does; the caller starts and stops them."""
+        connection, settings = await self.connect(), self.settings
+        reaper = Reaper(settings, connection.database, connection.bus)
+        timers = Timers(connection.database, connection.bus)
+        retention = Retention(settings, connection.database)
+        return [
+            Duty("reaper", settings.reaper_seconds, reaper.round),
+            Duty("timers", settings.timer_seconds, timers.round),
+            Duty("retention", settings.retention_seconds, retention.round),
+        ]
+
+    async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
+        settings = self.settings
+        if settings.sqlite_path is not None:
+            await upgrade(settings)
+        database = await open_database(settings)
+        try:
+            await check_schema(database, settings.shown_database)
+            await declare_lanes(database, {DEFAULT_LANE, *(task.lane for task in self._tasks.values())})
+            bus = MemoryBus()
+            committer = Committer(database, bus.ring)
+            await committer.start()
+        except BaseException:
+            await database.close()
+            raise
+        return Connection(loop, database, committer, bus)
+
+    async def _accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
+        if not new_runs:
+            return []
+        connection = await self.connect()
+        verdicts = await connection.committer.accept(new_runs, self.settings.database_timeout_seconds)
+        for verdict in verdicts:
+            if isinstance(verdict, Exception):
+                raise verdict
+        return cast("list[Accepted]", verdicts)
+
+    def _new_run(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        *,
+        priority: int,
+        ordering_key: str | None,
+        on_dead: str,
+        idempotency_key: str | None,
+        delay_seconds: float,
+        hold: bool,
+    ) -> NewRun:
+        task = self._tasks.get(name)
+        if task is None:
+            raise UnknownTask(name, self._tasks)
+        text = task.check({} if arguments is None else arguments, self.settings.max_input_bytes)
+        _check_priority(priority)
+        if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
+            raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
+        if ordering_key is not None:
+            check_text(ordering_key, "The ordering key", MAX_KEY)
+        fingerprint = ""
+        if idempotency_key is not None:
+            check_text(idempotency_key, "The idempotency key", MAX_KEY)
+            body = f"{name}\x1f{text}\x1f{priority}\x1f{ordering_key}\x1f{delay_seconds}\x1f{hold}\x1f{on_dead}"
+            fingerprint = sha256(body.encode()).hexdigest()
+        return NewRun(
+            id=new_id("run"),
+            target=name,
+            lane=task.lane,
+            input=text,
+            priority=priority,
+            max_attempts=task.max_attempts,
+            max_losses=task.max_losses,
+            delay_us=int(delay_seconds * 1_000_000),
+            hold=bool(hold),
+            ordering_key=ordering_key,
+            on_dead=_on_dead(on_dead),
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+        )
+
+    def _rung(self, change: run_store.Change) -> run_store.Change:
+        if self._connection is not None:
+            self._connection.bus.ring(change.ready_lanes)
+        return change
+
+
+def _check_priority(priority: int) -> None:
+    if isinstance(priority, bool) or not isinstance(cast("object", priority), int):
+        raise InvalidRequest(f"priority={priority!r} must be a whole number.")
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidRequest(f"priority={priority} must be between {MIN_PRIORITY} and {MAX_PRIORITY}.")
+
+
+def _on_dead(value: str) -> str:
+    try:
+        return OnDead(value).value
+    except ValueError:
+        raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".') from None

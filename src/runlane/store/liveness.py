@@ -1,0 +1,128 @@
+"""The liveness lock: something that a worker's death releases at once, whatever killed it.
+
+On Postgres it is a session advisory lock on the connection that also renews the lease; the server drops it when the
+socket closes. On SQLite it is a lock on a file beside the database; the kernel drops it with the process. Behind
+PgBouncer in transaction mode a session belongs to nobody, so there is none and only the lease counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from runlane.model.ids import lock_key
+from runlane.settings import Settings
+from runlane.store.database import Database, Session
+from runlane.store.sqlite import SqliteDatabase
+
+
+class Line(Protocol):
+    """A worker's own way to the database, which holds its liveness lock for as long as it is open."""
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether the reaper may look for the lock at all."""
+        ...
+
+    async def close(self) -> None:
+        """Give the lock up and disconnect."""
+        ...
+
+
+async def open_line(settings: Settings, worker_id: str) -> Line:
+    """Connect and take the worker's lock. It must be held before the worker's row is there to be judged."""
+    if settings.sqlite_path is not None:
+        lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
+        lock.take()
+        try:
+            database = await SqliteDatabase.open(settings.sqlite_path, settings.database_timeout_seconds)
+        except BaseException:
+            lock.drop()
+            raise
+        return _FileLine(database, lock)
+    from runlane.store.postgres import PostgresDatabase
+
+    key = lock_key("alive", worker_id)
+
+    async def take(connection: Any) -> None:
+        # Not the waiting form: after a cut line the server may still keep our old session and its lock.
+        # Then that one holds it for us until it ends, and the heartbeat speaks for us meanwhile.
+        await connection.fetchval("select pg_try_advisory_lock($1)", key)
+
+    has_lock = not settings.pgbouncer
+    database = await PostgresDatabase.open(settings, 1, on_connect=take if has_lock else None)
+    return _SessionLine(database, has_lock)
+
+
+async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> bool:
+    """Whether nobody holds the worker's lock."""
+    if settings.sqlite_path is None:
+        return await session.try_lock(lock_key("alive", worker_id))
+    lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
+    if not lock.try_take():
+        return False
+    lock.drop()
+    return True
+
+
+class _SessionLine:
+    def __init__(self, database: Database, has_lock: bool) -> None:
+        self.database = database
+        self.has_lock = has_lock
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+class _FileLine:
+    has_lock = True
+
+    def __init__(self, database: Database, lock: _FileLock) -> None:
+        self.database = database
+        self._lock = lock
+
+    async def close(self) -> None:
+        await self.database.close()
+        self._lock.drop()
+
+
+class _FileLock:
+    """flock on a file of its own: not inherited by programs that a task starts, gone when the process is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def take(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if not self.try_take():
+            raise RuntimeError(f"The lock file {self._path} of a new worker is taken.")
+
+    def try_take(self) -> bool:
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return True  # the whole folder is gone, so nobody holds anything in it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def drop(self) -> None:
+        if self._file is not None:
+            # Unlinked while still held: nobody can take a file that is about to vanish for a live worker's.
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = None
+
+
+def _lock_file(database: Path, worker_id: str) -> Path:
+    return database.parent / f"{database.name}.workers" / worker_id

@@ -1,0 +1,157 @@
+"""Context: what a task may know and say about its run.
+
+Every method works in async code, where it is awaited, and in a plain function's thread, where calling it is enough:
+it returns when the work is done. Whatever is written is behind the fence and durable when the call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from typing import Any, Protocol
+
+from runlane.errors import Fail, Interrupted
+from runlane.model.event import EventType
+from runlane.model.text import clean_text, dump_json, load_json
+from runlane.store.claim import Claimed
+from runlane.store.record import Entry, Recorded
+
+MAX_LOG_CHARACTERS = 64 * 1024
+# Progress is for eyes: more often than this it is not stored, only the newest value is.
+PROGRESS_SECONDS = 0.5
+
+
+class Desk(Protocol):
+    """Where a context hands in what is to be stored; the worker that executes the run."""
+
+    @property
+    def max_result_bytes(self) -> int: ...
+
+    async def record(self, entry: Entry) -> Recorded:
+        """Store an entry, or raise LeaseLost."""
+        ...
+
+
+class _Done:
+    """What a call from a thread returns: nothing is left to wait for, but awaiting it does no harm."""
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return
+        yield
+
+
+class Context:
+    """Given to a task as its first argument."""
+
+    def __init__(self, claimed: Claimed, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+        self._claimed = claimed
+        self._desk = desk
+        self._loop = loop
+        self._loop_thread = threading.get_ident()
+        self._interruption: Interrupted | None = None
+        self._last_progress_at = -math.inf
+        self._next_progress: tuple[float, str | None] | None = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._claimed.run_id
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first claim of the run, one more for each later one. A sink may use it as a fence."""
+        return self._claimed.attempt
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt of the run: hand it to other systems so that they act once."""
+        return self._claimed.run_id
+
+    @property
+    def saved(self) -> Any:
+        """The last checkpoint of an earlier attempt, or None."""
+        return None if self._claimed.saved is None else load_json(self._claimed.saved)
+
+    @property
+    def cancelled(self) -> bool:
+        """True when the task should stop: the run was cancelled, timed out, or belongs to somebody else now."""
+        return self._interruption is not None
+
+    def log(self, message: str, **fields: Any) -> Awaitable[None]:
+        """Write a line into the run's stream."""
+        data = dump_json({**fields, "message": clean_text(str(message), MAX_LOG_CHARACTERS)})
+        return self._say(lambda: self._record(self._entry(EventType.LOG, data)))
+
+    def checkpoint(self, value: Any) -> Awaitable[None]:
+        """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
+        text = dump_json(value)
+        if len(text) > self._desk.max_result_bytes:
+            raise Fail(
+                f"The checkpoint has {len(text)} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
+                "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
+            )
+        entry = self._entry(EventType.CHECKPOINT, "{}")
+        entry.checkpoint = text
+        return self._say(lambda: self._record(entry))
+
+    def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
+        """Say how far the run is, from 0 to 1. Cheap to call often: only the newest value within half a second is kept."""
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
+        value = (float(fraction), None if note is None else clean_text(note, 1000))
+        return self._say(lambda: self._progress(value))
+
+    def interrupt(self, interruption: Interrupted) -> None:
+        """Make every later call raise this. For the worker."""
+        self._interruption = interruption
+
+    def _say(self, make: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
+        if threading.get_ident() == self._loop_thread:
+            return make()
+        if self._interruption is not None:
+            raise self._interruption
+        asyncio.run_coroutine_threadsafe(make(), self._loop).result()
+        return _Done()
+
+    async def _record(self, entry: Entry) -> None:
+        if self._interruption is not None:
+            raise self._interruption
+        await self._desk.record(entry)
+        if self._interruption is not None:
+            raise self._interruption
+
+    async def _progress(self, value: tuple[float, str | None]) -> None:
+        if self._interruption is not None:
+            raise self._interruption
+        if self._next_progress is not None:
+            self._next_progress = value
+            return
+        wait = self._last_progress_at + PROGRESS_SECONDS - time.monotonic()
+        if wait > 0:
+            self._next_progress = value
+            self._loop.call_later(wait, self._flush_progress)
+            return
+        self._last_progress_at = time.monotonic()
+        await self._desk.record(self._progress_entry(value))
+
+    def _flush_progress(self) -> None:
+        value, self._next_progress = self._next_progress, None
+        if value is None or self._interruption is not None:
+            return
+        self._last_progress_at = time.monotonic()
+        flushing = self._loop.create_task(self._desk.record(self._progress_entry(value)))
+        # Nobody waits for it: a run that has ended meanwhile refuses it, which is right.
+        flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    def _entry(self, kind: EventType, data: str) -> Entry:
+        claimed = self._claimed
+        return Entry(claimed.run_id, claimed.attempt, claimed.lane, events=[(kind.value, data)])
+
+    def _progress_entry(self, value: tuple[float, str | None]) -> Entry:
+        claimed = self._claimed
+        return Entry(
+            claimed.run_id, claimed.attempt, claimed.lane, progress=value[0], progress_note=value[1]
+        )

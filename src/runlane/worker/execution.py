@@ -1,0 +1,234 @@
+"""The execution of one claimed run: call the function, turn what happens into the end of the attempt, store it.
+
+An interruption has a reason: cancel, time-out, hand-back, or a lost lease. Async code is interrupted at once; a plain
+function learns of it at its next call to its context. Code that does not stop in time is left alone and its run ends
+without it: the fence refuses whatever it still tries to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+import traceback
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Protocol
+
+import structlog
+
+from runlane.errors import Fail, Interrupted, LeaseLost, Retry, RunCancelled
+from runlane.model.backoff import backoff_seconds
+from runlane.model.event import EventType
+from runlane.model.run import Status
+from runlane.model.task import Task
+from runlane.model.text import clean_text, dump_json
+from runlane.store.claim import Claimed
+from runlane.store.record import Entry, Finish, Outcome, Recorded
+from runlane.worker.context import Context, Desk
+
+log = structlog.get_logger(__name__)
+
+MAX_TRACEBACK_CHARACTERS = 32 * 1024
+MAX_MESSAGE_CHARACTERS = 8 * 1024
+
+
+class Reason(StrEnum):
+    """Why a run is stopped in the middle."""
+
+    CANCEL = "cancel"
+    TIMEOUT = "timeout"
+    HAND_BACK = "hand_back"
+    LOST = "lost"
+
+
+class Host(Desk, Protocol):
+    """The worker, as an execution sees it."""
+
+    def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a plain function in a thread."""
+        ...
+
+    def interrupt(self, execution: Execution, reason: Reason) -> None:
+        """Interrupt an execution and see that it stops."""
+        ...
+
+
+class Execution:
+    """One attempt in this worker."""
+
+    __slots__ = ("_context", "_host", "_reason", "_task_def", "abandoned", "claimed", "task")
+
+    def __init__(self, claimed: Claimed, task_def: Task, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+        self.claimed = claimed
+        self._task_def = task_def
+        self._host = host
+        self._context = Context(claimed, host, loop)
+        self._reason: Reason | None = None
+        self.abandoned = False
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def reason(self) -> Reason | None:
+        """Why it was interrupted, if it was."""
+        return self._reason
+
+    async def run(self) -> None:
+        """Call the function and store how it ended."""
+        timeout = self._task_def.timeout_seconds
+        loop = asyncio.get_running_loop()
+        timer = None if timeout is None else loop.call_later(timeout, self._host.interrupt, self, Reason.TIMEOUT)
+        try:
+            finish = await self._call()
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if finish is not None and not self.abandoned:
+            await self.end(finish)
+
+    def interrupt(self, reason: Reason) -> None:
+        """Stop the function. The first reason counts, except that a lost lease outdoes all others."""
+        if self.abandoned or (self._reason is not None and reason is not Reason.LOST):
+            return
+        self._reason = reason
+        self._context.interrupt(
+            LeaseLost(f"Run {self.claimed.run_id} is no longer this worker's.")
+            if reason is Reason.LOST
+            else RunCancelled(f"Run {self.claimed.run_id} is stopped: {reason.value}.")
+        )
+        self.nudge()
+
+    def nudge(self) -> None:
+        """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted."""
+        if self._task_def.is_async and self.task is not None and not self.task.done():
+            self.task.cancel()
+
+    def abandon(self) -> Finish | None:
+        """Give up on code that does not stop; how its run ends now."""
+        self.abandoned = True
+        return self._interrupted()
+
+    async def end(self, finish: Finish) -> Recorded | None:
+        """Store the end of the attempt; None when the run is not ours any more."""
+        claimed = self.claimed
+        entry = Entry(
+            claimed.run_id,
+            claimed.attempt,
+            claimed.lane,
+            ordering_key=claimed.ordering_key,
+            events=_closing_events(finish),
+            finish=finish,
+        )
+        try:
+            return await self._host.record(entry)
+        except LeaseLost:
+            log.info("run_lost", run_id=claimed.run_id, attempt=claimed.attempt)
+            return None
+
+    async def _call(self) -> Finish | None:
+        try:
+            arguments = self._task_def.load(self.claimed.input)
+            if self._task_def.is_async:
+                value = await self._task_def.function(self._context, **arguments)
+            else:
+                value = await self._call_in_thread(arguments)
+                if inspect.isawaitable(value):
+                    value = await value
+        except (asyncio.CancelledError, Interrupted) as error:
+            if self._reason is None and isinstance(error, asyncio.CancelledError):
+                # The function cancelled itself, or a library did inside it: its own failure.
+                return self._failed(RuntimeError("The task was cancelled from inside."))
+            return self._interrupted()
+        except Retry as retry:
+            return self._put_back(retry)
+        except Fail as error:
+            return self._dead(error)
+        except Exception as error:  # noqa: BLE001 - the run's own failure, whatever it is
+            if self._reason is not None:
+                return self._interrupted()
+            return self._failed(error)
+        if self._reason is not None and self._task_def.is_async:
+            return self._interrupted()
+        return self._completed(value)
+
+    async def _call_in_thread(self, arguments: dict[str, Any]) -> Any:
+        function, context = self._task_def.function, self._context
+        return await self._host.call_in_thread(lambda: function(context, **arguments))
+
+    def _completed(self, value: Any) -> Finish:
+        try:
+            text = dump_json(value)
+        except TypeError as error:
+            return self._dead(Fail(f"The result cannot be stored: {error}"))
+        if len(text) > self._host.max_result_bytes:
+            return self._dead(
+                Fail(
+                    f"The result has {len(text)} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
+                    "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and return a reference."
+                )
+            )
+        return Finish(Outcome.COMPLETED, Status.COMPLETED, result=text)
+
+    def _failed(self, error: Exception) -> Finish:
+        claimed = self.claimed
+        failures = claimed.failures + 1
+        text = _error_text(error)
+        if failures >= claimed.max_attempts:
+            return Finish(Outcome.FAILED, Status.FAILED, error=text)
+        wait = backoff_seconds(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
+        return Finish(Outcome.FAILED, Status.SCHEDULED, error=text, delay_us=int(wait * 1_000_000))
+
+    def _dead(self, error: Fail) -> Finish:
+        return Finish(Outcome.FAILED, Status.FAILED, error=_error_text(error))
+
+    def _put_back(self, retry: Retry) -> Finish:
+        text = dump_json({"type": "Retry", "message": clean_text(retry.reason, MAX_MESSAGE_CHARACTERS)})
+        if retry.after_seconds <= 0:
+            return Finish(Outcome.RETRY_LATER, Status.QUEUED, error=text)
+        delay_us = int(retry.after_seconds * 1_000_000)
+        return Finish(Outcome.RETRY_LATER, Status.SCHEDULED, error=text, delay_us=delay_us)
+
+    def _interrupted(self) -> Finish | None:
+        match self._reason:
+            case Reason.CANCEL:
+                return Finish(Outcome.CANCELLED, Status.CANCELLED)
+            case Reason.HAND_BACK:
+                return Finish(Outcome.HANDED_BACK, Status.QUEUED)
+            case Reason.TIMEOUT:
+                seconds = self._task_def.timeout_seconds
+                return self._failed(TimeoutError(f"The attempt took longer than its {seconds:g} s."))
+            case Reason.LOST | None:
+                return None
+
+
+def _closing_events(finish: Finish) -> list[tuple[str, str]]:
+    data = finish.error or "{}"
+    match finish.outcome:
+        case Outcome.FAILED:
+            return [(EventType.ATTEMPT_FAILED.value, data)]
+        case Outcome.RETRY_LATER:
+            return [(EventType.RETRY_LATER.value, data)]
+        case Outcome.HANDED_BACK:
+            return [(EventType.HANDED_BACK.value, "{}")]
+        case _:
+            return []
+
+
+def _error_text(error: BaseException) -> str:
+    try:
+        lines = "".join(traceback.format_exception(error))
+    except Exception:  # noqa: BLE001 - an exception whose own text cannot be made
+        lines = f"{type(error).__name__} (its traceback cannot be shown)"
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001
+        message = "(its message cannot be shown)"
+    if len(lines) > MAX_TRACEBACK_CHARACTERS:
+        lines = f"{lines[: MAX_TRACEBACK_CHARACTERS // 2]}\n…\n{lines[-MAX_TRACEBACK_CHARACTERS // 2 :]}"
+    return dump_json(
+        {
+            "type": type(error).__name__,
+            "message": clean_text(message, MAX_MESSAGE_CHARACTERS),
+            "traceback": clean_text(lines),
+        }
+    )

@@ -1,0 +1,151 @@
+"""The worker's health endpoint, served from the liveness thread: it answers even while user code blocks the worker.
+
+/health is liveness: the process runs and its thread turns. /ready is readiness: the lease covers this moment (so the
+database answered lately), the claim loop turns, and the worker is not draining. Both answer with the same facts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from runlane.errors import ConfigurationError
+from runlane.model.text import dump_json
+from runlane.settings import Settings
+from runlane.version import VERSION
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_PORT = 9000
+# A claim loop that has not turned for so long is stuck, or its event loop is blocked by user code.
+CLAIM_LOOP_SECONDS = 15.0
+_REQUEST_SECONDS = 5.0
+_MAX_REQUEST_BYTES = 8192
+
+
+def _never() -> bool:
+    return False
+
+
+@dataclass(slots=True)
+class Health:
+    """The facts, written by the worker and read by the server. Each is one assignment, so no lock is needed."""
+
+    capacity: int
+    started_at: float = field(default_factory=time.monotonic)
+    worker_id: str | None = None
+    draining: bool = False
+    claim_loop_turned_at: float = field(default_factory=time.monotonic)
+    count_active: Callable[[], int] = lambda: 0
+    may_work: Callable[[], bool] = _never
+
+    def begin(self, may_work: Callable[[], bool], worker_id: str) -> None:
+        """A new life of the worker."""
+        self.worker_id = worker_id
+        self.may_work = may_work
+
+    def active(self) -> int:
+        """Runs in execution."""
+        return self.count_active()
+
+    def problems(self) -> list[str]:
+        """Why the worker is not ready; empty when it is."""
+        problems: list[str] = []
+        if not self.may_work():
+            problems.append("the lease is not renewed: the database does not answer")
+        if self.draining:
+            problems.append("draining")
+        if time.monotonic() - self.claim_loop_turned_at > CLAIM_LOOP_SECONDS:
+            problems.append("the claim loop stands still: user code may block the event loop")
+        return problems
+
+    def facts(self) -> dict[str, object]:
+        """What both paths answer."""
+        problems = self.problems()
+        return {
+            "status": "draining" if self.draining else "ready" if not problems else "not_ready",
+            "problems": problems,
+            "worker_id": self.worker_id,
+            "active_runs": self.active(),
+            "capacity": self.capacity,
+            "uptime_seconds": round(time.monotonic() - self.started_at, 1),
+            "version": VERSION,
+        }
+
+
+class HealthServer:
+    """A few lines of HTTP: two paths, no body in, JSON out, one request per connection."""
+
+    def __init__(self, settings: Settings, health: Health) -> None:
+        self._settings = settings
+        self._health = health
+        self._server: asyncio.Server | None = None
+        self.port: int | None = None
+
+    async def start(self) -> None:
+        """Listen on the port that was asked for, or on 9000, or if nobody asked and 9000 is taken, on a free one."""
+        wanted = self._settings.worker_health_port
+        if wanted == 0:
+            return
+        host = self._settings.worker_health_host
+        try:
+            self._server = await asyncio.start_server(self._serve, host, wanted or DEFAULT_PORT)
+        except OSError as error:
+            if wanted is not None:
+                raise ConfigurationError(
+                    f"The health endpoint cannot listen on {host}:{wanted}: {error.strerror or error}. "
+                    "Set RUNLANE_WORKER_HEALTH_PORT to a free port, or to 0 for none."
+                ) from None
+            self._server = await asyncio.start_server(self._serve, host, 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        log.info("health_endpoint", url=f"http://{host}:{self.port}/health")
+
+    async def stop(self) -> None:
+        """Listen no more. Safe to call twice."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS):
+                head = await reader.readuntil(b"\r\n")
+                read = len(head)
+                while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+                    read += len(line)
+                    if read > _MAX_REQUEST_BYTES:
+                        return
+                writer.write(self._answer(head))
+                await writer.drain()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # a probe that went away or spoke something else
+        finally:
+            writer.close()
+
+    def _answer(self, request_line: bytes) -> bytes:
+        method, _, rest = request_line.decode("latin-1").partition(" ")
+        path = rest.split(" ", 1)[0].split("?", 1)[0]
+        if method not in ("GET", "HEAD"):
+            return _response(405, {"detail": "Use GET."})
+        facts = self._health.facts()
+        match path:
+            case "/health" | "/healthz" | "/live":
+                return _response(200, facts)
+            case "/ready" | "/readyz":
+                return _response(503 if facts["problems"] else 200, facts)
+            case _:
+                return _response(404, {"detail": "Paths: /health and /ready."})
+
+
+def _response(status: int, body: dict[str, object]) -> bytes:
+    reason = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}[status]
+    content = dump_json(body).encode()
+    head = (
+        f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n"
+        "connection: close\r\n\r\n"
+    )
+    return head.encode() + content

@@ -1,0 +1,234 @@
+"""Liveness: the thread that proves the worker is alive, and that stops its runs when it cannot.
+
+It has its own event loop and its own connection, so that user code which blocks the worker's loop cannot stop the
+heartbeat. The right to work is counted from when a renewal was sent, on the monotonic clock, less a margin. A
+renewal that failed in any way is no renewal. When the right ends, or the database says that the worker was declared
+gone, the worker's runs are stopped and it starts again under a new name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from runlane.errors import ConfigurationError, RunlaneError, Unavailable
+from runlane.model.ids import new_id
+from runlane.probes import reach
+from runlane.settings import Settings
+from runlane.store.liveness import Line, open_line
+from runlane.store.workers import register, renew, sign_off
+from runlane.version import VERSION
+from runlane.worker.health import Health, HealthServer
+
+log = structlog.get_logger(__name__)
+
+_RETRY_SECONDS = 0.1
+
+
+def fence_margin(lease_seconds: float) -> float:
+    """How long before the end of its lease a worker stops by itself."""
+    return max(0.5, lease_seconds * 0.15)
+
+
+@dataclass(slots=True)
+class Incarnation:
+    """One life of a worker, from a registration to its loss. `deadline` is on the monotonic clock."""
+
+    worker_id: str
+    deadline: float
+    lost: bool = False
+
+    def may_work(self) -> bool:
+        """Whether the lease covers this moment."""
+        return not self.lost and time.monotonic() < self.deadline
+
+
+class Liveness:
+    """Runs in its own thread from start() to stop(). Callbacks arrive in the worker's event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        lanes: Sequence[str],
+        capacity: int,
+        health: Health,
+        on_begin: Callable[[Incarnation], None],
+        on_lost: Callable[[Incarnation], None],
+        on_cancels: Callable[[Incarnation, Sequence[tuple[str, int]]], None],
+    ) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._capacity = capacity
+        self._health = health
+        self._on_begin = on_begin
+        self._on_lost = on_lost
+        self._on_cancels = on_cancels
+        self._worker_loop = asyncio.get_running_loop()
+        self._stop = threading.Event()
+        self._wake: asyncio.Event | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._first: asyncio.Future[None] = self._worker_loop.create_future()
+        self._ended: asyncio.Future[None] = self._worker_loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="runlane-liveness", daemon=True)
+
+    async def start(self) -> None:
+        """Return when the worker is registered; raise what prevented it."""
+        self._thread.start()
+        await self._first
+
+    async def stop(self) -> None:
+        """Sign off and end. Safe to call twice."""
+        self._stop.set()
+        own_loop, wake = self._own_loop, self._wake
+        if own_loop is not None and wake is not None and not own_loop.is_closed():
+            try:
+                own_loop.call_soon_threadsafe(wake.set)
+            except RuntimeError:
+                pass  # it ended by itself a moment ago
+        if self._thread.is_alive():
+            await asyncio.shield(self._ended)
+
+    def check_now(self) -> None:
+        """Renew at once: somebody saw that the worker may have been declared gone."""
+        if self._own_loop is not None and self._wake is not None and not self._own_loop.is_closed():
+            self._own_loop.call_soon_threadsafe(self._wake.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:  # noqa: BLE001 - the only way out of the thread is through the futures
+            if not isinstance(error, RunlaneError):
+                log.exception("liveness_ended")
+            self._tell(_fail_future, self._first, error)
+        finally:
+            self._tell(_finish_future, self._ended)
+
+    async def _main(self) -> None:
+        self._own_loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        server = HealthServer(self._settings, self._health)
+        await server.start()
+        try:
+            first = True
+            while not self._stop.is_set():
+                try:
+                    await self._live(first=first)
+                    first = False
+                except Unavailable as error:
+                    if first:
+                        raise
+                    log.warning("worker_cannot_register", error=str(error))
+                    await self._pause(1.0)
+        finally:
+            await server.stop()
+
+    async def _live(self, *, first: bool) -> None:
+        """One incarnation, from registration to stop or loss."""
+        worker_id = new_id("wrk")
+        sent = time.monotonic()
+        line = await open_line(self._settings, worker_id)
+        try:
+            await register(
+                line.database,
+                worker_id=worker_id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=VERSION,
+                lanes=self._lanes,
+                capacity=self._capacity,
+                has_lock=line.has_lock,
+                lease_seconds=self._settings.lease_seconds,
+            )
+            reach("register.committed")
+            incarnation = Incarnation(worker_id, self._deadline(sent))
+            self._health.begin(incarnation.may_work, worker_id)
+            self._tell(self._on_begin, incarnation)
+            self._tell(_finish_future, self._first)
+            log.info("worker_online", worker_id=worker_id, again=not first)
+            await self._renew_until_the_end(line, incarnation)
+        finally:
+            await line.close()
+
+    async def _renew_until_the_end(self, line: Line, incarnation: Incarnation) -> None:
+        pause = self._settings.heartbeat_seconds
+        while not self._stop.is_set():
+            if incarnation.lost:
+                # The worker gave this life up by itself: leave at once, so that the reaper sees the lock free.
+                return
+            left = incarnation.deadline - time.monotonic()
+            if left <= 0:
+                self._lose(incarnation, "its lease could not be renewed in time")
+                return
+            await self._pause(min(pause, left))
+            if self._stop.is_set() or incarnation.lost:
+                continue
+            sent = time.monotonic()
+            try:
+                async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
+                    cancels = await renew(
+                        line.database, incarnation.worker_id, self._settings.lease_seconds, self._health.active()
+                    )
+            except (Unavailable, TimeoutError) as error:
+                log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
+                pause = _RETRY_SECONDS
+                continue
+            if cancels is None:
+                self._lose(incarnation, "it was declared gone")
+                return
+            pause = self._settings.heartbeat_seconds
+            incarnation.deadline = self._deadline(sent)
+            if cancels:
+                self._tell(self._on_cancels, incarnation, cancels)
+        await self._sign_off(line, incarnation)
+
+    async def _sign_off(self, line: Line, incarnation: Incarnation) -> None:
+        try:
+            async with asyncio.timeout(self._settings.database_timeout_seconds):
+                offline = await sign_off(line.database, incarnation.worker_id)
+        except (Unavailable, TimeoutError) as error:
+            log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
+        else:
+            log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
+
+    def _lose(self, incarnation: Incarnation, reason: str) -> None:
+        incarnation.lost = True
+        log.error("worker_lost", worker_id=incarnation.worker_id, reason=reason)
+        self._tell(self._on_lost, incarnation)
+
+    def _deadline(self, sent: float) -> float:
+        return sent + self._settings.lease_seconds - fence_margin(self._settings.lease_seconds)
+
+    async def _pause(self, seconds: float) -> None:
+        assert self._wake is not None  # noqa: S101 - set before anything here runs
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+            self._wake.clear()
+        except TimeoutError:
+            pass
+
+    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._worker_loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            log.debug("worker_loop_closed")
+
+
+def _finish_future(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail_future(future: asyncio.Future[None], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(
+            error if isinstance(error, Exception) else ConfigurationError(f"The liveness thread ended: {error!r}")
+        )

@@ -1,0 +1,342 @@
+"""The worker: one claim loop, as many executions as it has slots, and a clean end.
+
+Slots are counted from live executions, so none can leak. When the lease is lost every execution is stopped without a
+word to the database, and the worker goes on under a new name. On a drain it claims nothing more, lets runs finish for
+a while, hands the rest back without counting an attempt, and signs off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from runlane.bus import Bus
+from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.model.run import Status
+from runlane.model.task import Task
+from runlane.model.text import dump_json
+from runlane.probes import reach
+from runlane.settings import Settings
+from runlane.store.claim import Claimed, ClaimOutcome, LaneMemory, claim
+from runlane.store.committer import Committer, Stopping
+from runlane.store.database import CommitInDoubt, Database, Session
+from runlane.store.lanes import check_lanes
+from runlane.store.record import Entry, Finish, Outcome, Recorded
+from runlane.store.workers import begin_draining
+from runlane.worker.execution import Execution, Reason
+from runlane.worker.health import Health
+from runlane.worker.liveness import Incarnation, Liveness
+from runlane.worker.threads import Threads
+
+log = structlog.get_logger(__name__)
+
+_PAUSE_SECONDS = 0.2
+
+
+class Worker:
+    """Executes the runs of some lanes. start() and stop() once each; stop is safe at any time."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        database: Database,
+        committer: Committer,
+        bus: Bus,
+        tasks: Mapping[str, Task],
+        lanes: Collection[str] | None = None,
+        concurrency: int | None = None,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._committer = committer
+        self._tasks = dict(tasks)
+        self._capacity = concurrency or settings.concurrency
+        self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
+        self._listener = bus.listen(self._memory.only)
+        self._unhear = bus.on_cancel(self._cancel)
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads(self._loop)
+        self._running: dict[str, Execution] = {}
+        self._stuck: set[asyncio.Future[Any]] = set()
+        self._background: set[asyncio.Task[None]] = set()
+        self._incarnation: Incarnation | None = None
+        self._may_claim = asyncio.Event()
+        self._slot_free = asyncio.Event()
+        self._all_done = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._draining = False
+        self._claimer: asyncio.Task[None] | None = None
+        self.health = Health(self._capacity, count_active=lambda: len(self._running))
+        self._liveness = Liveness(
+            settings,
+            lanes=sorted(self._memory.only) if self._memory.only is not None else ["*"],
+            capacity=self._capacity,
+            health=self.health,
+            on_begin=self._begin,
+            on_lost=self._lose,
+            on_cancels=self._hear_cancels,
+        )
+
+    @property
+    def worker_id(self) -> str | None:
+        """The name of the worker's present life."""
+        return None if self._incarnation is None else self._incarnation.worker_id
+
+    @property
+    def active(self) -> int:
+        """Runs in execution."""
+        return len(self._running)
+
+    @property
+    def max_result_bytes(self) -> int:
+        """The largest result or checkpoint that is stored."""
+        return self._settings.max_result_bytes
+
+    async def start(self) -> None:
+        """Register and begin to claim."""
+        if self._memory.only is not None:
+            await check_lanes(self._database, self._memory.only)
+        await self._liveness.start()
+        self._claimer = asyncio.create_task(self._claim_loop(), name="runlane-claims")
+
+    async def stop(self, grace_seconds: float | None = None) -> None:
+        """Drain: claim nothing more, let runs finish for the grace period, hand back the rest, sign off."""
+        grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
+        if self._claimer is not None:
+            await self._drain(grace)
+        self._listener.close()
+        self._unhear()
+        await self._liveness.stop()
+        self._threads.stop()
+
+    def hurry(self) -> None:
+        """End the grace period of a drain that is under way."""
+        self._hurry.set()
+
+    @property
+    def has_stuck_code(self) -> bool:
+        """True when code of a run that was given up is still executing; only the end of the process ends it."""
+        return bool(self._stuck)
+
+    async def record(self, entry: Entry) -> Recorded:
+        """Store what an attempt says, for as long as this life of the worker may write."""
+        incarnation = self._incarnation
+        while incarnation is not None and incarnation is self._incarnation and incarnation.may_work():
+            try:
+                return await self._committer.record(entry, incarnation.deadline)
+            except Stopping:
+                break
+            except Unavailable as error:
+                log.warning("record_waits", run_id=entry.run_id, error=str(error))
+                await asyncio.sleep(_PAUSE_SECONDS)
+        raise LeaseLost(f"Run {entry.run_id} is no longer this worker's.")
+
+    def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Run a plain function in a thread of its own."""
+        return self._threads.submit(function)
+
+    # --- claiming
+
+    def _free_slots(self) -> int:
+        return self._capacity - len(self._running) - len(self._stuck)
+
+    async def _claim_loop(self) -> None:
+        """Claim whenever there is a slot and perhaps work. Any error is waited out: the loop ends only by drain."""
+        while not self._draining:
+            self.health.claim_loop_turned_at = time.monotonic()
+            slots = self._free_slots()
+            if slots <= 0:
+                self._slot_free.clear()
+                await _wait(self._slot_free, 1.0)
+                continue
+            if not self._may_claim.is_set():
+                await _wait(self._may_claim, 1.0)
+                continue
+            try:
+                outcome = await self._claim(slots)
+            except Unavailable as error:
+                log.warning("claim_failed", error=str(error))
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            except Exception:  # a worker that stops claiming is worse than one that complains for ever
+                log.exception("claim_failed")
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            if not outcome.alive:
+                self._may_claim.clear()
+                self._liveness.check_now()
+            elif not outcome.claims and not outcome.again:
+                await self._listener.wait(self._memory.poll_seconds)
+
+    async def _claim(self, slots: int) -> ClaimOutcome:
+        incarnation = self._incarnation
+        if incarnation is None or not incarnation.may_work():
+            self._may_claim.clear()
+            return ClaimOutcome((), alive=True, again=True)
+
+        async def work(session: Session) -> ClaimOutcome:
+            outcome = await claim(session, incarnation.worker_id, self._tasks, slots, self._memory)
+            if outcome.claims:
+                reach("claim.before_commit")
+            return outcome
+
+        try:
+            outcome = await self._database.transact(work)
+        except CommitInDoubt as doubt:
+            # Claims that nobody executes would wait for ever under our heartbeat: become somebody else, and
+            # the reaper moves them.
+            log.warning("claim_in_doubt", worker_id=incarnation.worker_id)
+            incarnation.lost = True
+            self._lose(incarnation)
+            raise Unavailable(str(doubt)) from doubt
+        if outcome.claims:
+            reach("claim.committed")
+        if incarnation is not self._incarnation:
+            return ClaimOutcome((), alive=True, again=True)
+        for claimed in outcome.claims:
+            self._start(claimed)
+        return outcome
+
+    # --- executing
+
+    def _start(self, claimed: Claimed) -> None:
+        execution = Execution(claimed, self._tasks[claimed.target], self, self._loop)
+        self._running[claimed.run_id] = execution
+        execution.task = asyncio.create_task(self._execute(execution))
+
+    async def _execute(self, execution: Execution) -> None:
+        try:
+            await execution.run()
+        except (LeaseLost, asyncio.CancelledError):
+            pass  # stopped by us; whoever stopped it has the last word
+        except Exception as error:
+            # The database refused what the run wanted to say. Its run must not stay behind as running.
+            log.exception("run_not_stored", run_id=execution.claimed.run_id)
+            await self._end_anyway(execution, error)
+        finally:
+            self._ended(execution)
+
+    async def _end_anyway(self, execution: Execution, error: Exception) -> None:
+        message = {"type": "NotStored", "message": f"The end of the attempt could not be stored: {type(error).__name__}."}
+        try:
+            await execution.end(Finish(Outcome.FAILED, Status.FAILED, error=dump_json(message)))
+        except Exception:
+            log.exception("run_left_to_reaper", run_id=execution.claimed.run_id)
+            if self._incarnation is not None:
+                self._incarnation.lost = True
+                self._lose(self._incarnation)
+
+    def _ended(self, execution: Execution) -> None:
+        if self._running.get(execution.claimed.run_id) is execution:
+            del self._running[execution.claimed.run_id]
+        self._slot_free.set()
+        if not self._running:
+            self._all_done.set()
+
+    def interrupt(self, execution: Execution, reason: Reason) -> None:
+        """Stop an execution for this reason, and see that it stops."""
+        if execution.reason is not None and reason is not Reason.LOST:
+            return
+        execution.interrupt(reason)
+        watching = asyncio.create_task(self._see_it_stop(execution, reason))
+        self._background.add(watching)
+        watching.add_done_callback(self._background.discard)
+
+    async def _see_it_stop(self, execution: Execution, reason: Reason) -> None:
+        """Wait for interrupted code; past its time, end the run without it and count the slot until it stops."""
+        task = execution.task
+        if task is None:
+            return
+        patience = 0.0 if reason is Reason.LOST else self._settings.cancel_grace_seconds
+        if reason is Reason.HAND_BACK:
+            patience = min(patience, 1.0)
+        deadline = self._loop.time() + patience
+        while not task.done() and self._loop.time() < deadline:
+            await asyncio.wait([task], timeout=min(1.0, max(0.01, deadline - self._loop.time())))
+            if not task.done():
+                execution.nudge()
+        if task.done() or execution.abandoned:
+            return
+        finish = execution.abandon()
+        self._stuck.add(task)
+        task.add_done_callback(self._unstick)
+        self._ended(execution)
+        if finish is not None:
+            try:
+                await execution.end(finish)
+            except RunlaneError:
+                log.exception("run_not_stored", run_id=execution.claimed.run_id)
+
+    def _unstick(self, task: asyncio.Future[Any]) -> None:
+        self._stuck.discard(task)
+        self._slot_free.set()
+
+    # --- what others tell us
+
+    def _begin(self, incarnation: Incarnation) -> None:
+        self._incarnation = incarnation
+        self._may_claim.set()
+
+    def _lose(self, incarnation: Incarnation) -> None:
+        """Stop everything of a life that is over. Nothing is written: the fence would refuse it."""
+        if incarnation is not self._incarnation:
+            return
+        self._incarnation = None
+        self._may_claim.clear()
+        for execution in list(self._running.values()):
+            self.interrupt(execution, Reason.LOST)
+        self._liveness.check_now()
+
+    def _hear_cancels(self, incarnation: Incarnation, cancels: Sequence[tuple[str, int]]) -> None:
+        if incarnation is self._incarnation:
+            for run_id, attempt in cancels:
+                execution = self._running.get(run_id)
+                if execution is not None and execution.claimed.attempt == attempt:
+                    self.interrupt(execution, Reason.CANCEL)
+
+    def _cancel(self, run_id: str) -> None:
+        execution = self._running.get(run_id)
+        if execution is not None:
+            self.interrupt(execution, Reason.CANCEL)
+
+    # --- ending
+
+    async def _drain(self, grace_seconds: float) -> None:
+        self._draining = self.health.draining = True
+        reach("drain.begun")
+        for event in (self._may_claim, self._slot_free):
+            event.set()
+        self._listener.wake()
+        if self._claimer is not None:
+            await self._claimer
+            self._claimer = None
+        if self._incarnation is not None:
+            log.info("worker_draining", worker_id=self.worker_id, active=self.active)
+            try:
+                await begin_draining(self._database, self._incarnation.worker_id)
+            except Unavailable as error:
+                log.warning("drain_not_told", error=str(error))
+        if self._running:
+            self._all_done.clear()
+            hurry = asyncio.create_task(self._hurry.wait())
+            done = asyncio.create_task(self._all_done.wait())
+            await asyncio.wait([hurry, done], timeout=grace_seconds, return_when=asyncio.FIRST_COMPLETED)
+            hurry.cancel()
+            done.cancel()
+        for execution in list(self._running.values()):
+            self.interrupt(execution, Reason.HAND_BACK)
+        if self._background:
+            await asyncio.wait(self._background, timeout=10)
+
+
+async def _wait(event: asyncio.Event, timeout_seconds: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await event.wait()
+    except TimeoutError:
+        pass
