@@ -30,22 +30,14 @@ def problems(lock: dict[str, Any]) -> Iterator[str]:
     for what, found in (("index", registries), ("file host", hosts)):
         if len(found) != 1:
             yield f"there must be exactly one {what}, but there are {len(found)}: {sorted(found)}"
-    yield from (
-        f"the index is not at an https address: {url}"
-        for url in registries
-        if urlsplit(url).scheme != "https"
-    )
+    yield from (f"the index is not at an https address: {url}" for url in registries if urlsplit(url).scheme != "https")
 
 
 def main() -> None:
     path = Path(sys.argv[1])
     found = list(problems(tomllib.loads(path.read_text())))
     if found:
-        sys.exit(
-            "\n".join(
-                [f"{path} cannot be used by others:", *found, "Unset your index settings and run: uv lock"]
-            )
-        )
+        sys.exit("\n".join([f"{path} cannot be used by others:", *found, "Unset your index settings and run: uv lock"]))
 
 
 main()

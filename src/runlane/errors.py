@@ -109,9 +109,7 @@ class RunNotFound(RunlaneError):
     http_status = 404
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(
-            f'No run "{run_id}" is kept here. Check the id, RUNLANE_DATABASE_URL and the retention time.'
-        )
+        super().__init__(f'No run "{run_id}" is kept here. Check the id, RUNLANE_DATABASE_URL and the retention time.')
 
 
 class WrongState(RunlaneError):
@@ -182,9 +180,7 @@ class Retry(RunlaneError):
 
     def __init__(self, after_seconds: float = 0.0, reason: str = "") -> None:
         if not 0 <= after_seconds <= 366 * 86400:
-            raise ValueError(
-                f"Retry(after_seconds={after_seconds!r}) must be between 0 and a year, in seconds."
-            )
+            raise ValueError(f"Retry(after_seconds={after_seconds!r}) must be between 0 and a year, in seconds.")
         self.after_seconds = after_seconds
         self.reason = reason
         super().__init__(reason or f"retry after {after_seconds:g} s")

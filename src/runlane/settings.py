@@ -39,7 +39,9 @@ class Settings(BaseSettings):
     threads: int = Field(default=16, ge=1, le=1000, description="Threads for plain functions, per worker.")
     grace_seconds: float = Field(default=30.0, ge=0, description="How long a stopping worker lets runs finish.")
     cancel_grace_seconds: float = Field(
-        default=30.0, ge=0, description="How long cancelled code may take to stop before its run ends without it."
+        default=30.0,
+        ge=0,
+        description="How long cancelled code may take to stop before its run ends without it.",
     )
     worker_health_host: str = Field(default="127.0.0.1", description="0.0.0.0 for probes from another host.")
     worker_health_port: int | None = Field(
@@ -57,7 +59,9 @@ class Settings(BaseSettings):
     max_input_bytes: int = Field(default=1024 * 1024, ge=1024, description="Of one run's input, as JSON.")
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Of a result or checkpoint.")
     retention_days: float = Field(
-        default=30.0, gt=0, description="Finished runs are deleted after this. Dead letters stay three times as long."
+        default=30.0,
+        gt=0,
+        description="Finished runs are deleted after this. Dead letters stay three times as long.",
     )
     retention_seconds: float = Field(default=60.0, gt=0, description="How often retention looks for old runs.")
 
@@ -111,7 +115,9 @@ def check_database_url(url: str) -> None:
             parts = urlsplit(url)
             _ = parts.port
         except ValueError as error:
-            raise ValueError(f"the URL cannot be read ({error}). Form: postgresql://user:password@host:5432/name") from None
+            raise ValueError(
+                f"the URL cannot be read ({error}). Form: postgresql://user:password@host:5432/name"
+            ) from None
         if not parts.path.strip("/") and "dbname=" not in (parts.query or ""):
             raise ValueError("the URL names no database. Form: postgresql://user:password@host:5432/name")
         return

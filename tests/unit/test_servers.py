@@ -215,9 +215,7 @@ def test_stop_does_not_wait_for_a_forked_process_that_shares_our_pipe() -> None:
         os.close(shared)
 
 
-def test_programs_on_the_machine_are_used_without_the_wheels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_programs_on_the_machine_are_used_without_the_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bindir, program = binaries.find_postgres(), binaries.find_redis()
     (tmp_path / "redis-server").symlink_to(program)
     pg_config = tmp_path / "pg_config"

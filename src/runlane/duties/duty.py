@@ -45,8 +45,8 @@ class Duty:
         while not await self._stopped_within(pause):
             pause = self._seconds * (0.9 + 0.2 * random.random())  # noqa: S311
             try:
-                while await self._job() and not self._stopping.is_set():
-                    await asyncio.sleep(0)
+                more = await self._job()
+                pause = 0.0 if more else pause
             except Unavailable as error:
                 log.warning("duty_waits", duty=self.name, error=str(error))
             except Exception:

@@ -62,9 +62,7 @@ class OnDead(StrEnum):
 
 
 TERMINAL: Final = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
-WAITING: Final = frozenset(
-    {Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.BLOCKED, Status.QUEUED, Status.PAUSED}
-)
+WAITING: Final = frozenset({Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.BLOCKED, Status.QUEUED, Status.PAUSED})
 
 # An approved or released run goes to the first of these that still applies.
 _READY: Final = frozenset({Status.AWAITING_APPROVAL, Status.SCHEDULED, Status.QUEUED})

@@ -10,12 +10,12 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast, get_type_hints
+from typing import Any, NotRequired, Required, cast, get_type_hints
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic.errors import PydanticUserError
-from typing_extensions import NotRequired, Required, TypedDict
+from typing_extensions import TypedDict
 
 from runlane.errors import ConfigurationError, InputTooLarge, InvalidInput, nearest
 from runlane.model.lane import DEFAULT_LANE

@@ -145,9 +145,7 @@ def _claim_keys(batch: FromClause) -> Executable:
 
 _INSERT_RUNS = Statement("insert_runs", _insert_runs, _RUN_COLUMNS)
 _INSERT_INPUTS = Statement("insert_inputs", _insert_inputs, {"run_id": Text(), "input": Text()})
-_CLAIM_KEYS = Statement(
-    "claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()}
-)
+_CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
 _READ_KEYS = Statement(
     "read_idempotency_keys",
     select(idempotency_keys, runs.c.status, runs.c.lane)
@@ -176,7 +174,8 @@ async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
     rows = await session.fetch(_INSERT_RUNS, members)
     await session.fetch(_INSERT_INPUTS, [(run.id, run.input) for run in fresh])
     await append(
-        session, [(row["id"], 1, 0, EventType.QUEUED.value, f'{{"status":"{row["status"]}"}}') for row in rows]
+        session,
+        [(row["id"], 1, 0, EventType.QUEUED.value, f'{{"status":"{row["status"]}"}}') for row in rows],
     )
     stored = {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
     return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Integer, bindparam, case, exists, func, select, update
 
@@ -177,7 +178,7 @@ async def claim(
         if session.dialect == "sqlite" or row["name"] in (alone if row["max_slots"] is not None else locked)
     ]
     again = len(views) < len(served)
-    taken: list[dict[str, object]] = []
+    taken: list[dict[str, Any]] = []
     for lane, share in share_slots(views, slots).items():
         rows = await session.fetch(CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list)
         taken.extend(dict(row) for row in rows)
@@ -187,14 +188,20 @@ async def claim(
     await session.fetch(
         APPEND_FENCED,
         [
-            (row["id"], row["last_seq"], row["attempt"], EventType.PICKED_UP.value, dump_json({"worker_id": worker_id}))
+            (
+                row["id"],
+                row["last_seq"],
+                row["attempt"],
+                EventType.PICKED_UP.value,
+                dump_json({"worker_id": worker_id}),
+            )
             for row in taken
         ],
     )
     return ClaimOutcome(claims, alive=True, again=again)
 
 
-async def _load(session: Session, taken: list[dict[str, object]]) -> list[Claimed]:
+async def _load(session: Session, taken: list[dict[str, Any]]) -> list[Claimed]:
     ids = session.texts([str(row["id"]) for row in taken])
     inputs = {row["run_id"]: row["input"] for row in await session.fetch(_INPUTS, ids=ids)}
     again = [str(row["id"]) for row in taken if row["attempt"] != 1]

@@ -129,7 +129,7 @@ class Committer:
             batch = self._next_batch()
             try:
                 await self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - whatever it is, these callers must not wait for ever
+            except Exception as error:
                 log.exception("commit_failed", members=len(batch))
                 for member in batch:
                     _refuse(member, error)

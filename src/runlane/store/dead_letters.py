@@ -42,7 +42,14 @@ def _bury(batch: FromClause) -> Executable:
 _BURY = Statement(
     "bury",
     _bury,
-    {"run_id": Text(), "target": Text(), "lane": Text(), "input": Text(), "error": Text(), "attempts": Text()},
+    {
+        "run_id": Text(),
+        "target": Text(),
+        "lane": Text(),
+        "input": Text(),
+        "error": Text(),
+        "attempts": Text(),
+    },
 )
 UNBURY = Statement("unbury", delete(dead_letters).where(dead_letters.c.run_id == bindparam("run_id")))
 _LIST = Statement(
@@ -62,7 +69,14 @@ async def bury(session: Session, run_ids: Sequence[str]) -> None:
     await session.fetch(
         _BURY,
         [
-            (row["id"], row["target"], row["lane"], row["input"], row["error"], dump_json(attempts[row["id"]]))
+            (
+                row["id"],
+                row["target"],
+                row["lane"],
+                row["input"],
+                row["error"],
+                dump_json(attempts[row["id"]]),
+            )
             for row in rows
         ],
     )

@@ -63,6 +63,5 @@ async def read_events(database: Database, run_id: str, after: int = 0, limit: in
     """The events of a run after a number, in order."""
     rows = await read(database, _READ, run_id=run_id, after=after, limit=limit)
     return [
-        Event(row["run_id"], row["seq"], row["type"], row["attempt"], row["at"], load_json(row["data"]))
-        for row in rows
+        Event(row["run_id"], row["seq"], row["type"], row["attempt"], row["at"], load_json(row["data"])) for row in rows
     ]

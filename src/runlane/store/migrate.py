@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import column, select, table
+from sqlalchemy import Text, column, select, table
 
 from runlane.errors import SchemaOutdated, SchemaTooNew
 from runlane.model.ids import lock_key
@@ -23,17 +23,19 @@ from runlane.store.database import Database, Session, open_database
 from runlane.store.migrations import HEAD, REVISIONS
 from runlane.store.statement import Statement
 
-_VERSION = Statement("schema_version", select(column("version_num")).select_from(table("alembic_version")))
+_VERSION = Statement("schema_version", select(column("version_num", Text())).select_from(table("alembic_version")))
 _TABLES = {
     "postgresql": Statement(
         "has_version_table",
-        select(column("tablename"))
+        select(column("tablename", Text()))
         .select_from(table("pg_tables"))
-        .where(column("tablename") == "alembic_version"),
+        .where(column("tablename", Text()) == "alembic_version"),
     ),
     "sqlite": Statement(
         "has_version_table",
-        select(column("name")).select_from(table("sqlite_master")).where(column("name") == "alembic_version"),
+        select(column("name", Text()))
+        .select_from(table("sqlite_master"))
+        .where(column("name", Text()) == "alembic_version"),
     ),
 }
 
@@ -118,10 +120,10 @@ async def _upgrade_postgres(settings: Settings) -> None:
     from sqlalchemy.pool import NullPool
 
     assert settings.database_url is not None  # noqa: S101 - sqlite was handled by the caller
-    url = settings.database_url.get_secret_value()
+    url, timeout = settings.database_url.get_secret_value(), settings.database_timeout_seconds
 
     async def connect() -> Any:
-        return await asyncpg.connect(url, statement_cache_size=0, timeout=settings.database_timeout_seconds)
+        return await cast("Any", asyncpg).connect(url, statement_cache_size=0, timeout=timeout)
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     try:
@@ -146,7 +148,7 @@ def _run(connection: Any) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _alone(path: Path) -> Generator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

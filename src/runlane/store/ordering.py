@@ -57,7 +57,7 @@ def _release_next(batch: FromClause) -> Executable:
     )
 
 
-def ready_status():  # noqa: ANN201 - a Core expression
+def ready_status():
     """Where a run goes that nothing holds up any more but its own hold and due time."""
     return case(
         (runs.c.hold, lit(Status.AWAITING_APPROVAL)),
@@ -88,7 +88,13 @@ async def release_next(session: Session, keys: Iterable[str]) -> list[Released]:
     await append(
         session,
         [
-            (row["id"], row["last_seq"], row["attempt"], EventType.KEY_FREE.value, f'{{"status":"{row["status"]}"}}')
+            (
+                row["id"],
+                row["last_seq"],
+                row["attempt"],
+                EventType.KEY_FREE.value,
+                f'{{"status":"{row["status"]}"}}',
+            )
             for row in rows
         ],
     )

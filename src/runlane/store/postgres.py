@@ -246,7 +246,7 @@ class PostgresDatabase:
 async def connect(settings: Settings) -> Any:
     """One connection with the settings above; PgBouncer would refuse them at start-up."""
     assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
-    return await asyncpg.connect(
+    return await cast("Any", asyncpg).connect(
         settings.database_url.get_secret_value(),
         timeout=settings.database_timeout_seconds,
         command_timeout=settings.database_timeout_seconds,

@@ -11,14 +11,27 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, and_, case, func, insert, or_, select, update
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType
 from runlane.model.run import Status
 from runlane.model.text import dump_json
-from runlane.store.dead_letters import bury
 from runlane.store.database import Session
+from runlane.store.dead_letters import bury
 from runlane.store.events import APPEND_FENCED, EventRow
 from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_results, runs
@@ -143,9 +156,9 @@ def _end_attempts(batch: FromClause) -> Executable:
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
     return insert(run_attempts).from_select(
         ["run_id", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"],
-        select(
-            b.run_id, b.attempt, runs.c.worker_id, runs.c.claimed_at, now_us(), b.outcome, b.error
-        ).select_from(batch.join(runs, fence)),
+        select(b.run_id, b.attempt, runs.c.worker_id, runs.c.claimed_at, now_us(), b.outcome, b.error).select_from(
+            batch.join(runs, fence)
+        ),
     )
 
 
@@ -172,9 +185,7 @@ STORE_RESULTS = Statement(
 )
 
 
-async def record(
-    session: Session, entries: Sequence[Entry]
-) -> tuple[dict[tuple[str, int], Recorded], list[Released]]:
+async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple[str, int], Recorded], list[Released]]:
     """Write the entries; those missing from the answer lost their run. One entry per run and attempt.
 
     The caller holds the locks of the ordering keys of every entry that finishes.
@@ -205,10 +216,7 @@ async def _finish(session: Session, finishes: Sequence[tuple[Entry, Finish, Row]
         return []
     await session.fetch(
         END_ATTEMPTS,
-        [
-            (entry.run_id, entry.attempt, finish.outcome.value, finish.error)
-            for entry, finish, _ in finishes
-        ],
+        [(entry.run_id, entry.attempt, finish.outcome.value, finish.error) for entry, finish, _ in finishes],
     )
     ended = [(entry, finish, row) for entry, finish, row in finishes if Status(row["status"]).terminal]
     await session.fetch(
@@ -243,6 +251,4 @@ def _numbered(entry: Entry, row: Row) -> list[EventRow]:
     if status.terminal:
         named = [*named, (EventType.DONE.value, dump_json({"status": status.value}))]
     first = row["last_seq"] - len(named) + 1
-    return [
-        (entry.run_id, first + offset, entry.attempt, kind, data) for offset, (kind, data) in enumerate(named)
-    ]
+    return [(entry.run_id, first + offset, entry.attempt, kind, data) for offset, (kind, data) in enumerate(named)]

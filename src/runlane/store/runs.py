@@ -79,7 +79,10 @@ _LIST = Statement(
     "list_runs",
     select(runs)
     .where(
-        or_(cast(bindparam("before", type_=Text()), Text).is_(None), runs.c.id < bindparam("before", type_=Text())),
+        or_(
+            cast(bindparam("before", type_=Text()), Text).is_(None),
+            runs.c.id < bindparam("before", type_=Text()),
+        ),
         _optional("status", runs.c.status),
         _optional("lane", runs.c.lane),
         _optional("target", runs.c.target),
@@ -162,9 +165,10 @@ _REVIVE = Statement(
 _DROP_RESULT = Statement("drop_result", delete(run_results).where(run_results.c.run_id == bindparam("run_id")))
 _FREE_KEY = Statement(
     "free_key",
-    update(runs).where(_by_id, runs.c.status == lit(Status.FAILED), runs.c.holds_key).values(holds_key=False).returning(
-        *_changed
-    ),
+    update(runs)
+    .where(_by_id, runs.c.status == lit(Status.FAILED), runs.c.holds_key)
+    .values(holds_key=False)
+    .returning(*_changed),
 )
 _PRIORITY = Statement(
     "set_priority",
@@ -172,8 +176,7 @@ _PRIORITY = Statement(
     .where(_by_id, runs.c.status.in_(_WAITING))
     .values(
         priority=bindparam("priority", type_=SmallInteger()),
-        rank=runs.c.accepted_at
-        - cast(bindparam("priority", type_=SmallInteger()), BigInteger) * lit(PRIORITY_STEP_US),
+        rank=runs.c.accepted_at - cast(bindparam("priority", type_=SmallInteger()), BigInteger) * lit(PRIORITY_STEP_US),
     )
     .returning(*_changed),
 )
@@ -356,5 +359,3 @@ async def _wrong_state(session: Session, run_id: str, rule: str) -> Exception:
     if not rows:
         return RunNotFound(run_id)
     return WrongState(f"Run {run_id} is {rows[0]['status']}. {rule}.")
-
-

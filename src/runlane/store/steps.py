@@ -21,9 +21,9 @@ def _save(batch: FromClause) -> Executable:
     statement = insert(run_steps).from_select(
         ["run_id", "path", "attempt", "kind", "output", "ended_at"],
         # The condition also keeps SQLite's parser from reading ON CONFLICT as a join.
-        select(b.run_id, b.path, b.attempt, b.kind, b.output, now_us()).select_from(batch.join(runs, fence)).where(
-            b.attempt > 0
-        ),
+        select(b.run_id, b.path, b.attempt, b.kind, b.output, now_us())
+        .select_from(batch.join(runs, fence))
+        .where(b.attempt > 0),
     )
     return statement.on_conflict_do_update(
         index_elements=["run_id", "path"],

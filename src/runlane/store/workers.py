@@ -130,10 +130,7 @@ _CANCELS = Statement(
 )
 _BEGIN_DRAINING = Statement(
     "begin_draining",
-    update(workers)
-    .where(_by_id, workers.c.status.in_(_LIVE))
-    .values(status=lit("draining"))
-    .returning(workers.c.id),
+    update(workers).where(_by_id, workers.c.status.in_(_LIVE)).values(status=lit("draining")).returning(workers.c.id),
 )
 _SIGN_OFF = Statement(
     "sign_off_worker",
@@ -307,9 +304,7 @@ async def find_suspects(database: Database, silence_seconds: float, *, trust_loc
     return [Suspect(row["id"], bool(row["expired"])) for row in rows]
 
 
-async def declare_lost(
-    session: Session, worker_id: str, silence_seconds: float, *, lock_is_free: bool
-) -> bool:
+async def declare_lost(session: Session, worker_id: str, silence_seconds: float, *, lock_is_free: bool) -> bool:
     """Mark a worker lost if it still looks so. Never waits for a claim that is under way: the next round will do."""
     if not await session.try_lock(worker_lock(worker_id)):
         return False
@@ -331,9 +326,7 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
     keys = [row["ordering_key"] for row in await session.fetch(_RUNS_OF, worker_ids=ids)]
     await session.lock(exclusive=key_locks(keys))
     rows = await session.fetch(_TAKE_BACK, worker_ids=ids)
-    await session.fetch(
-        END_ATTEMPTS, [(row["id"], row["attempt"], Outcome.LOST.value, _loss(row)) for row in rows]
-    )
+    await session.fetch(END_ATTEMPTS, [(row["id"], row["attempt"], Outcome.LOST.value, _loss(row)) for row in rows])
     ended = [row for row in rows if Status(row["status"]).terminal]
     await session.fetch(STORE_RESULTS, [(row["id"], row["attempt"], None, _loss(row)) for row in ended])
     await append(session, [event for row in rows for event in _events(row)])
@@ -381,8 +374,8 @@ def _loss(row: Row) -> str:
 
 def _events(row: Row) -> list[EventRow]:
     status = Status(row["status"])
-    lost = (EventType.WORKER_LOST.value, dump_json({"worker_id": row["worker_id"], "status": status.value}))
-    named = [lost]
+    lost = dump_json({"worker_id": row["worker_id"], "status": status.value})
+    named: list[tuple[str, str]] = [(EventType.WORKER_LOST.value, lost)]
     if status.terminal:
         named.append((EventType.DONE.value, dump_json({"status": status.value})))
     first = row["last_seq"] - len(named) + 1

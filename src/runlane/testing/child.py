@@ -67,9 +67,7 @@ class Lifeline:
 class Child:
     """A running server and every process that it forks."""
 
-    def __init__(
-        self, command: Sequence[str], *, account: Account, log: Path, cwd: Path, lifeline: Lifeline
-    ) -> None:
+    def __init__(self, command: Sequence[str], *, account: Account, log: Path, cwd: Path, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
         self._family, held_by_family = os.pipe()
         try:

@@ -126,9 +126,7 @@ class LocalServer(ABC):
             lifeline = self._lifeline
             if lifeline is None:
                 raise ServerError(f"{self.name} has no watcher.")
-            self._child = Child(
-                self._command(home), account=self._account, log=log, cwd=home, lifeline=lifeline
-            )
+            self._child = Child(self._command(home), account=self._account, log=log, cwd=home, lifeline=lifeline)
             failure = self._wait_ready(home, self._child)
             if failure is None:
                 return

@@ -78,9 +78,7 @@ class PostgresServer(LocalServer):
             check=False,
         )
         if answer.returncode != 0:
-            raise ServerError(
-                f"initdb failed. The end of its output:\n{tail(answer.stdout.decode(errors='replace'))}"
-            )
+            raise ServerError(f"initdb failed. The end of its output:\n{tail(answer.stdout.decode(errors='replace'))}")
 
     def _command(self, home: Path) -> list[str]:
         # A socket's path has a short limit; below a long TMPDIR the server does without one.

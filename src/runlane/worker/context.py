@@ -98,7 +98,7 @@ class Context:
         return self._say(lambda: self._record(entry))
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
-        """Say how far the run is, from 0 to 1. Cheap to call often: only the newest value within half a second is kept."""
+        """Say how far the run is, from 0 to 1. Cheap to call often: the newest value of each half second is kept."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
         value = (float(fraction), None if note is None else clean_text(note, 1000))
@@ -152,6 +152,4 @@ class Context:
 
     def _progress_entry(self, value: tuple[float, str | None]) -> Entry:
         claimed = self._claimed
-        return Entry(
-            claimed.run_id, claimed.attempt, claimed.lane, progress=value[0], progress_note=value[1]
-        )
+        return Entry(claimed.run_id, claimed.attempt, claimed.lane, progress=value[0], progress_note=value[1])

@@ -57,7 +57,17 @@ class Host(Desk, Protocol):
 class Execution:
     """One attempt in this worker."""
 
-    __slots__ = ("_context", "_host", "_reason", "_task_def", "abandoned", "claimed", "task")
+    __slots__ = (
+        "_context",
+        "_finish",
+        "_host",
+        "_reason",
+        "_status",
+        "_task_def",
+        "abandoned",
+        "claimed",
+        "task",
+    )
 
     def __init__(self, claimed: Claimed, task_def: Task, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.claimed = claimed
@@ -65,6 +75,8 @@ class Execution:
         self._host = host
         self._context = Context(claimed, host, loop)
         self._reason: Reason | None = None
+        self._finish: Finish | None = None
+        self._status: Status | None = None
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
 
@@ -120,10 +132,19 @@ class Execution:
             finish=finish,
         )
         try:
-            return await self._host.record(entry)
+            recorded = await self._host.record(entry)
         except LeaseLost:
             log.info("run_lost", run_id=claimed.run_id, attempt=claimed.attempt)
             return None
+        self._finish, self._status = finish, recorded.status
+        return recorded
+
+    def told(self) -> dict[str, str]:
+        """How it ended, for a log line."""
+        if self._finish is None or self._status is None:
+            return {"outcome": "given up"}
+        error = {} if self._finish.error is None else {"error": self._finish.error.split('"traceback"', 1)[0][:200]}
+        return {"outcome": self._finish.outcome.value, "status": self._status.value, **error}
 
     async def _call(self) -> Finish | None:
         try:

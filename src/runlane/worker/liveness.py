@@ -9,6 +9,7 @@ gone, the worker's runs are stopped and it starts again under a new name.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -87,24 +88,21 @@ class Liveness:
     async def stop(self) -> None:
         """Sign off and end. Safe to call twice."""
         self._stop.set()
-        own_loop, wake = self._own_loop, self._wake
-        if own_loop is not None and wake is not None and not own_loop.is_closed():
-            try:
-                own_loop.call_soon_threadsafe(wake.set)
-            except RuntimeError:
-                pass  # it ended by itself a moment ago
+        self.check_now()
         if self._thread.is_alive():
             await asyncio.shield(self._ended)
 
     def check_now(self) -> None:
         """Renew at once: somebody saw that the worker may have been declared gone."""
-        if self._own_loop is not None and self._wake is not None and not self._own_loop.is_closed():
-            self._own_loop.call_soon_threadsafe(self._wake.set)
+        if self._own_loop is not None and self._wake is not None:
+            # The thread may end, and close its loop, at any moment; then there is nothing to check.
+            with contextlib.suppress(RuntimeError):
+                self._own_loop.call_soon_threadsafe(self._wake.set)
 
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
-        except BaseException as error:  # noqa: BLE001 - the only way out of the thread is through the futures
+        except BaseException as error:
             if not isinstance(error, RunlaneError):
                 log.exception("liveness_ended")
             self._tell(_fail_future, self._first, error)
@@ -174,7 +172,10 @@ class Liveness:
             try:
                 async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
                     cancels = await renew(
-                        line.database, incarnation.worker_id, self._settings.lease_seconds, self._health.active()
+                        line.database,
+                        incarnation.worker_id,
+                        self._settings.lease_seconds,
+                        self._health.active(),
                     )
             except (Unavailable, TimeoutError) as error:
                 log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")

@@ -70,6 +70,8 @@ class Worker:
         self._all_done = asyncio.Event()
         self._hurry = asyncio.Event()
         self._draining = False
+        # Tell in the log of each run's start and end: for one person watching, too much for production.
+        self.narrate = False
         self._claimer: asyncio.Task[None] | None = None
         self.health = Health(self._capacity, count_active=lambda: len(self._running))
         self._liveness = Liveness(
@@ -207,6 +209,8 @@ class Worker:
     def _start(self, claimed: Claimed) -> None:
         execution = Execution(claimed, self._tasks[claimed.target], self, self._loop)
         self._running[claimed.run_id] = execution
+        if self.narrate:
+            log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.attempt)
         execution.task = asyncio.create_task(self._execute(execution))
 
     async def _execute(self, execution: Execution) -> None:
@@ -220,9 +224,19 @@ class Worker:
             await self._end_anyway(execution, error)
         finally:
             self._ended(execution)
+            if self.narrate:
+                log.info(
+                    "run_ended",
+                    task=execution.claimed.target,
+                    run_id=execution.claimed.run_id,
+                    **execution.told(),
+                )
 
     async def _end_anyway(self, execution: Execution, error: Exception) -> None:
-        message = {"type": "NotStored", "message": f"The end of the attempt could not be stored: {type(error).__name__}."}
+        message = {
+            "type": "NotStored",
+            "message": f"The end of the attempt could not be stored: {type(error).__name__}.",
+        }
         try:
             await execution.end(Finish(Outcome.FAILED, Status.FAILED, error=dump_json(message)))
         except Exception:

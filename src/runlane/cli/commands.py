@@ -1,0 +1,209 @@
+"""Every command and its options."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli.show import Json
+
+cli = typer.Typer(
+    name="runlane",
+    help="Durable runs: accepted means finished. RUNLANE_DATABASE_URL selects Postgres; without it a SQLite file "
+    "in .runlane/ is used.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+db = typer.Typer(help="The database's schema.", no_args_is_help=True)
+lanes = typer.Typer(help="Lanes: cluster-wide slots, drain, and which kind of run goes where.", no_args_is_help=True)
+runs = typer.Typer(help="Runs: look at them, cancel, retry, approve.", no_args_is_help=True)
+cli.add_typer(db, name="db")
+cli.add_typer(lanes, name="lanes")
+cli.add_typer(runs, name="runs")
+
+AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
+Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]
+Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once in this process (RUNLANE_CONCURRENCY).")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from runlane.version import VERSION
+
+        typer.echo(VERSION)
+        raise typer.Exit
+
+
+@cli.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@cli.command()
+def dev(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+    """Run everything in this process and tell what happens: worker and duties, on the embedded file by default."""
+    from runlane.cli.process import run_worker
+
+    run_worker(app, lanes, concurrency, dev=True)
+
+
+@cli.command()
+def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+    """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
+    from runlane.cli.process import run_worker
+
+    run_worker(app, lanes, concurrency, dev=False)
+
+
+@cli.command()
+def workers(
+    gone: Annotated[bool, typer.Option("--all", help="Also those that ended lately.")] = False,
+    json: Json = False,
+) -> None:
+    """List the workers."""
+    from runlane.cli.operate import show_workers
+
+    show_workers(gone=gone, json=json)
+
+
+@cli.command(name="dead-letters")
+def dead_letters(
+    run: Annotated[str | None, typer.Argument(help="Show this one whole.", metavar="RUN")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    json: Json = False,
+) -> None:
+    """List runs that failed for good, or show one with its input, attempts and tracebacks."""
+    from runlane.cli.operate import show_dead_letters
+
+    show_dead_letters(run, limit=limit, json=json)
+
+
+@db.command()
+def upgrade(json: Json = False) -> None:
+    """Bring the schema to what this version needs. Safe while old workers run, and to repeat."""
+    from runlane.cli.operate import upgrade_database
+
+    upgrade_database(json=json)
+
+
+@db.command()
+def current(json: Json = False) -> None:
+    """Show the schema's revision and the one that this version needs."""
+    from runlane.cli.operate import show_revision
+
+    show_revision(json=json)
+
+
+@lanes.command(name="list")
+def list_lanes(json: Json = False) -> None:
+    """List the lanes with what runs and waits in them."""
+    from runlane.cli.operate import show_lanes
+
+    show_lanes(json=json)
+
+
+@lanes.command(name="set")
+def set_lane(
+    name: Annotated[str, typer.Argument(help="The lane.")],
+    max_slots: Annotated[int | None, typer.Option(help="Runs at once in the whole cluster; 0 pauses the lane.")] = None,
+    uncapped: Annotated[bool, typer.Option("--uncapped", help="Remove the cap.")] = False,
+    enabled: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="A disabled lane starts nothing more.")
+    ] = None,
+    poll_interval_ms: Annotated[
+        int | None, typer.Option(help="How often idle workers look without being called.")
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(help="Send these kinds of runs (task names, comma-separated) here.")
+    ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make the lane if there is none of this name.")] = False,
+    json: Json = False,
+) -> None:
+    """Change a lane while everything runs. When this returns, no claim under the old settings is left."""
+    from runlane.cli.operate import change_lane
+
+    change_lane(
+        name,
+        max_slots=max_slots,
+        uncapped=uncapped,
+        enabled=enabled,
+        poll_interval_ms=poll_interval_ms,
+        kinds=kinds,
+        create=create,
+        json=json,
+    )
+
+
+@runs.command(name="list")
+def list_runs(
+    status: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    lane: Annotated[str | None, typer.Option()] = None,
+    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
+    before: Annotated[str | None, typer.Option(help="Continue after this id, the last of the page before.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    from runlane.cli.operate import show_runs
+
+    show_runs(status=status, lane=lane, task=task, key=key, before=before, limit=limit, json=json)
+
+
+@runs.command()
+def show(run: RunId, json: Json = False) -> None:
+    """Show a run with its input, result, attempts and events."""
+    from runlane.cli.operate import show_run
+
+    show_run(run, json=json)
+
+
+@runs.command()
+def cancel(run: RunId, json: Json = False) -> None:
+    """Cancel a run in any state. It never runs again."""
+    from runlane.cli.operate import change_run
+
+    change_run(run, "cancel", json=json)
+
+
+@runs.command()
+def retry(run: RunId, json: Json = False) -> None:
+    """Give a failed run its attempts again."""
+    from runlane.cli.operate import change_run
+
+    change_run(run, "retry", json=json)
+
+
+@runs.command()
+def approve(run: RunId, json: Json = False) -> None:
+    """Let a held run go."""
+    from runlane.cli.operate import change_run
+
+    change_run(run, "approve", json=json)
+
+
+@runs.command()
+def release(run: RunId, json: Json = False) -> None:
+    """Let the runs behind a dead one go on that blocks its ordering key."""
+    from runlane.cli.operate import change_run
+
+    change_run(run, "release", json=json)
+
+
+@runs.command()
+def priority(
+    run: RunId,
+    value: Annotated[int, typer.Argument(help="-100 to 100; higher runs earlier.", metavar="PRIORITY")],
+    json: Json = False,
+) -> None:
+    """Move a waiting run forward or back."""
+    from runlane.cli.operate import change_priority
+
+    change_priority(run, value, json=json)

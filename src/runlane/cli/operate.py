@@ -1,0 +1,277 @@
+"""Commands that look at the database or change it, without an app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from runlane.app import App
+from runlane.cli.show import clock, print_json, print_table, span
+from runlane.errors import InvalidRequest, nearest
+from runlane.model.run import Status
+from runlane.settings import load_settings
+from runlane.store.database import Database, open_database
+from runlane.store.dead_letters import list_dead_letters, read_dead_letter
+from runlane.store.events import read_events
+from runlane.store.lanes import LaneChange, list_lanes, move_kinds, set_lane
+from runlane.store.migrate import read_version, upgrade
+from runlane.store.migrations import HEAD
+from runlane.store.runs import find_run, list_runs, read_attempts, read_steps
+from runlane.store.workers import list_workers
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def _connected() -> AsyncGenerator[App]:
+    app = App()
+    try:
+        await app.connect()
+        yield app
+    finally:
+        await app.close()
+
+
+def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with _connected() as app:
+            return await work(await app.database())
+
+    return asyncio.run(run())
+
+
+def upgrade_database(*, json: bool) -> None:
+    """`runlane db upgrade`."""
+    settings = load_settings()
+    before, now = asyncio.run(upgrade(settings))
+    if json:
+        print_json({"before": before, "now": now})
+    elif before == now:
+        print(f"{settings.shown_database}: schema {now}, nothing to do.")
+    else:
+        print(f"{settings.shown_database}: schema {before or 'none'} -> {now}.")
+
+
+def show_revision(*, json: bool) -> None:
+    """`runlane db current`."""
+    settings = load_settings()
+
+    async def read() -> str | None:
+        database = await open_database(settings, 2)
+        try:
+            return await read_version(database)
+        finally:
+            await database.close()
+
+    version = asyncio.run(read())
+    if json:
+        print_json({"database": version, "code": HEAD})
+    else:
+        print(f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.")
+
+
+def show_workers(*, gone: bool, json: bool) -> None:
+    """`runlane workers`."""
+    rows = _with_database(lambda database: list_workers(database, gone_too=gone))
+    if json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "version"],
+        [
+            [row.id, row.status, row.host, row.pid, row.active, row.capacity, ",".join(row.lanes),
+             clock(row.heartbeat_at_us), row.version]
+            for row in rows
+        ],
+        "No workers. Start one: runlane worker module:app",
+    )  # fmt: skip
+
+
+def show_lanes(*, json: bool) -> None:
+    """`runlane lanes list`."""
+    rows = _with_database(list_lanes)
+    if json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["lane", "state", "max_slots", "running", "queued", "oldest", "poll_ms", "kinds assigned"],
+        [
+            [row.name, "enabled" if row.enabled else "disabled", "no cap" if row.max_slots is None else row.max_slots,
+             row.running, row.queued, clock(row.oldest_queued_at_us), row.poll_interval_ms, ",".join(row.kinds) or "-"]
+            for row in rows
+        ],
+        "No lanes.",
+    )  # fmt: skip
+
+
+def change_lane(
+    name: str,
+    *,
+    max_slots: int | None,
+    uncapped: bool,
+    enabled: bool | None,
+    poll_interval_ms: int | None,
+    kinds: str | None,
+    create: bool,
+    json: bool,
+) -> None:
+    """`runlane lanes set`."""
+    if uncapped and max_slots is not None:
+        raise InvalidRequest("--uncapped and --max-slots contradict each other. Give one of them.")
+    wanted = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
+    change = LaneChange(enabled=enabled, max_slots=max_slots, uncapped=uncapped, poll_interval_ms=poll_interval_ms)
+    if change == LaneChange() and not wanted and not create:
+        raise InvalidRequest("Nothing to change. See: runlane lanes set --help")
+
+    async def work(database: Database) -> tuple[dict[str, Any] | None, dict[str, Any], int]:
+        before = next((asdict(lane) for lane in await list_lanes(database) if lane.name == name), None)
+        now = dict(await set_lane(database, name, change, create=create))
+        moved = await move_kinds(database, wanted, name) if wanted else 0
+        return before, now, moved
+
+    before, now, moved = _with_database(work)
+    changed = {
+        field: {"old": None if before is None else before[field], "new": now[field]}
+        for field in ("enabled", "max_slots", "poll_interval_ms")
+        if before is None or bool(before[field] != now[field])
+    }
+    if json:
+        print_json({"lane": {**now, "enabled": bool(now["enabled"])}, "changed": changed, "moved_runs": moved})
+        return
+    for field, values in changed.items():
+        print(f"{name}: {field} {values['old']} -> {values['new']}")
+    if wanted:
+        print(f"{name}: now takes {', '.join(wanted)}; {moved} waiting runs moved here.")
+    if not changed and not wanted:
+        print(f"{name}: nothing changed.")
+
+
+def show_runs(
+    *,
+    status: str | None,
+    lane: str | None,
+    task: str | None,
+    key: str | None,
+    before: str | None,
+    limit: int,
+    json: bool,
+) -> None:
+    """`runlane runs list`."""
+    if status is not None and status not in set(Status):
+        states = [state.value for state in Status]
+        raise InvalidRequest(f'No state "{status}"{nearest(status, states)}. States: {", ".join(states)}.')
+    rows = _with_database(
+        lambda database: list_runs(
+            database, status=status, lane=lane, target=task, ordering_key=key, before=before, limit=limit
+        )
+    )
+    if json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"],
+        [
+            [row.id, row.target, row.status, row.lane, row.attempt, clock(row.accepted_at_us),
+             span(row.claimed_at_us, row.ended_at_us), row.ordering_key]
+            for row in rows
+        ],
+        "No runs.",
+    )  # fmt: skip
+
+
+def show_run(run_id: str, *, json: bool) -> None:
+    """`runlane runs show`."""
+
+    async def work(database: Database) -> dict[str, Any]:
+        run = await find_run(database, run_id)
+        return {
+            **asdict(run),
+            "attempts": await read_attempts(database, run_id),
+            "steps": await read_steps(database, run_id),
+            "events": [asdict(event) for event in await read_events(database, run_id, limit=10_000)],
+        }
+
+    run = _with_database(work)
+    if json:
+        print_json(run)
+        return
+    for field in (
+        "id",
+        "target",
+        "lane",
+        "status",
+        "priority",
+        "attempt",
+        "failures",
+        "losses",
+        "max_attempts",
+    ):
+        print(f"{field:>14}  {run[field]}")
+    for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
+        if run[field] is not None:
+            print(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
+    for field in ("ordering_key", "worker_id", "progress", "progress_note", "input", "result"):
+        if run[field] is not None:
+            print(f"{field:>14}  {run[field]}")
+    if run["error"]:
+        print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
+    for attempt in run["attempts"]:
+        error: dict[str, Any] = attempt["error"] or {}
+        took = span(attempt["started_at_us"], attempt["ended_at_us"])
+        told = f"  {error.get('type')}: {error.get('message')}" if error else ""
+        print(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
+    for event in run["events"]:
+        print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {event['data'] or ''}")
+
+
+def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
+    """`runlane dead-letters`."""
+    if run_id is not None:
+        letter = _with_database(lambda database: read_dead_letter(database, run_id))
+        if letter is None:
+            raise InvalidRequest(f"Run {run_id} has no dead letter. List them: runlane dead-letters")
+        print_json(letter)
+        return
+    letters = _with_database(lambda database: list_dead_letters(database, limit))
+    if json:
+        print_json(letters)
+        return
+    print_table(
+        ["run", "task", "lane", "died", "attempts", "error"],
+        [
+            [letter["run_id"], letter["target"], letter["lane"], clock(letter["died_at_us"]), len(letter["attempts"]),
+             f"{letter['error'].get('type')}: {letter['error'].get('message')}"[:120]]
+            for letter in letters
+        ],
+        "No dead letters.",
+    )  # fmt: skip
+
+
+def change_run(run_id: str, verb: str, *, json: bool) -> None:
+    """`runlane runs cancel|retry|approve|release`."""
+
+    async def run() -> dict[str, Any]:
+        async with _connected() as app:
+            return asdict(await getattr(app, verb)(run_id))
+
+    _print_change(asyncio.run(run()), json=json)
+
+
+def change_priority(run_id: str, priority: int, *, json: bool) -> None:
+    """`runlane runs priority`."""
+
+    async def run() -> dict[str, Any]:
+        async with _connected() as app:
+            return asdict(await app.set_priority(run_id, priority))
+
+    _print_change(asyncio.run(run()), json=json)
+
+
+def _print_change(change: dict[str, Any], *, json: bool) -> None:
+    if json:
+        print_json({"run_id": change["run_id"], "status": change["status"]})
+    else:
+        print(f"{change['run_id']}: {change['status']}")
