@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ from runlane.errors import IdempotencyConflict
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.run import Accepted, Run, Status
-from runlane.settings import Settings
+from runlane.settings import Settings, load_settings
 from runlane.store.accept import NewRun, Verdict, accept
 from runlane.store.claim import Claimed, LaneMemory, claim
 from runlane.store.database import Database, Session, read
@@ -35,7 +35,8 @@ TABLES = (
 
 def settings_for(url: str, **overrides: Any) -> Settings:
     """Settings for a database of the suite, without a health port unless asked for."""
-    return Settings(**{"database_url": url, "worker_health_port": 0, **overrides})
+    fields: dict[str, Any] = {"database_url": url, "worker_health_port": 0}
+    return load_settings(**(fields | overrides))
 
 
 async def eventually(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
@@ -44,7 +45,7 @@ async def eventually(condition: Callable[[], Any], what: str = "the condition", 
     while True:
         value = condition()
         if inspect.isawaitable(value):
-            value = await cast("Awaitable[Any]", value)
+            value = await value
         if value:
             return value
         if time.monotonic() > deadline:

@@ -82,7 +82,7 @@ def test_the_environment_is_read_and_what_is_given_wins(monkeypatch: pytest.Monk
 def test_settings_cannot_be_changed() -> None:
     settings = load_settings()
     with pytest.raises(ValidationError):
-        settings.concurrency = 3  # type: ignore[misc]
+        settings.concurrency = 3
 
 
 @pytest.mark.parametrize(

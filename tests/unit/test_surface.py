@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
+
+import pytest
 
 import runlane
 from runlane import errors
@@ -59,16 +62,10 @@ def test_the_nearest_name_is_offered_when_there_is_one() -> None:
     assert 'did you mean "ingest"' in str(errors.UnknownTask("ingset", ["ingest", "other"]))
     assert "did you mean" not in str(errors.UnknownTask("zzz", ["ingest"]))
     assert "Registered: none." in str(errors.UnknownTask("a", []))
-    assert "t9, …" in str(errors.UnknownTask("zz", [f"t{number}" for number in range(20)])) or "…" in str(
-        errors.UnknownTask("zz", [f"t{number}" for number in range(20)])
-    )
+    assert "t17, …" in str(errors.UnknownTask("zz", [f"t{number}" for number in range(20)]))
 
 
-def test_retry_refuses_a_wait_without_sense() -> None:
-    for seconds in (-1, float("nan"), 400 * 86400):
-        try:
-            errors.Retry(after_seconds=seconds)
-        except ValueError as error:
-            assert "between 0 and a year" in str(error)
-        else:
-            raise AssertionError(f"Retry({seconds}) was accepted")
+@pytest.mark.parametrize("seconds", [-1, math.nan, 400 * 86400])
+def test_retry_refuses_a_wait_without_sense(seconds: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and a year"):
+        errors.Retry(after_seconds=seconds)

@@ -151,8 +151,10 @@ def keyword_context(*, ctx: Context) -> None: ...
 def unreadable(ctx: Context, a: OnlyForTypes) -> None: ...
 
 
-def unreadable_attribute(ctx: Context, a: math.no_such_type) -> None:  # type: ignore[name-defined]
-    ...
+def unreadable_attribute(ctx: Context, a: int) -> None: ...
+
+
+unreadable_attribute.__annotations__["a"] = "math.no_such_type"
 
 
 def no_json_type(ctx: Context, a: ModuleLike) -> None: ...
@@ -198,18 +200,19 @@ def test_a_function_that_no_run_could_call_is_refused_when_it_is_registered(func
     ],
 )
 def test_options_out_of_bounds_are_refused_when_the_task_is_registered(options: dict[str, Any], said: str) -> None:
+    fields: dict[str, Any] = {"name": "job"}
     with pytest.raises(ConfigurationError) as caught:
-        make_task(thumbnail, **{"name": "job", **options})
+        make_task(thumbnail, **(fields | options))
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"x": (1, v)}])
-def test_nan_and_infinity_are_refused(value: float, wrap: Any) -> None:
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_nan_and_infinity_are_refused(value: float, wrapped: bool) -> None:
     def job(ctx: Context, a: Any) -> None: ...
 
     with pytest.raises(InvalidInput, match="is not JSON: it contains"):
-        check(job, {"a": wrap(value)})
+        check(job, {"a": {"x": [(1, value)]} if wrapped else value})
 
 
 def test_nan_is_found_in_any_kind_of_mapping_and_in_dataclasses() -> None:
