@@ -75,8 +75,9 @@ _RUN_COLUMNS = {
 
 
 def _insert_runs(batch: FromClause) -> Executable:
-    # The time is taken once per row: a run's rank and its time of acceptance must agree.
-    timed = select(batch, now_us().label("at")).select_from(batch).subquery("timed")
+    # The time is taken once per row: a run's rank and its time of acceptance must agree. Materialized, because
+    # SQLite would put the call itself wherever the column is used.
+    timed = select(batch, now_us().label("at")).select_from(batch).cte("timed").prefix_with("materialized")
     t = timed.c
     holder, waiting = runs.alias("holder"), runs.alias("waiting")
     held = or_(
