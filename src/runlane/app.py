@@ -18,7 +18,7 @@ import structlog
 
 from runlane.bridge import Bridge
 from runlane.bus import Bus
-from runlane.bus.memory import MemoryBus
+from runlane.bus.choice import make_bus
 from runlane.duties.duty import Duty
 from runlane.duties.reaper import Reaper
 from runlane.duties.retention import Retention
@@ -203,6 +203,7 @@ class App:
         change = await run_store.cancel_run(connection.database, run_id)
         connection.bus.signal_cancel(run_id)
         connection.bus.ring(change.ready_lanes)
+        connection.bus.publish(change.notices)
         return change
 
     async def approve(self, run_id: str) -> run_store.Change:
@@ -242,6 +243,7 @@ class App:
         connection = self._connections.pop(asyncio.get_running_loop(), None)
         if connection is not None:
             await connection.committer.stop()
+            await connection.bus.stop()
             await connection.database.close()
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -289,8 +291,9 @@ class App:
             await check_schema(database, settings.shown_database)
             lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
             await declare_lanes(database, lanes)
-            bus = MemoryBus()
-            committer = Committer(database, bus.ring)
+            bus = make_bus(settings)
+            await bus.start()
+            committer = Committer(database, bus.ring, bus.publish)
             await committer.start()
         except BaseException:
             await database.close()
@@ -357,7 +360,9 @@ class App:
         )
 
     async def _rung(self, change: run_store.Change) -> run_store.Change:
-        (await self.connect()).bus.ring(change.ready_lanes)
+        bus = (await self.connect()).bus
+        bus.ring(change.ready_lanes)
+        bus.publish(change.notices)
         return change
 
 

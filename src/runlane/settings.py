@@ -35,6 +35,12 @@ class Settings(BaseSettings):
         description="Set it behind PgBouncer in transaction mode: no prepared statements, no session locks. "
         "A dead worker is then noticed when its lease ends, not within a second.",
     )
+    redis_url: SecretStr | None = Field(
+        default=None,
+        description="redis://, rediss://, redis+sentinel://host:port,host:port/service or redis+cluster://host:port,… "
+        "Makes processes wake each other at once and streams live; nothing is lost without it.",
+    )
+    redis_prefix: str = Field(default="runlane", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Of every key.")
     database_connections: int = Field(default=8, ge=2, le=200, description="At most, per process; +1 for liveness.")
     database_timeout_seconds: float = Field(default=10.0, gt=0, description="For one statement or one connect.")
 

@@ -1,9 +1,13 @@
-"""The bus of one process: bells ring in the event loop, within microseconds, and reach no other process."""
+"""The bus of one process: what is said is heard in the event loop at once, and reaches no other process."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
+
+from runlane.bus import Heard
+from runlane.model.event import Delta, Notice
 
 
 class MemoryListener:
@@ -11,16 +15,20 @@ class MemoryListener:
 
     def __init__(self, bus: MemoryBus, lanes: frozenset[str] | None) -> None:
         self.lanes = lanes
+        self.waiting = False
         self._bus = bus
         self._rang = asyncio.Event()
 
-    async def wait(self, timeout_seconds: float) -> bool:
+    async def wait(self, lanes: Collection[str], timeout_seconds: float) -> bool:
+        self.waiting = True
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._rang.wait()
         except TimeoutError:
             return False
-        self._rang.clear()
+        finally:
+            self.waiting = False
+            self._rang.clear()
         return True
 
     def wake(self) -> None:
@@ -29,19 +37,39 @@ class MemoryListener:
     def close(self) -> None:
         self._bus.forget(self)
 
+    def hears(self, lane: str) -> bool:
+        """Whether a bell of this lane is for this ear."""
+        return self.lanes is None or lane in self.lanes
+
 
 class MemoryBus:
     """Used from one event loop."""
 
+    reaches_others = False
+
     def __init__(self) -> None:
         self._listeners: list[MemoryListener] = []
         self._cancel_hearers: list[Callable[[str], None]] = []
+        self._followers: defaultdict[str, list[Heard]] = defaultdict(list)
+
+    async def start(self) -> None:
+        return None
+
+    async def stop(self) -> None:
+        return None
 
     def ring(self, lanes: Iterable[str]) -> None:
-        rung = set(lanes)
+        for lane in lanes:
+            self.ring_here(lane)
+
+    def ring_here(self, lane: str) -> bool:
+        """Call a waiting listener of this process; False when all of them are busy. Those look by themselves soon."""
+        called = False
         for listener in self._listeners:
-            if listener.lanes is None or not listener.lanes.isdisjoint(rung):
+            if listener.hears(lane) and not (called and listener.waiting):
+                called = called or listener.waiting
                 listener.wake()
+        return called
 
     def listen(self, lanes: frozenset[str] | None) -> MemoryListener:
         listener = MemoryListener(self, lanes)
@@ -63,5 +91,30 @@ class MemoryBus:
         def end() -> None:
             if heard in self._cancel_hearers:
                 self._cancel_hearers.remove(heard)
+
+        return end
+
+    def publish(self, notices: Iterable[Notice]) -> None:
+        if self._followers:
+            for notice in notices:
+                self.tell_here(notice)
+
+    def send_delta(self, delta: Delta) -> None:
+        self.tell_here(delta)
+
+    def tell_here(self, told: Notice | Delta) -> None:
+        """Tell the followers in this process."""
+        for heard in tuple(self._followers.get(told.run_id, ())):
+            heard(told)
+
+    def follow(self, run_id: str, heard: Heard) -> Callable[[], None]:
+        self._followers[run_id].append(heard)
+
+        def end() -> None:
+            hearers = self._followers.get(run_id)
+            if hearers is not None and heard in hearers:
+                hearers.remove(heard)
+                if not hearers:
+                    del self._followers[run_id]
 
         return end

@@ -57,6 +57,7 @@ class Reaper:
             reach("reaper.committed")
             log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)
             self._bus.ring(taken.ready_lanes)
+            self._bus.publish(taken.notices)
         return False
 
     async def _reap(self, session: Session, suspects: list[Suspect], look_for_orphans: bool) -> TakeOver | None:

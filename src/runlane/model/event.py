@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class EventType(StrEnum):
@@ -35,3 +35,33 @@ class Event:
     attempt: int
     at_us: int
     data: dict[str, Any] = field(default_factory=dict[str, Any])
+
+
+class Line(NamedTuple):
+    """One event as it is stored: `data` is JSON text, and what a reader gets is made from these fields alone."""
+
+    seq: int
+    type: str
+    attempt: int
+    at_us: int
+    data: str
+
+
+class Notice(NamedTuple):
+    """What the parts of a system tell each other after a commit: a run has events up to `last_seq`.
+
+    `lines` may be its newest events, or nothing; whoever misses one reads the database.
+    """
+
+    run_id: str
+    last_seq: int
+    lines: tuple[Line, ...] = ()
+
+
+class Delta(NamedTuple):
+    """Something live that has no number and is not stored, such as progress. `data` is JSON text."""
+
+    run_id: str
+    attempt: int
+    type: str
+    data: str

@@ -30,7 +30,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
-from runlane.model.event import EventType
+from runlane.model.event import EventType, Line, Notice
 from runlane.model.ids import lock_key
 from runlane.model.lane import LaneView, share_slots
 from runlane.model.run import Status
@@ -57,6 +57,7 @@ class Claimed:
     claimed_at_us: int
     input: str
     saved: str | None
+    notice: Notice
 
 
 @dataclass(slots=True)
@@ -170,7 +171,7 @@ def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
         select(
-            c.id, c.last_seq, c.attempt, lit(EventType.PICKED_UP), now_us(), json_of(worker_id=c.worker_id)
+            c.id, c.last_seq, c.attempt, lit(EventType.PICKED_UP), c.claimed_at, json_of(worker_id=c.worker_id)
         ).select_from(changed),
     )
 
@@ -236,4 +237,10 @@ def _claimed(row: Row) -> Claimed:
         claimed_at_us=row["claimed_at"],
         input=row["input"],
         saved=row["saved"],
+        notice=Notice(row["id"], row["last_seq"], (_picked_up(row),)),
     )
+
+
+def _picked_up(row: Row) -> Line:
+    data = f'{{"worker_id":"{row["worker_id"]}"}}'
+    return Line(row["last_seq"], EventType.PICKED_UP.value, row["attempt"], row["claimed_at"], data)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
+from runlane.model.event import Notice
 from runlane.model.run import Status
 from runlane.probes import reach
 from runlane.store.accept import ACCEPT, NewRun, Verdict, accept, accept_members, accepted_of, stands_alone
@@ -70,11 +71,20 @@ class Stopping(Unavailable):
 
 
 class Committer:
-    """Gathers members and commits them in batches. `ring` is told the lanes in which runs became ready."""
+    """Gathers members and commits them in batches.
 
-    def __init__(self, database: Database, ring: Callable[[set[str]], None]) -> None:
+    After each commit `ring` is told the lanes in which runs became ready, and `publish` what readers may want to know.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        ring: Callable[[set[str]], None],
+        publish: Callable[[Sequence[Notice]], None] = lambda notices: None,
+    ) -> None:
         self._database = database
         self._ring = ring
+        self._publish = publish
         self._waiting: deque[_Member] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -245,6 +255,10 @@ class Committer:
             reach("finish.committed" if finished else "record.committed")
         if ready:
             self._ring(ready)
+        notices = [verdict.notice for verdict in result.recorded.values() if verdict.notice.lines]
+        notices += [Notice(item.run_id, item.last_seq) for item in result.released]
+        if notices:
+            self._publish(notices)
 
 
 class _Lost(LeaseLost):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, insert, select
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, func, insert, select
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import Event
@@ -18,17 +18,24 @@ from runlane.store.expressions import now_us
 from runlane.store.schema import run_events, runs
 from runlane.store.statement import Statement
 
-# run_id, seq, attempt, type, data as JSON text
-EventRow = tuple[str, int, int, str, str]
+# run_id, seq, attempt, type, at, data as JSON text
+EventRow = tuple[str, int, int, str, int | None, str]
 
-_COLUMNS = {"run_id": Text(), "seq": Integer(), "attempt": Integer(), "type": Text(), "data": Text()}
+_COLUMNS = {
+    "run_id": Text(),
+    "seq": Integer(),
+    "attempt": Integer(),
+    "type": Text(),
+    "at": BigInteger(),
+    "data": Text(),
+}
 _NAMES = ["run_id", "seq", "attempt", "type", "at", "data"]
 
 
 def _append(batch: FromClause) -> Executable:
     b = batch.c
     return insert(run_events).from_select(
-        _NAMES, select(b.run_id, b.seq, b.attempt, b.type, now_us(), b.data).select_from(batch)
+        _NAMES, select(b.run_id, b.seq, b.attempt, b.type, func.coalesce(b.at, now_us()), b.data).select_from(batch)
     )
 
 
@@ -37,7 +44,9 @@ def _append_fenced(batch: FromClause) -> Executable:
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
     return insert(run_events).from_select(
         _NAMES,
-        select(b.run_id, b.seq, b.attempt, b.type, now_us(), b.data).select_from(batch.join(runs, fence)),
+        select(b.run_id, b.seq, b.attempt, b.type, func.coalesce(b.at, now_us()), b.data).select_from(
+            batch.join(runs, fence)
+        ),
     )
 
 

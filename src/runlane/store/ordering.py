@@ -30,6 +30,7 @@ class Released:
     run_id: str
     lane: str
     status: Status
+    last_seq: int
 
 
 def _release_next(batch: FromClause) -> Executable:
@@ -94,9 +95,10 @@ async def release_next(session: Session, keys: Iterable[str]) -> list[Released]:
                 row["last_seq"],
                 row["attempt"],
                 EventType.KEY_FREE.value,
+                None,
                 f'{{"status":"{row["status"]}"}}',
             )
             for row in rows
         ],
     )
-    return [Released(row["id"], row["lane"], Status(row["status"])) for row in rows]
+    return [Released(row["id"], row["lane"], Status(row["status"]), row["last_seq"]) for row in rows]

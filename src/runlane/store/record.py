@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
-from runlane.model.event import EventType
+from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
 from runlane.store.chain import Chain
 from runlane.store.database import Session
@@ -85,10 +85,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The verdict on an entry that won: the number of its last event, its run's status, keys it freed."""
+    """The verdict on an entry that won: its run's status now, and what readers are to be told."""
 
-    last_seq: int
     status: Status
+    notice: Notice
 
 
 _TERMINAL = tuple(lit(status) for status in sorted(s for s in Status if s.terminal))
@@ -132,6 +132,7 @@ def _record(batch: FromClause) -> Executable:
             runs.c.worker_id,
             runs.c.ordering_key,
             runs.c.holds_key,
+            now_us().label("at"),
             MARK,
         )
     )
@@ -142,7 +143,7 @@ def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     return insert(run_attempts).from_select(
         ["run_id", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"],
-        select(c.id, c.attempt, c.worker_id, c.claimed_at, now_us(), c.outcome, c.error)
+        select(c.id, c.attempt, c.worker_id, c.claimed_at, c.at, c.outcome, c.error)
         .select_from(changed)
         .where(c.outcome.is_not(None)),
     )
@@ -162,7 +163,7 @@ def say_done(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
-        select(c.id, c.last_seq, c.attempt, lit(EventType.DONE), now_us(), json_of(status=c.status))
+        select(c.id, c.last_seq, c.attempt, lit(EventType.DONE), c.at, json_of(status=c.status))
         .select_from(changed)
         .where(c.status.in_(_TERMINAL)),
     )
@@ -193,13 +194,17 @@ RECORD = Chain(
         "worker_id": Text(),
         "ordering_key": Text(),
         "holds_key": Boolean(),
+        "at": BigInteger(),
         "mark": Text(),
     },
     key=("id", "attempt"),
     carries=("outcome", "result", "error"),
     links=[end_attempts, store_results, say_done],
     final=lambda changed: select(
-        *(changed.c[name] for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "mark"))
+        *(
+            changed.c[name]
+            for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "at", "mark")
+        )
     ),
 )
 
@@ -216,11 +221,14 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
     ended: list[Row] = []
+    verdicts: dict[tuple[str, int], Recorded] = {}
     for entry in ordered:
         row = won.get((entry.run_id, entry.attempt))
         if row is None:
             continue
-        events.extend(_numbered(entry, row))
+        numbered = _numbered(entry, row)
+        events.extend(numbered)
+        verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
         if entry.finish is not None and Status(row["status"]).terminal:
@@ -228,7 +236,6 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(APPEND_FENCED, events)
     released = await settle(session, ended)
-    verdicts = {key: Recorded(row["last_seq"], Status(row["status"])) for key, row in won.items()}
     return verdicts, released
 
 
@@ -264,5 +271,14 @@ def _numbered(entry: Entry, row: Row) -> list[EventRow]:
     last = row["last_seq"] - (1 if entry.finish is not None and Status(row["status"]).terminal else 0)
     first = last - len(entry.events) + 1
     return [
-        (entry.run_id, first + offset, entry.attempt, kind, data) for offset, (kind, data) in enumerate(entry.events)
+        (entry.run_id, first + offset, entry.attempt, kind, row["at"], data)
+        for offset, (kind, data) in enumerate(entry.events)
     ]
+
+
+def _notice(entry: Entry, row: Row, numbered: Sequence[EventRow]) -> Notice:
+    lines = [Line(seq, kind, attempt, row["at"], data) for _, seq, attempt, kind, _, data in numbered]
+    if entry.finish is not None and Status(row["status"]).terminal:
+        data = f'{{"status":"{row["status"]}"}}'
+        lines.append(Line(row["last_seq"], EventType.DONE.value, entry.attempt, row["at"], data))
+    return Notice(entry.run_id, row["last_seq"], tuple(lines))

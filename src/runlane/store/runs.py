@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from runlane.errors import RunNotFound, WrongState
-from runlane.model.event import EventType
+from runlane.model.event import EventType, Notice
 from runlane.model.run import PRIORITY_STEP_US, Run, Status
 from runlane.model.text import dump_json, load_json
 from runlane.store.database import Database, Session, read
@@ -53,6 +53,7 @@ class Change:
     status: Status
     worker_id: str | None = None
     ready_lanes: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 _READ = Statement(
@@ -244,10 +245,12 @@ async def cancel_run(database: Database, run_id: str) -> Change:
             await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
             released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
             return _change(row, released)
+        notices: list[Notice] = []
         for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
             await _tell(session, row, EventType.CANCEL_REQUESTED, {})
+            notices.append(Notice(run_id, row["last_seq"]))
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
-        return Change(run_id, Status(current["status"]), worker_id=current["worker_id"])
+        return Change(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
 
     return await database.transact(work)
 
@@ -344,7 +347,7 @@ async def _lock_key_of(session: Session, run_id: str) -> str | None:
 
 
 async def _tell(session: Session, row: Row, kind: EventType, data: dict[str, Any]) -> None:
-    await append(session, [(row["id"], row["last_seq"], row["attempt"], kind.value, dump_json(data))])
+    await append(session, [(row["id"], row["last_seq"], row["attempt"], kind.value, None, dump_json(data))])
 
 
 def _change(row: Row, released: Sequence[Released]) -> Change:
@@ -352,7 +355,8 @@ def _change(row: Row, released: Sequence[Released]) -> Change:
     lanes = [item.lane for item in released if item.status is Status.QUEUED]
     if status is Status.QUEUED:
         lanes.append(row["lane"])
-    return Change(row["id"], status, ready_lanes=tuple(lanes))
+    notices = (Notice(row["id"], row["last_seq"]), *(Notice(item.run_id, item.last_seq) for item in released))
+    return Change(row["id"], status, ready_lanes=tuple(lanes), notices=notices)
 
 
 async def _wrong_state(session: Session, run_id: str, rule: str) -> Exception:

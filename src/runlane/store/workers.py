@@ -31,7 +31,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
-from runlane.model.event import EventType
+from runlane.model.event import EventType, Notice
 from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
 from runlane.store.chain import Chain
@@ -82,8 +82,13 @@ class TakeOver:
     """What became of the runs of workers that are gone."""
 
     workers: tuple[str, ...]
-    runs: int
+    notices: tuple[Notice, ...]
     ready_lanes: tuple[str, ...]
+
+    @property
+    def runs(self) -> int:
+        """How many runs moved."""
+        return len(self.notices)
 
 
 def _micros(seconds: Any) -> Any:
@@ -231,6 +236,7 @@ _take_back = (
     )
     .returning(
         *(runs.c[name] for name in _TAKEN),
+        now_us().label("at"),
         lit(Outcome.LOST).label("outcome"),
         null().label("result"),
         json_of(
@@ -250,7 +256,7 @@ def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
             c.last_seq - closing,
             c.attempt,
             lit(EventType.WORKER_LOST),
-            now_us(),
+            c.at,
             json_of(worker_id=c.worker_id, status=c.status),
         ).select_from(changed),
     )
@@ -259,7 +265,7 @@ def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
 TAKE_BACK = Chain(
     "take_back_runs",
     _take_back,
-    returns={**_TAKEN, "outcome": Text(), "result": Text(), "error": Text()},
+    returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
     links=[end_attempts, store_results, say_done, _say_lost],
 )
 _LIST = Statement(
@@ -362,7 +368,8 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
     released = await settle(session, [row for row in rows if Status(row["status"]).terminal])
     ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
     ready |= {item.lane for item in released if item.status is Status.QUEUED}
-    return TakeOver(tuple(worker_ids), len(rows), tuple(sorted(ready)))
+    notices = tuple(Notice(row["id"], row["last_seq"]) for row in rows)
+    return TakeOver(tuple(worker_ids), notices, tuple(sorted(ready)))
 
 
 async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerRow]:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol
 
 from runlane.errors import Fail, Interrupted
-from runlane.model.event import EventType
+from runlane.model.event import Delta, EventType
 from runlane.model.text import clean_text, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Recorded
@@ -32,6 +32,10 @@ class Desk(Protocol):
 
     async def record(self, entry: Entry) -> Recorded:
         """Store an entry, or raise LeaseLost."""
+        ...
+
+    def send_delta(self, delta: Delta) -> None:
+        """Tell whoever follows the run something that is not stored."""
         ...
 
 
@@ -82,7 +86,10 @@ class Context:
 
     def log(self, message: str, **fields: Any) -> Awaitable[None]:
         """Write a line into the run's stream."""
-        data = dump_json({**fields, "message": clean_text(str(message), MAX_LOG_CHARACTERS)})
+        line: dict[str, Any] = {"message": clean_text(str(message), MAX_LOG_CHARACTERS)}
+        if fields:
+            line["fields"] = fields
+        data = dump_json(line)
         return self._say(lambda: self._record(self._entry(EventType.LOG, data)))
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
@@ -126,6 +133,8 @@ class Context:
     async def _progress(self, value: tuple[float, str | None]) -> None:
         if self._interruption is not None:
             raise self._interruption
+        data = dump_json({"progress": value[0], "note": value[1]})
+        self._desk.send_delta(Delta(self.run_id, self.attempt, "progress", data))
         if self._next_progress is not None:
             self._next_progress = value
             return

@@ -16,6 +16,7 @@ import structlog
 
 from runlane.bus import Bus
 from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.model.event import Delta
 from runlane.model.run import Status
 from runlane.model.task import Task
 from runlane.model.text import dump_json
@@ -56,6 +57,7 @@ class Worker:
         self._settings = settings
         self._database = database
         self._committer = committer
+        self._bus = bus
         self._tasks = dict(tasks)
         self._capacity = concurrency or settings.concurrency
         self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
@@ -140,6 +142,10 @@ class Worker:
                 await asyncio.sleep(_PAUSE_SECONDS)
         raise LeaseLost(f"Run {entry.run_id} is no longer this worker's.")
 
+    def send_delta(self, delta: Delta) -> None:
+        """Tell whoever follows the run something that is not stored."""
+        self._bus.send_delta(delta)
+
     def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a plain function in a thread of its own."""
         return self._threads.submit(function)
@@ -177,7 +183,7 @@ class Worker:
                 self._may_claim.clear()
                 self._liveness.check_now()
             elif not outcome.claims and not outcome.again:
-                await self._listener.wait(self._memory.poll_seconds)
+                await self._listener.wait(self._memory.names, self._memory.poll_seconds)
 
     async def _claim(self, slots: int) -> ClaimOutcome:
         incarnation = self._incarnation
@@ -204,6 +210,10 @@ class Worker:
             return ClaimOutcome((), alive=True, again=True)
         for claimed in outcome.claims:
             self._start(claimed)
+        self._bus.publish([claimed.notice for claimed in outcome.claims])
+        if len(outcome.claims) == slots:
+            # There may be more than one worker can take: the next one is called by us, not by every accept.
+            self._bus.ring({claimed.lane for claimed in outcome.claims})
         return outcome
 
     async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation) -> bool:

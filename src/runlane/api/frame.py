@@ -1,0 +1,43 @@
+"""SSE frames: each event is encoded once per process, whoever reads it.
+
+A frame is made from the stored fields alone, so that live and replay give the same bytes. Deltas carry no id: they are
+not stored, and a reader that comes back must not resume behind something that never was a number.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from runlane.model.event import Delta, Line
+
+KEEPALIVE = b": keepalive\n\n"
+
+
+def iso(at_us: int) -> str:
+    """A stored time as text."""
+    return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def line_json(run_id: str, line: Line) -> str:
+    """An event as readers get it: its own fields, and what every event has."""
+    head = (
+        f'{{"type":"{line.type}","seq":{line.seq},"run_id":"{run_id}","attempt":{line.attempt},"at":"{iso(line.at_us)}"'
+    )
+    return f"{head}}}" if line.data == "{}" else f"{head},{line.data[1:]}"
+
+
+def line_frame(run_id: str, line: Line) -> bytes:
+    """An event as one SSE frame; its number is the id."""
+    return f"id: {line.seq}\ndata: {line_json(run_id, line)}\n\n".encode()
+
+
+def delta_frame(delta: Delta) -> bytes:
+    """A delta as one SSE frame without an id."""
+    head = f'{{"type":"{delta.type}","run_id":"{delta.run_id}","attempt":{delta.attempt}'
+    body = f"{head}}}" if delta.data == "{}" else f"{head},{delta.data[1:]}"
+    return f"data: {body}\n\n".encode()
+
+
+def comment(text: str) -> bytes:
+    """A line for people who look at the wire."""
+    return f": {text}\n\n".encode()

@@ -1,0 +1,259 @@
+"""The tail: one for all readers of a process.
+
+Each followed run has a feed, which knows the number it has reached. What the bus brings is passed on if it continues
+there; anything else, a gap, a hint without events, an outage, a process that died between commit and publish, makes
+the feed read the database, many feeds in one query. A reader that is behind (it just came, or is slow) reads the
+database at its own pace and joins its feed when it has caught up. So replay, live and repair are one path, and no
+reader is buffered without end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from runlane.api.frame import delta_frame, line_frame
+from runlane.bus import Bus
+from runlane.errors import InvalidRequest, RunNotFound, Unavailable
+from runlane.model.event import Delta, EventType, Line, Notice
+from runlane.store.database import Database
+from runlane.store.follow import read_lines, read_page, read_positions
+
+log = structlog.get_logger(__name__)
+
+# A reader with more waiting than this goes back to reading the database at its own pace.
+MAX_BUFFER_BYTES = 512 * 1024
+PAGE = 500
+# Without a bus that reaches others this is how news arrive; with one it only finds what was never published.
+POLL_SECONDS = 0.25
+SAFETY_POLL_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class Feed:
+    """A followed run: the number that was passed on last, and who reads it. Below zero the number is not known yet."""
+
+    run_id: str
+    seq: int = -1
+    followers: set[Follower] = field(default_factory=set["Follower"])
+    unfollow: Callable[[], None] = lambda: None
+
+
+class Follower:
+    """One reader of one run: it reads the database until it has caught up with its feed, then it hears the feed."""
+
+    def __init__(self, tail: Tail, feed: Feed, after: int) -> None:
+        self._tail = tail
+        self._feed = feed
+        self._seq: int = after
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._live = False
+        self._over = False
+        self._something = asyncio.Event()
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will come and everything was handed out."""
+        return self._over and not self._frames
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Everything that waits, as one piece of bytes; empty when the time is up or the stream has ended."""
+        if not self._frames and not self._over and not self._live:
+            await self._catch_up()
+        if not self._frames and not self._over and self._live:
+            self._something.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_seconds):
+                    await self._something.wait()
+        waiting = b"".join(self._frames)
+        self._frames.clear()
+        self._bytes = 0
+        return waiting
+
+    def close(self) -> None:
+        """Read no more. Safe to call twice."""
+        self._tail.leave(self._feed, self)
+
+    def shut(self) -> None:
+        """End the stream from our side; what waits is still handed out."""
+        self._over = True
+        self._something.set()
+
+    def hear(self, line: Line, frame: bytes) -> None:
+        """Take an event from the feed, if it is the next one for this reader."""
+        if not self._live or line.seq != self._seq + 1:
+            return
+        if self._bytes + len(frame) > MAX_BUFFER_BYTES:
+            # Too slow for live: the database keeps the rest for it.
+            self._live = False
+            self._something.set()
+            return
+        self._seq = line.seq
+        self._push(frame)
+        self._over = line.type == EventType.DONE
+
+    def hear_delta(self, frame: bytes) -> None:
+        """Take something live; a reader that is behind misses it, which is its nature."""
+        if self._live and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
+            self._push(frame)
+
+    def _push(self, frame: bytes) -> None:
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        self._something.set()
+
+    async def _catch_up(self) -> None:
+        """Read a page; at the end of what is stored, join the feed."""
+        lines = await self._tail.page(self._feed.run_id, self._seq)
+        for line in lines:
+            self._push(line_frame(self._feed.run_id, line))
+            self._seq = line.seq
+        if len(lines) == PAGE:
+            return
+        if await self._tail.is_over(self._feed.run_id, self._seq):
+            self.shut()
+        elif self._seq >= self._feed.seq:
+            # Perhaps further than the feed: then it hears nothing new until the feed has come here too.
+            self._live = True
+
+
+class Tail:
+    """start() and stop(); follow() for each reader."""
+
+    def __init__(self, database: Database, bus: Bus) -> None:
+        self._database = database
+        self._bus = bus
+        self._feeds: dict[str, Feed] = {}
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    @property
+    def followers(self) -> int:
+        """Readers in this process."""
+        return sum(len(feed.followers) for feed in self._feeds.values())
+
+    async def start(self) -> None:
+        """Begin to follow the database for all readers."""
+        self._stopping = False
+        self._task = asyncio.create_task(self._loop(), name="runlane-tail")
+
+    async def stop(self) -> None:
+        """End every stream, so that readers come back elsewhere. Safe to call twice."""
+        self._stopping = True
+        for feed in list(self._feeds.values()):
+            self._shut(feed)
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def follow(self, run_id: str, after: int) -> Follower:
+        """A reader of the run's events after a number. RunNotFound, or InvalidRequest for a number that cannot be."""
+        feed = self._feeds.get(run_id)
+        if feed is None:
+            feed = self._feeds[run_id] = Feed(run_id)
+            # Subscribe first, read afterwards: what is committed in between is heard, or seen, or both.
+            feed.unfollow = self._bus.follow(run_id, partial(self._hear, feed))
+        follower = Follower(self, feed, after)
+        feed.followers.add(follower)
+        try:
+            positions = await read_positions(self._database, [run_id])
+            if not positions:
+                raise RunNotFound(run_id)
+            if not 0 <= after <= positions[0].last_seq:
+                raise InvalidRequest(f"Run {run_id} has {positions[0].last_seq} events; {after} is none of them.")
+        except BaseException:
+            follower.close()
+            raise
+        if feed.seq < 0:
+            feed.seq = positions[0].last_seq
+        if self._stopping:
+            follower.shut()
+        return follower
+
+    def leave(self, feed: Feed, follower: Follower) -> None:
+        """A reader went away; the last one ends the feed."""
+        feed.followers.discard(follower)
+        if not feed.followers and self._feeds.get(feed.run_id) is feed:
+            del self._feeds[feed.run_id]
+            feed.unfollow()
+
+    async def page(self, run_id: str, after: int) -> Sequence[Line]:
+        """Stored events of one run."""
+        return await read_page(self._database, run_id, after, PAGE)
+
+    async def is_over(self, run_id: str, seq: int) -> bool:
+        """Whether nothing comes after this number: a retried run goes on after its `done`, a deleted one does not."""
+        positions = await read_positions(self._database, [run_id])
+        return not positions or (positions[0].ended and positions[0].last_seq <= seq)
+
+    def _hear(self, feed: Feed, told: Notice | Delta) -> None:
+        if isinstance(told, Delta):
+            frame = delta_frame(told)
+            for follower in feed.followers:
+                follower.hear_delta(frame)
+            return
+        for line in told.lines:
+            if feed.seq >= 0 and line.seq == feed.seq + 1:
+                self._pass_on(feed, line)
+        if told.last_seq < 0 or told.last_seq > feed.seq:
+            self._news.set()
+
+    def _pass_on(self, feed: Feed, line: Line) -> None:
+        feed.seq = line.seq
+        frame = line_frame(feed.run_id, line)
+        for follower in tuple(feed.followers):
+            follower.hear(line, frame)
+
+    def _shut(self, feed: Feed) -> None:
+        for follower in tuple(feed.followers):
+            follower.shut()
+
+    async def _loop(self) -> None:
+        """Bring feeds up to the database. While it is away readers keep their streams, and we try again."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                await self._repair()
+            except Unavailable as error:
+                log.warning("tail_waits", error=str(error))
+                await asyncio.sleep(SAFETY_POLL_SECONDS)
+            except Exception:
+                log.exception("tail_failed")
+                await asyncio.sleep(SAFETY_POLL_SECONDS)
+
+    async def _repair(self) -> None:
+        feeds = {run_id: feed for run_id, feed in self._feeds.items() if feed.seq >= 0}
+        if not feeds:
+            return
+        positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}
+        for run_id, feed in feeds.items():
+            if run_id not in positions:
+                self._shut(feed)  # retention took it
+        behind = [
+            (run_id, feeds[run_id].seq)
+            for run_id, position in positions.items()
+            if position.last_seq > feeds[run_id].seq
+        ]
+        while behind:
+            found = await read_lines(self._database, behind, PAGE)
+            more: list[tuple[str, int]] = []
+            for run_id, _ in behind:
+                feed, lines = feeds[run_id], found.get(run_id, [])
+                for line in lines:
+                    if line.seq == feed.seq + 1:
+                        self._pass_on(feed, line)
+                if len(lines) == PAGE:
+                    more.append((run_id, feed.seq))
+            behind = more
