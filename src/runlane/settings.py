@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runlane.errors import InvalidSettings
@@ -36,7 +36,6 @@ class Settings(BaseSettings):
     database_timeout_seconds: float = Field(default=10.0, gt=0, description="For one statement or one connect.")
 
     concurrency: int = Field(default=50, ge=1, le=10_000, description="Runs that one worker executes at once.")
-    threads: int = Field(default=16, ge=1, le=1000, description="Threads for plain functions, per worker.")
     grace_seconds: float = Field(default=30.0, ge=0, description="How long a stopping worker lets runs finish.")
     cancel_grace_seconds: float = Field(
         default=30.0,
@@ -72,9 +71,14 @@ class Settings(BaseSettings):
                 f"lease_seconds={self.lease_seconds:g} must be at least three times "
                 f"heartbeat_seconds={self.heartbeat_seconds:g}, or one late heartbeat loses every run"
             )
-        if self.database_url is not None:
-            check_database_url(self.database_url.get_secret_value())
         return self
+
+    @field_validator("database_url")
+    @classmethod
+    def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            check_database_url(url.get_secret_value())
+        return url
 
     @property
     def sqlite_path(self) -> Path | None:
