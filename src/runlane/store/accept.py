@@ -34,10 +34,11 @@ from sqlalchemy.sql.base import Executable
 from runlane.errors import IdempotencyConflict
 from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
+from runlane.store.chain import Chain
 from runlane.store.database import Session
-from runlane.store.events import append
-from runlane.store.schema import idempotency_keys, lane_kinds, run_inputs, runs
-from runlane.store.statement import MARK, Statement, lit, member, now_us
+from runlane.store.expressions import MARK, json_of, lit, member, now_us
+from runlane.store.schema import idempotency_keys, lane_kinds, run_events, run_inputs, runs
+from runlane.store.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,7 @@ _RUN_COLUMNS = {
     "ordering_key": Text(),
     "key_position": Integer(),
     "on_dead": Text(),
+    "input": Text(),
 }
 
 
@@ -125,8 +127,18 @@ def _insert_runs(batch: FromClause) -> Executable:
     )  # fmt: skip
 
 
-def _insert_inputs(batch: FromClause) -> Executable:
-    return insert(run_inputs).from_select(["run_id", "input"], select(batch.c.run_id, batch.c.input).select_from(batch))
+def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - the chain has a batch
+    b = batch.c
+    return insert(run_inputs).from_select(["run_id", "input"], select(b.id, b.input).select_from(batch))
+
+
+def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(c.id, lit(1), lit(0), lit(EventType.QUEUED), now_us(), json_of(status=c.status)).select_from(changed),
+    )
 
 
 def _claim_keys(batch: FromClause) -> Executable:
@@ -143,8 +155,13 @@ def _claim_keys(batch: FromClause) -> Executable:
     )
 
 
-_INSERT_RUNS = Statement("insert_runs", _insert_runs, _RUN_COLUMNS)
-_INSERT_INPUTS = Statement("insert_inputs", _insert_inputs, {"run_id": Text(), "input": Text()})
+ACCEPT = Chain(
+    "accept",
+    _insert_runs,
+    columns=_RUN_COLUMNS,
+    returns={"id": Text(), "status": Text(), "lane": Text(), "mark": Text()},
+    links=[_insert_inputs, _insert_first_events],
+)
 _CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
 _READ_KEYS = Statement(
     "read_idempotency_keys",
@@ -168,15 +185,11 @@ async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
         members.append(
             (
                 run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us,
-                run.hold, run.ordering_key, positions[run.ordering_key] if run.ordering_key else 0, run.on_dead,
+                run.hold, run.ordering_key, positions[run.ordering_key] if run.ordering_key else 0,
+                run.on_dead, run.input,
             )
         )  # fmt: skip
-    rows = await session.fetch(_INSERT_RUNS, members)
-    await session.fetch(_INSERT_INPUTS, [(run.id, run.input) for run in fresh])
-    await append(
-        session,
-        [(row["id"], 1, 0, EventType.QUEUED.value, f'{{"status":"{row["status"]}"}}') for row in rows],
-    )
+    rows = await session.chain(ACCEPT, members)
     stored = {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
     return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
 

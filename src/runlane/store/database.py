@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from runlane.errors import Unavailable
 from runlane.settings import Settings
+from runlane.store.chain import Chain
 from runlane.store.statement import Dialect, Row, Statement
 
 T = TypeVar("T")
@@ -35,6 +36,12 @@ class Session(Protocol):
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         """Run a statement and return its rows."""
+        ...
+
+    async def chain(
+        self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        """Run a change and what hangs on it."""
         ...
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:

@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
+from runlane.store.chain import Chain
 from runlane.store.database import CommitInDoubt, Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
 
@@ -32,6 +33,7 @@ _SESSION_SETTINGS = {
     "enable_mergejoin": "off",
     "enable_sort": "off",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
 }
 
@@ -71,11 +73,17 @@ class PostgresSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        compiled = statement.compiled("postgresql")
-        rows = cast(
-            "list[Row]",
-            await self._connection.fetch(compiled.sql, *statement.bind("postgresql", params, members)),
-        )
+        return await self._fetch(statement.compiled("postgresql").sql, statement.bind("postgresql", params, members))
+
+    async def chain(
+        self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        return await self._fetch(chain.compiled().sql, chain.bind(params, members))
+
+    async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
+        rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
         if rows and self.mark is None and "mark" in rows[0]:
             self.mark = rows[0]["mark"]
         return rows

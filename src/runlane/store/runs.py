@@ -34,9 +34,10 @@ from runlane.model.text import dump_json, load_json
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY, attempt_value
 from runlane.store.events import append
+from runlane.store.expressions import lit, now_us
 from runlane.store.ordering import Released, key_locks, release_next
 from runlane.store.schema import run_attempts, run_inputs, run_results, runs
-from runlane.store.statement import Row, Statement, lit, now_us
+from runlane.store.statement import Row, Statement
 from runlane.store.steps import READ_STEPS
 
 _WAITING = [lit(status) for status in Status if status.waiting]

@@ -14,7 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
+import orjson
+
 from runlane.errors import ConfigurationError, Unavailable
+from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
 
@@ -36,6 +39,23 @@ class SqliteSession:
             return []
         compiled = statement.compiled("sqlite")
         cursor = self._connection.execute(compiled.sql, statement.bind("sqlite", params, members))
+        return cast("list[Row]", cursor.fetchall())
+
+    async def chain(
+        self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        head, links, final = chain.parts()
+        rows = await self.fetch(head, members, **params)
+        if not rows:
+            return []
+        changed = orjson.dumps(chain.changed(rows, members)).decode()
+        for link in links:
+            self._connection.execute(link.sql, chain.bind_part(link, params, members, changed))
+        if final is None:
+            return rows
+        cursor = self._connection.execute(final.sql, chain.bind_part(final, params, members, changed))
         return cast("list[Row]", cursor.fetchall())
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:

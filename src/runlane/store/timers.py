@@ -8,8 +8,9 @@ from sqlalchemy import select, update
 
 from runlane.model.run import Status
 from runlane.store.database import Session
+from runlane.store.expressions import lit, now_us
 from runlane.store.schema import runs
-from runlane.store.statement import Statement, lit, now_us
+from runlane.store.statement import Statement
 
 AT_ONCE = 1000
 
