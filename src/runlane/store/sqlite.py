@@ -23,6 +23,16 @@ from runlane.store.statement import Dialect, Row, Statement, text_list
 
 T = TypeVar("T")
 
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+
 
 class SqliteSession:
     """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is alone."""
@@ -140,6 +150,9 @@ class SqliteDatabase:
                     connection.execute("rollback")
                 raise
         except sqlite3.OperationalError as error:
+            # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
+            if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
+                raise
             raise Unavailable(f"The database {self.path} cannot be used right now: {error}.") from error
         return result
 

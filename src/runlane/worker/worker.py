@@ -181,21 +181,19 @@ class Worker:
             self._may_claim.clear()
             return ClaimOutcome((), alive=True, again=True)
 
-        async def work(session: Session) -> ClaimOutcome:
+        outcome = ClaimOutcome((), alive=True, again=True)
+
+        async def work(session: Session) -> None:
+            nonlocal outcome
             outcome = await claim(session, incarnation.worker_id, self._tasks, slots, self._memory)
             if outcome.claims:
                 reach("claim.before_commit")
-            return outcome
 
         try:
-            outcome = await self._database.transact(work)
+            await self._database.transact(work)
         except CommitInDoubt as doubt:
-            # Claims that nobody executes would wait for ever under our heartbeat: become somebody else, and
-            # the reaper moves them.
-            log.warning("claim_in_doubt", worker_id=incarnation.worker_id)
-            incarnation.lost = True
-            self._lose(incarnation)
-            raise Unavailable(str(doubt)) from doubt
+            if not await self._resolve(doubt, incarnation):
+                return ClaimOutcome((), alive=True, again=True)
         if outcome.claims:
             reach("claim.committed")
         if incarnation is not self._incarnation:
@@ -203,6 +201,15 @@ class Worker:
         for claimed in outcome.claims:
             self._start(claimed)
         return outcome
+
+    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation) -> bool:
+        """Whether claims committed whose answer was lost. Taken but not executed, they would wait for ever."""
+        while doubt.mark is not None and incarnation.may_work():
+            try:
+                return await self._database.committed(doubt.mark)
+            except Unavailable:
+                await asyncio.sleep(_PAUSE_SECONDS)
+        return False
 
     # --- executing
 
