@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from runlane import App, Context, Settings, Status
+from runlane import App, Context, Run, Settings, Status
 
 
 async def test_a_refused_entry_ends_its_run_and_no_other(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ async def test_a_refused_entry_ends_its_run_and_no_other(tmp_path: Path) -> None
         worker = await app.worker()
         await worker.start()
         try:
-            ended = {}
+            ended: dict[str, list[Run]] = {}
             for task in ("say", "give"):
                 accepted = await app.enqueue_many([(task, {"text": text}) for text in ("a", "poison", "b")])
                 ended[task] = [await app.wait(one.run_id, timeout=30) for one in accepted]
