@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tasks import app, seal_part
 
-from runlane import Event, Run, Status
+from runlane import Event, Run, RunlaneError, Status
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
@@ -263,7 +263,7 @@ def main() -> int:
         say()
         try:
             asyncio.run(show())
-        except (BrokenPromise, TimeoutError) as error:
+        except (BrokenPromise, RunlaneError, TimeoutError) as error:
             say(f"BROKEN: {error}")
             return 1
     if folder is not None:
