@@ -7,7 +7,6 @@ loop uses `blocking`, which has one in a thread.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
+from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.memory import MemoryBus
 from runlane.duties.duty import Duty
@@ -68,7 +68,7 @@ class App:
         self._tasks: dict[str, Task] = {}
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
-        self._bridge = LoopThread()
+        self._bridge = Bridge(self.close)
 
     @property
     def settings(self) -> Settings:
@@ -370,19 +370,3 @@ def _on_dead(value: str) -> str:
         return OnDead(value).value
     except ValueError:
         raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".') from None
-
-
-class LoopThread:
-    """An event loop in a daemon thread, started when it is first needed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and wait for it."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="runlane-blocking", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
