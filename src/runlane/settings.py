@@ -21,7 +21,10 @@ EMBEDDED_FILE = Path(".runlane") / "runlane.db"
 class Settings(BaseSettings):
     """What a process may be told. Durations are in seconds unless the name says otherwise."""
 
-    model_config = SettingsConfigDict(env_prefix="RUNLANE_", frozen=True, extra="forbid", env_ignore_empty=True)
+    # Inputs stay out of errors: one of them may be a URL with a password.
+    model_config = SettingsConfigDict(
+        env_prefix="RUNLANE_", frozen=True, extra="forbid", env_ignore_empty=True, hide_input_in_errors=True
+    )
 
     database_url: SecretStr | None = Field(
         default=None,
@@ -118,9 +121,11 @@ def check_database_url(url: str) -> None:
         try:
             parts = urlsplit(url)
             _ = parts.port
-        except ValueError as error:
+        except ValueError:
+            # What urlsplit complains about is often a piece of a password with a slash or a # in it.
             raise ValueError(
-                f"the URL cannot be read ({error}). Form: postgresql://user:password@host:5432/name"
+                "the URL cannot be read. Form: postgresql://user:password@host:5432/name, "
+                "with / # ? @ and : in the password written as %2F %23 %3F %40 and %3A"
             ) from None
         if not parts.path.strip("/") and "dbname=" not in (parts.query or ""):
             raise ValueError("the URL names no database. Form: postgresql://user:password@host:5432/name")
