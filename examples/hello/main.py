@@ -168,7 +168,7 @@ def _told(event: Event, checkpoints: int) -> str:
         case "worker_lost":
             return f"its worker is gone; {data['status']} again"
         case "attempt_failed":
-            return f"attempt {event.attempt} failed: {data['message']}; waits and tries again"
+            return f"attempt {event.attempt} failed: {data['error']['message']}; waits and tries again"
         case "key_free":
             return "the one before it has ended, so it may start"
         case "done":

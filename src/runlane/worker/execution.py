@@ -258,7 +258,8 @@ class Execution:
 
 
 def _closing_events(finish: Finish) -> list[tuple[str, str]]:
-    data = finish.error or "{}"
+    # Nested: an error has a type of its own, which must not hide the event's where both are fields of one object.
+    data = f'{{"error":{finish.error}}}' if finish.error else "{}"
     match finish.outcome:
         case Outcome.FAILED:
             return [(EventType.ATTEMPT_FAILED.value, data)]
