@@ -64,8 +64,9 @@ class EventStream(Response):
                     waiting = KEEPALIVE
                 if waiting:
                     await _send(send, waiting)
-            # A reader that came back after the end gets a word, so that it knows there is nothing to wait for.
-            last = b"" if sent_any else _COMPLETE
+            # A reader that came back after the end gets a word, so that it knows there is nothing to wait for. One that
+            # is sent away because this process stops must not get it: it would take an unfinished run for ended.
+            last = _COMPLETE if follower.complete and not sent_any else b""
             await send({"type": "http.response.body", "body": last, "more_body": False})
         except TimeoutError:
             log.warning("reader_dropped", reason=f"it took nothing for {SEND_SECONDS:g} s")

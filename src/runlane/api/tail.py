@@ -56,7 +56,13 @@ class Follower:
         self._bytes = 0
         self._live = False
         self._over = False
+        self._complete = False
         self._something = asyncio.Event()
+
+    @property
+    def complete(self) -> bool:
+        """True when the stream ended because there is nothing more, not because this process stops."""
+        return self._complete
 
     @property
     def ended(self) -> bool:
@@ -85,6 +91,11 @@ class Follower:
         """End the stream from our side; what waits is still handed out."""
         self._over = True
         self._something.set()
+
+    def finish(self) -> None:
+        """End the stream because nothing comes after what was handed out."""
+        self._complete = True
+        self.shut()
 
     def hear(self, line: Line, frame: bytes) -> None:
         """Take an event from the feed, if it is the next one for this reader."""
@@ -118,7 +129,7 @@ class Follower:
         if len(lines) == PAGE:
             return
         if await self._tail.is_over(self._feed.run_id, self._seq):
-            self.shut()
+            self.finish()
         elif self._seq >= self._feed.seq:
             # Perhaps further than the feed: then it hears nothing new until the feed has come here too.
             self._live = True
@@ -240,7 +251,8 @@ class Tail:
         positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}
         for run_id, feed in feeds.items():
             if run_id not in positions:
-                self._shut(feed)  # retention took it
+                for follower in tuple(feed.followers):
+                    follower.finish()  # retention took it
         behind = [
             (run_id, feeds[run_id].seq)
             for run_id, position in positions.items()
