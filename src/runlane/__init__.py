@@ -1,5 +1,7 @@
 """Runlane: durable runs for agents, orchestrations and Python tasks. Accepted means finished."""
 
+import typing
+
 from runlane.app import App
 from runlane.errors import (
     AppNotFound,
@@ -21,6 +23,7 @@ from runlane.errors import (
     SchemaOutdated,
     SchemaTooNew,
     Unavailable,
+    UnexpectedAnswer,
     UnknownLane,
     UnknownTask,
     WrongState,
@@ -30,10 +33,14 @@ from runlane.model.run import Accepted, Run, Status
 from runlane.settings import Settings
 from runlane.worker.context import Context
 
+if typing.TYPE_CHECKING:
+    from runlane.client import Client, LiveEvent
+
 __all__ = [
     "Accepted",
     "App",
     "AppNotFound",
+    "Client",
     "ConfigurationError",
     "Context",
     "DuplicateTask",
@@ -46,6 +53,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidSettings",
     "LeaseLost",
+    "LiveEvent",
     "Refused",
     "Retry",
     "Run",
@@ -57,7 +65,17 @@ __all__ = [
     "Settings",
     "Status",
     "Unavailable",
+    "UnexpectedAnswer",
     "UnknownLane",
     "UnknownTask",
     "WrongState",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # A worker has no use for an HTTP client and should not pay for one in memory.
+    if name in ("Client", "LiveEvent"):
+        import runlane.client
+
+        return getattr(runlane.client, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

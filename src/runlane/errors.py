@@ -10,6 +10,7 @@ RunlaneError
 ├── RunNotFound
 ├── WrongState                the run is not in a state that allows this
 ├── Unavailable               the database cannot be reached right now; try again
+├── UnexpectedAnswer          what answered a client is no Runlane server
 ├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
@@ -125,6 +126,13 @@ class Unavailable(RunlaneError):
 
     code = "unavailable"
     http_status = 503
+
+
+class UnexpectedAnswer(RunlaneError):
+    """Something answered a client that is no Runlane server, or not of this version."""
+
+    code = "unexpected_answer"
+    http_status = 502
 
 
 class Refused(RunlaneError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +16,8 @@ def parse(*chunks: bytes) -> list[Frame]:
     return [frame for chunk in chunks for frame in parser.feed(chunk)]
 
 
-def message(data: str, id: str | None = None) -> Frame:
-    return Frame(id, "message", data)
+def message(data: str, number: str | None = None) -> Frame:
+    return Frame(number, "message", data)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +59,17 @@ def test_retry_is_kept_when_it_is_a_number() -> None:
 
 
 LINES = st.sampled_from(
-    [b"data: ", b"data:", b"id: 12", b"id: \xc3\xa9", b"event: x", b": c", b"", b"\xf0\x9f\x8e\x89", b"data: \xe2\x82\xac"]
+    [
+        b"data: ",
+        b"data:",
+        b"id: 12",
+        b"id: \xc3\xa9",
+        b"event: x",
+        b": c",
+        b"",
+        b"\xf0\x9f\x8e\x89",
+        b"data: \xe2\x82\xac",
+    ]
 )
 ENDS = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b"\r\n\r\n", b"\r\r", b"", b"\n\r"])
 WIRES = st.one_of(
@@ -69,13 +81,16 @@ WIRES = st.one_of(
 @given(wire=WIRES, cuts=st.lists(st.integers(min_value=0, max_value=400), max_size=20))
 def test_any_pieces_give_the_same_frames(wire: bytes, cuts: list[int]) -> None:
     at = [0, *sorted(cut for cut in cuts if cut < len(wire)), len(wire)]
-    assert parse(*(wire[start:end] for start, end in zip(at, at[1:], strict=False))) == parse(wire)
+    assert parse(*(wire[start:end] for start, end in pairwise(at))) == parse(wire)
 
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\r\n"), max_size=30)
 
 
-@given(sent=st.lists(st.tuples(st.integers(1, 10**9), st.lists(TEXT, min_size=1, max_size=4))), end=st.sampled_from(["\n", "\r\n", "\r"]))
+@given(
+    sent=st.lists(st.tuples(st.integers(1, 10**9), st.lists(TEXT, min_size=1, max_size=4))),
+    end=st.sampled_from(["\n", "\r\n", "\r"]),
+)
 def test_what_was_written_is_read(sent: list[tuple[int, list[str]]], end: str) -> None:
     wire = "".join(
         f"id: {number}{end}" + "".join(f"data: {line}{end}" for line in lines) + end for number, lines in sent

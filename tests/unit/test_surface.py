@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -25,7 +27,12 @@ def test_the_public_names_are_sorted_and_exist() -> None:
 
 def test_every_public_name_of_the_package_is_listed() -> None:
     names = {name for name, value in vars(runlane).items() if not name.startswith("_") and not inspect.ismodule(value)}
-    assert names == set(runlane.__all__)
+    assert names | {"Client", "LiveEvent"} == set(runlane.__all__)
+
+
+def test_the_client_is_loaded_when_it_is_asked_for() -> None:
+    program = "import sys, runlane; assert 'httpx2' not in sys.modules; runlane.Client; assert 'httpx2' in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 def test_every_error_is_public() -> None:

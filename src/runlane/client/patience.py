@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error."""
+    """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error."""
 
     first_seconds: float = 0.1
     longest_seconds: float = 5.0
