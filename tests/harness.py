@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from sqlalchemy import text
 
-from runlane.errors import IdempotencyConflict
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.run import Accepted, Run, Status
@@ -29,7 +28,7 @@ from runlane.store.workers import register
 WAIT_SECONDS = 30.0
 TABLES = (
     "runs", "run_inputs", "run_results", "run_attempts", "run_steps", "run_events", "idempotency_keys",
-    "dead_letters", "workers", "lanes", "lane_kinds",
+    "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",
 )  # fmt: skip
 
 
@@ -112,7 +111,7 @@ class Store:
 
     async def add_all(self, *requests: NewRun) -> list[Accepted]:
         verdicts = await self.accept(*requests)
-        assert not any(isinstance(verdict, IdempotencyConflict) for verdict in verdicts)
+        assert all(isinstance(verdict, Accepted) for verdict in verdicts)
         return cast("list[Accepted]", verdicts)
 
     async def worker(self, *, lease_seconds: float = 600, has_lock: bool = False) -> str:
