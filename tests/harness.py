@@ -29,7 +29,7 @@ from runlane.store.workers import register
 WAIT_SECONDS = 30.0
 TABLES = (
     "runs", "run_inputs", "run_results", "run_attempts", "run_steps", "run_events", "idempotency_keys",
-    "dead_letters", "workers", "lanes", "lane_kinds",
+    "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",
 )  # fmt: skip
 
 

@@ -23,6 +23,10 @@ from runlane.store.database import Database, Session, open_database
 from runlane.store.migrations import HEAD, REVISIONS
 from runlane.store.statement import Statement
 
+_TURN_SECONDS = 0.2
+_LOCK_NOT_AVAILABLE = "55P03"
+_LOCK_TRIES = 30
+
 _VERSION = Statement("schema_version", select(column("version_num", Text())).select_from(table("alembic_version")))
 _TABLES = {
     "postgresql": Statement(
@@ -115,7 +119,6 @@ def _upgrade_sqlite(path: Path) -> None:
 
 async def _upgrade_postgres(settings: Settings) -> None:
     import asyncpg
-    from sqlalchemy import text
     from sqlalchemy.ext.asyncio import create_async_engine
     from sqlalchemy.pool import NullPool
 
@@ -127,13 +130,48 @@ async def _upgrade_postgres(settings: Settings) -> None:
 
     engine = create_async_engine("postgresql+asyncpg://", async_creator=connect, poolclass=NullPool)
     try:
-        async with engine.connect() as connection:
-            # A lock that lives as long as its transaction, in a transaction of its own: PgBouncer-safe.
-            await connection.execute(text("select pg_advisory_xact_lock(:key)"), {"key": lock_key("upgrade")})
-            async with engine.connect() as worker:
-                await worker.run_sync(_run)
+        while True:
+            holder = await connect()
+            try:
+                if await _is_our_turn(holder):
+                    await _run_patiently(engine)
+                    return
+            finally:
+                holder.terminate()
+            await asyncio.sleep(_TURN_SECONDS)
     finally:
         await engine.dispose()
+
+
+async def _is_our_turn(holder: Any) -> bool:
+    """Take the upgrade's lock for as long as the connection's transaction is open, if nobody has it.
+
+    Not waited for, and with no snapshot left: an index that is built concurrently waits for every transaction that
+    has one, so for one that waits for this lock, too.
+    """
+    # A lock that lives as long as its transaction, in a transaction of its own: PgBouncer-safe.
+    await holder.execute("begin")
+    mine = bool(await holder.fetchval("select pg_try_advisory_xact_lock($1)", lock_key("upgrade")))
+    # A plain statement closes the one before, which would keep its snapshot until the transaction ends.
+    await holder.execute("set local application_name = 'runlane upgrade'")
+    return mine
+
+
+async def _run_patiently(engine: Any) -> None:
+    """Run the migrations; again when one gave up waiting for a busy table, so that others need not wait behind it."""
+    from sqlalchemy.exc import DBAPIError
+
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            async with engine.connect() as worker:
+                await worker.run_sync(_run)
+                return
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _LOCK_NOT_AVAILABLE or tries == _LOCK_TRIES:
+                raise
+            await asyncio.sleep(_TURN_SECONDS)
 
 
 def _run(connection: Any) -> None:

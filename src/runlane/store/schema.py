@@ -52,6 +52,9 @@ runs = Table(
     Column("on_dead", Text, nullable=False, server_default="skip"),
     Column("progress", Float),
     Column("progress_note", Text),
+    Column("tenant", Text, nullable=False, server_default="default"),
+    Column("limited", Boolean, nullable=False, server_default=text("false")),
+    Column("first_seq", Integer, nullable=False, server_default="1"),
 )
 
 Index(
@@ -100,12 +103,20 @@ Index(
     postgresql_where=runs.c.ended_at.is_not(None),
     sqlite_where=runs.c.ended_at.is_not(None),
 )
+# What a tenant with limits has open. Runs of tenants without limits are not in it and pay nothing for it.
+Index(
+    "runs_limited",
+    runs.c.tenant,
+    postgresql_where=text("limited and ended_at is null"),
+    sqlite_where=text("limited = 1 and ended_at is null"),
+)
 
 run_inputs = Table(
     "run_inputs",
     metadata,
     Column("run_id", Text, primary_key=True),
     Column("input", Text, nullable=False),
+    Column("trace", Text),
     sqlite_with_rowid=False,
 )
 
@@ -216,3 +227,60 @@ lane_kinds = Table(
     Column("lane", Text, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
 )
+
+# `rate_paid_until` is the rate limit's only state: up to when the accepted runs have used up the rate.
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("max_queued", Integer),
+    Column("max_running", Integer),
+    Column("rate_per_second", Float),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("rate_paid_until", BigInteger, nullable=False, server_default="0"),
+)
+
+# The key itself is nowhere: `hash` is its SHA-256, `prefix` what people recognise it by.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Column("last_used_at", BigInteger),
+    Column("created_by", Text, nullable=False),
+)
+Index("api_keys_hash", api_keys.c.hash, unique=True)
+
+roles = Table(
+    "roles",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("permissions", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+# Ids sort by time, so pages are walked by id.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("old", Text),
+    Column("new", Text),
+)
+Index("audit_tenant", audit.c.tenant, audit.c.id)
