@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from sqlalchemy import text
 
-from runlane.errors import IdempotencyConflict
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.run import Accepted, Run, Status
@@ -112,7 +111,7 @@ class Store:
 
     async def add_all(self, *requests: NewRun) -> list[Accepted]:
         verdicts = await self.accept(*requests)
-        assert not any(isinstance(verdict, IdempotencyConflict) for verdict in verdicts)
+        assert all(isinstance(verdict, Accepted) for verdict in verdicts)
         return cast("list[Accepted]", verdicts)
 
     async def worker(self, *, lease_seconds: float = 600, has_lock: bool = False) -> str:

@@ -29,6 +29,7 @@ from runlane.model.ids import new_id
 from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
+from runlane.model.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
 from runlane.model.text import check_text
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
@@ -38,6 +39,7 @@ from runlane.store.database import Database, open_database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import check_schema, upgrade
+from runlane.store.tenants import is_free
 from runlane.worker.worker import Worker
 
 log = structlog.get_logger(__name__)
@@ -46,6 +48,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 MAX_KEY = 512
+MAX_TRACE = 512
 MAX_DELAY_SECONDS = 366 * 86400
 _WAIT_POLL_SECONDS = 0.05
 
@@ -134,8 +137,13 @@ class App:
         idempotency_key: str | None = None,
         delay_seconds: float = 0,
         hold: bool = False,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
     ) -> Accepted:
-        """Accept one run. It is stored when this returns, and from then on it will end."""
+        """Accept one run. It is stored when this returns, and from then on it will end.
+
+        `trace` is the W3C traceparent of whoever asks. RateLimited when a limit of the tenant is reached.
+        """
         new_run = self._new_run(
             task,
             input,
@@ -145,6 +153,8 @@ class App:
             idempotency_key=idempotency_key,
             delay_seconds=delay_seconds,
             hold=hold,
+            tenant=tenant,
+            trace=trace,
         )
         return (await self._accept([new_run]))[0]
 
@@ -157,8 +167,13 @@ class App:
         on_dead: str = OnDead.SKIP,
         delay_seconds: float = 0,
         hold: bool = False,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
     ) -> list[Accepted]:
-        """Accept many runs, in their order. Every one is checked before the first is stored."""
+        """Accept many runs, in their order. Every one is checked before the first is stored.
+
+        A limit of the tenant refuses them all or none.
+        """
         new_runs = [
             self._new_run(
                 task,
@@ -169,12 +184,18 @@ class App:
                 idempotency_key=None,
                 delay_seconds=delay_seconds,
                 hold=hold,
+                tenant=tenant,
+                trace=trace,
             )
             for task, arguments in requests
         ]
+        at_once = BATCH_SIZE
+        if len(new_runs) > BATCH_SIZE and not await is_free(await self.database(), tenant):
+            # In one transaction, however long: a limit must not cut the request in two.
+            at_once = len(new_runs)
         accepted: list[Accepted] = []
-        for start in range(0, len(new_runs), BATCH_SIZE):
-            accepted += await self._accept(new_runs[start : start + BATCH_SIZE])
+        for start in range(0, len(new_runs), at_once):
+            accepted += await self._accept(new_runs[start : start + at_once])
         return accepted
 
     async def get(self, run_id: str) -> Run:
@@ -326,6 +347,8 @@ class App:
         idempotency_key: str | None,
         delay_seconds: float,
         hold: bool,
+        tenant: str,
+        trace: str | None,
     ) -> NewRun:
         task = self._tasks.get(name)
         if task is None:
@@ -353,10 +376,12 @@ class App:
             max_losses=task.max_losses,
             delay_us=delay_us,
             hold=bool(hold),
-            ordering_key=ordering_key,
+            ordering_key=None if ordering_key is None else scoped_key(tenant, ordering_key),
             on_dead=_on_dead(on_dead),
-            idempotency_key=idempotency_key,
+            idempotency_key=None if idempotency_key is None else scoped_key(tenant, idempotency_key),
             fingerprint=fingerprint,
+            tenant=check_tenant_id(tenant),
+            trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
         )
 
     async def _rung(self, change: run_store.Change) -> run_store.Change:

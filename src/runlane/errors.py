@@ -8,7 +8,14 @@ RunlaneError
 │   └── InputTooLarge         over the size limit
 ├── IdempotencyConflict       the key was used before with another body
 ├── RunNotFound
+├── NotFound                  no such tenant, key or role
 ├── WrongState                the run is not in a state that allows this
+├── Conflict                  what is there already forbids this
+├── Unauthorized              no key, or one that is unknown, expired or revoked
+├── Forbidden                 the key's role does not allow this
+├── RateLimited               the tenant posts faster than its rate; nothing was stored
+│   ├── QueueLimited          the tenant has as many open runs as it may have
+│   └── ConcurrencyLimited    the tenant has as many running runs as it may have
 ├── Unavailable               the database cannot be reached right now; try again
 ├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
@@ -113,11 +120,71 @@ class RunNotFound(RunlaneError):
         super().__init__(f'No run "{run_id}" is kept here. Check the id, RUNLANE_DATABASE_URL and the retention time.')
 
 
+class NotFound(RunlaneError):
+    """No tenant, key or role of this name exists, or none that the caller may see."""
+
+    code = "not_found"
+    http_status = 404
+
+
 class WrongState(RunlaneError):
     """The run's state does not allow what was asked."""
 
     code = "wrong_state"
     http_status = 409
+
+
+class Conflict(RunlaneError):
+    """Something that exists already forbids what was asked."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class Unauthorized(RunlaneError):
+    """Who asks is not known. The answer never says why, so that nobody learns which keys exist."""
+
+    code = "unauthorized"
+    http_status = 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The API key is missing, unknown, expired or revoked. Send one: Authorization: Bearer sk-rl-... "
+            "(runlane keys create NAME --role ROLE makes one)."
+        )
+
+
+class Forbidden(RunlaneError):
+    """Who asks is known and may not do this."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class RateLimited(RunlaneError):
+    """A limit of the tenant is reached; nothing was stored. `limit` says which: rate, queue or concurrency."""
+
+    code = "rate_limited"
+    http_status = 429
+    limit: ClassVar[str] = "rate"
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message)
+
+
+class QueueLimited(RateLimited):
+    """The tenant has as many open runs as it may have."""
+
+    code = "queue_limited"
+    limit = "queue"
+
+
+class ConcurrencyLimited(RateLimited):
+    """The tenant has as many running runs as it may have."""
+
+    code = "concurrency_limited"
+    limit = "concurrency"
 
 
 class Unavailable(RunlaneError):

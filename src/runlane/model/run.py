@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from runlane.model.tenant import DEFAULT_TENANT
+
 
 class Status(StrEnum):
     """Where a run stands."""
@@ -137,6 +139,8 @@ class Run:
     input: dict[str, Any] | None = None
     result: Any = None
     error: dict[str, Any] | None = None
+    tenant: str = DEFAULT_TENANT
+    first_seq: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,23 @@
 """Accepting runs: one insert per table for any number of them, whatever their keys.
 
 Idempotency keys are decided by their primary key, ordering keys under their lock, the lane by the operator's
-choice for the kind or else the declared one. All of it is in the transaction that stores the runs.
+choice for the kind or else the declared one, a tenant's limits under its lock. All of it is in the transaction that
+stores the runs. A tenant without limits costs one look at its row, made by the insert itself.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    ColumnCollection,
+    ColumnElement,
     FromClause,
     Integer,
     SmallInteger,
@@ -20,6 +25,7 @@ from sqlalchemy import (
     and_,
     case,
     cast,
+    delete,
     exists,
     func,
     insert,
@@ -34,11 +40,14 @@ from sqlalchemy.sql.base import Executable
 from runlane.errors import IdempotencyConflict, Unavailable
 from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
+from runlane.model.tenant import DEFAULT_TENANT, bare_key
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.expressions import MARK, json_of, lit, member, now_us
-from runlane.store.schema import idempotency_keys, lane_kinds, run_events, run_inputs, runs
+from runlane.store.limits import Refusal, refusals
+from runlane.store.schema import idempotency_keys, lane_kinds, run_events, run_inputs, runs, tenants
 from runlane.store.statement import Row, Statement
+from runlane.store.tenants import FREE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,9 @@ class NewRun:
     on_dead: str
     idempotency_key: str | None
     fingerprint: str
+    tenant: str = DEFAULT_TENANT
+    limited: bool = False
+    trace: str | None = None
 
 
 _RUN_COLUMNS = {
@@ -73,7 +85,15 @@ _RUN_COLUMNS = {
     "key_position": Integer(),
     "on_dead": Text(),
     "input": Text(),
+    "tenant": Text(),
+    "limited": Boolean(),
+    "trace": Text(),
 }
+
+
+def _may_store(member: ColumnCollection[str, Any]) -> ColumnElement[bool]:
+    """The limits were checked, or the tenant has none. Where it has some, nothing is stored and the caller sees it."""
+    return or_(member["limited"], exists().where(tenants.c.id == member["tenant"], FREE))
 
 
 def _insert_runs(batch: FromClause) -> Executable:
@@ -99,7 +119,8 @@ def _insert_runs(batch: FromClause) -> Executable:
         .from_select(
             [
                 "id", "target", "lane", "status", "rank", "priority", "max_attempts", "max_losses", "last_seq",
-                "accepted_at", "due_at", "hold", "ordering_key", "key_no", "holds_key", "on_dead",
+                "accepted_at", "due_at", "hold", "ordering_key", "key_no", "holds_key", "on_dead", "tenant",
+                "limited",
             ],
             select(
                 t.id,
@@ -123,9 +144,11 @@ def _insert_runs(batch: FromClause) -> Executable:
                 case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null()),
                 and_(keyed, ~held),
                 t.on_dead,
+                t.tenant,
+                t.limited,
             )
             .select_from(timed)
-            .where(true()),
+            .where(_may_store(t)),
         )
         .on_conflict_do_nothing(index_elements=["id"])
         .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at, MARK)
@@ -136,7 +159,10 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
     assert batch is not None  # noqa: S101 - the chain has a batch
     return (
         postgresql.insert(run_inputs)
-        .from_select(["run_id", "input"], select(batch.c.id, batch.c.input).select_from(batch).where(true()))
+        .from_select(
+            ["run_id", "input", "trace"],
+            select(batch.c.id, batch.c.input, batch.c.trace).select_from(batch).where(_may_store(batch.c)),
+        )
         .on_conflict_do_nothing(index_elements=["run_id"])
     )
 
@@ -181,21 +207,66 @@ _READ_KEYS = Statement(
     .where(member(idempotency_keys.c.key, "keys")),
 )
 
-Verdict = Accepted | IdempotencyConflict
+_FREE_KEYS = Statement(
+    "free_idempotency_keys", delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids"))
+)
+
+Verdict = Accepted | IdempotencyConflict | Refusal
 
 
-async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
-    """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks."""
+async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[int] | None = None) -> list[Verdict]:
+    """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks.
+
+    `sizes` cuts the requests into groups; a tenant's limit refuses a group whole. Without it they are one group.
+    """
     replays, twins = await _replays(session, requests)
     fresh = [run for run in requests if run.id not in replays and run.id not in twins]
-    members = accept_members(fresh)
-    rows = list(await session.chain(ACCEPT, members))
-    if len(rows) < len(members):
+    verdicts: dict[str, Verdict] = {**replays, **await _store(session, fresh)}
+    left_out = {run.id for run in fresh if run.id not in verdicts}
+    if left_out:
+        verdicts |= await _store_limited(session, _groups(requests, sizes, left_out))
+    for run_id, first in twins.items():
+        verdict = verdicts[first]
+        verdicts[run_id] = replace(verdict, replayed=True) if isinstance(verdict, Accepted) else verdict
+    return [verdicts[run.id] for run in requests]
+
+
+async def _store(session: Session, fresh: Sequence[NewRun]) -> dict[str, Accepted]:
+    """Store the runs that may be stored as they are, and find those that an earlier try has stored."""
+    rows = list(await session.chain(ACCEPT, accept_members(fresh)))
+    if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
-    stored = accepted_of(rows)
-    stored |= {run_id: replace(stored[first], replayed=True) for run_id, first in twins.items()}
-    return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
+    return accepted_of(rows)
+
+
+async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -> dict[str, Verdict]:
+    """Store the groups that their tenants' limits allow."""
+    refused: dict[str, Verdict] = {}
+    admitted: list[NewRun] = []
+    reasons = await refusals(session, [(group[0].tenant, len(group)) for group in groups])
+    for group, reason in zip(groups, reasons, strict=True):
+        if reason is None:
+            admitted += [replace(run, limited=True) for run in group]
+        else:
+            refused |= {run.id: reason for run in group}
+    if any(run.idempotency_key is not None for group in groups for run in group):
+        # The next request with the key must be taken for the first one.
+        await session.fetch(_FREE_KEYS, ids=session.texts(sorted(refused)))
+    return {**refused, **await _store(session, admitted)}
+
+
+def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Collection[str]) -> list[list[NewRun]]:
+    """The wanted requests by group and tenant."""
+    groups: list[list[NewRun]] = []
+    rest = iter(requests)
+    for size in sizes or [len(requests)]:
+        by_tenant: dict[str, list[NewRun]] = {}
+        for run in islice(rest, size):
+            if run.id in wanted:
+                by_tenant.setdefault(run.tenant, []).append(run)
+        groups += by_tenant.values()
+    return groups
 
 
 def accept_members(requests: Sequence[NewRun]) -> list[tuple[object, ...]]:
@@ -209,7 +280,7 @@ def accept_members(requests: Sequence[NewRun]) -> list[tuple[object, ...]]:
             (
                 run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us,
                 run.hold, run.ordering_key, positions[run.ordering_key] if run.ordering_key else 0,
-                run.on_dead, run.input,
+                run.on_dead, run.input, run.tenant, run.limited, run.trace,
             )
         )  # fmt: skip
     return members
@@ -259,5 +330,5 @@ async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[s
             twins[run.id] = owner
         if not same:
             twins.pop(run.id, None)
-            verdicts[run.id] = IdempotencyConflict(key, owner)
+            verdicts[run.id] = IdempotencyConflict(bare_key(key), owner)
     return verdicts, twins

@@ -287,7 +287,7 @@ async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
         )
     )
     if new_runs:
-        verdicts = iter(await accept(session, new_runs))
+        verdicts = iter(await accept(session, new_runs, [member.size for member in accepts]))
         result.accepted = [[next(verdicts) for _ in member.runs] for member in accepts]
         reach("accept.before_commit")
     elif accepts:

@@ -76,6 +76,10 @@ class Database(Protocol):
         """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored."""
         ...
 
+    async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        """Read with one statement, in one round trip and without waiting for anybody's writes."""
+        ...
+
     async def committed(self, mark: str) -> bool:
         """Whether the transaction with this mark committed; waits until that is decided."""
         ...

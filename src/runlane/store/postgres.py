@@ -159,9 +159,16 @@ class PostgresDatabase:
                     raise
 
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._alone(lambda session: session.chain(chain, members))
+
+    async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        return await self._alone(lambda session: session.fetch(statement, **params))
+
+    async def _alone(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        """One statement that is its own transaction."""
         connection = await self._take()
         try:
-            return await PostgresSession(connection).chain(chain, members)
+            return await work(PostgresSession(connection))
         except CONNECTION_ERRORS as error:
             connection.terminate()
             raise Unavailable(f"The database does not answer: {_told(error)}.") from error

@@ -30,6 +30,7 @@ from sqlalchemy import (
 from runlane.errors import RunNotFound, WrongState
 from runlane.model.event import EventType, Notice
 from runlane.model.run import PRIORITY_STEP_US, Run, Status
+from runlane.model.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.model.text import dump_json, load_json
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY, attempt_value
@@ -89,6 +90,7 @@ _LIST = Statement(
         _optional("lane", runs.c.lane),
         _optional("target", runs.c.target),
         _optional("ordering_key", runs.c.ordering_key),
+        _optional("tenant", runs.c.tenant),
     )
     .order_by(runs.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
@@ -199,17 +201,22 @@ async def list_runs(
     lane: str | None = None,
     target: str | None = None,
     ordering_key: str | None = None,
+    tenant: str | None = None,
     before: str | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """The newest runs that fit, without input and result; `before` is the last id of the page before."""
+    """The newest runs that fit, without input and result; `before` is the last id of the page before.
+
+    An ordering key is looked for in one tenant: in the default one if none is given.
+    """
     rows = await read(
         database,
         _LIST,
         status=status,
         lane=lane,
         target=target,
-        ordering_key=ordering_key,
+        ordering_key=None if ordering_key is None else scoped_key(tenant or DEFAULT_TENANT, ordering_key),
+        tenant=tenant,
         before=before,
         limit=limit,
     )
@@ -317,7 +324,7 @@ def run_value(row: Row, *, whole: bool) -> Run:
         failures=row["failures"],
         losses=row["losses"],
         max_attempts=row["max_attempts"],
-        ordering_key=row["ordering_key"],
+        ordering_key=None if row["ordering_key"] is None else bare_key(row["ordering_key"]),
         accepted_at_us=row["accepted_at"],
         due_at_us=row["due_at"],
         claimed_at_us=row["claimed_at"],
@@ -330,6 +337,8 @@ def run_value(row: Row, *, whole: bool) -> Run:
         input=_loaded(row, "input") if whole else None,
         result=_loaded(row, "result") if whole else None,
         error=_loaded(row, "error") if whole else None,
+        tenant=row["tenant"],
+        first_seq=row["first_seq"],
     )
 
 

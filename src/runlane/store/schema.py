@@ -228,7 +228,7 @@ lane_kinds = Table(
     Column("updated_at", BigInteger, nullable=False),
 )
 
-# `rate_paid_until` is the rate limit's only state: up to when the accepted runs have used up the rate.
+# `rate_paid_until` is the rate limit's only state: up to when the accepted runs have used up the rate. Nanoseconds.
 tenants = Table(
     "tenants",
     metadata,

@@ -108,6 +108,9 @@ class SqliteDatabase:
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         return await self.transact(lambda session: session.chain(chain, members))
 
+    async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        return await self._thread.submit(lambda: self._look(statement, params))
+
     async def committed(self, mark: str) -> bool:
         raise AssertionError("a commit on SQLite is never in doubt")
 
@@ -138,10 +141,15 @@ class SqliteDatabase:
             self._connection.close()
             self._connection = None
 
+    def _look(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
+        connection = self._open_connection()
+        try:
+            return run_to_end(cast("Coroutine[Any, Any, Any]", SqliteSession(connection).fetch(statement, **params)))
+        except sqlite3.OperationalError as error:
+            raise self._told(error) from error
+
     def _transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        connection = self._connection
-        if connection is None:
-            raise Unavailable(f"The database {self.path} is closed.")
+        connection = self._open_connection()
         try:
             connection.execute("begin immediate")
             try:
@@ -152,11 +160,19 @@ class SqliteDatabase:
                     connection.execute("rollback")
                 raise
         except sqlite3.OperationalError as error:
-            # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
-            if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
-                raise
-            raise Unavailable(f"The database {self.path} cannot be used right now: {error}.") from error
+            raise self._told(error) from error
         return result
+
+    def _open_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise Unavailable(f"The database {self.path} is closed.")
+        return self._connection
+
+    def _told(self, error: sqlite3.OperationalError) -> Exception:
+        # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
+        if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
+            return error
+        return Unavailable(f"The database {self.path} cannot be used right now: {error}.")
 
 
 def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,147 @@
+"""Who may do what: permissions, roles, and API keys.
+
+A key is 32 random bytes behind a prefix; only its SHA-256 is stored. A plain hash is enough: nothing about 256 random
+bits can be guessed, so there is nothing that a slow hash would slow down. A key belongs to one tenant and sees
+nothing else; only the built-in role platform_admin acts in every tenant.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+from runlane.errors import InvalidRequest, nearest
+
+KEY_PREFIX: Final = "sk-rl-"
+SHOWN_CHARACTERS: Final = 12
+_KEY: Final = re.compile(r"sk-rl-[0-9a-f]{64}")
+_ROLE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
+class Permission(StrEnum):
+    """What can be allowed."""
+
+    RUNS_READ = "runs:read"
+    RUNS_WRITE = "runs:write"
+    WORKERS_VIEW = "workers:view"
+    WORKERS_MANAGE = "workers:manage"
+    DEFINITIONS_WRITE = "definitions:write"
+    KEYS_MANAGE = "keys:manage"
+    AUDIT_READ = "audit:read"
+
+
+PLATFORM_ADMIN: Final = "platform_admin"
+
+_VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW})
+
+# An operator keeps things running, a developer changes what runs; neither may hand out keys.
+BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
+    "viewer": _VIEWER,
+    "operator": _VIEWER | {Permission.RUNS_WRITE, Permission.WORKERS_MANAGE},
+    "developer": _VIEWER | {Permission.RUNS_WRITE, Permission.DEFINITIONS_WRITE},
+    PLATFORM_ADMIN: frozenset(Permission),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Whoever asks, as far as access goes."""
+
+    key_id: str
+    name: str
+    tenant: str
+    role: str
+    permissions: frozenset[Permission]
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether it acts in every tenant: the built-in platform_admin does, no custom role can."""
+        return self.role == PLATFORM_ADMIN
+
+    @property
+    def actor(self) -> str:
+        """What the audit log calls it."""
+        return self.key_id
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """A stored key as readers see it; the key itself is not kept anywhere."""
+
+    id: str
+    tenant: str
+    name: str
+    prefix: str
+    role: str
+    created_at_us: int
+    expires_at_us: int | None
+    revoked_at_us: int | None
+    last_used_at_us: int | None
+    created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class MintedKey:
+    """A new key, the only time it can be seen. It does not print itself."""
+
+    raw: str = field(repr=False)
+    prefix: str
+    hash: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role and what it allows."""
+
+    name: str
+    permissions: frozenset[Permission]
+    built_in: bool
+
+
+def mint_key() -> MintedKey:
+    """A key that nobody has seen."""
+    raw = KEY_PREFIX + secrets.token_hex(32)
+    return MintedKey(raw, raw[:SHOWN_CHARACTERS], hash_of(raw))
+
+
+def hash_of(raw: str) -> str:
+    """What is stored of a key."""
+    return sha256(raw.encode()).hexdigest()
+
+
+def parse_key(raw: str) -> str | None:
+    """The hash to look a key up by, or None for what cannot be a key and need not be looked up."""
+    return hash_of(raw) if len(raw) <= 128 and _KEY.fullmatch(raw) else None
+
+
+def same_hash(one: str, other: str) -> bool:
+    """Whether two hashes are equal, in a time that does not tell where they differ."""
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+def check_permissions(names: Iterable[str]) -> frozenset[Permission]:
+    """The permissions of these names."""
+    known = [permission.value for permission in Permission]
+    found: set[Permission] = set()
+    for name in names:
+        if name not in known:
+            raise InvalidRequest(f'No permission "{name}"{nearest(name, known)}. Permissions: {", ".join(known)}.')
+        found.add(Permission(name))
+    return frozenset(found)
+
+
+def check_role_name(name: str) -> str:
+    """The name, if a custom role can have it."""
+    if name in BUILT_IN_ROLES:
+        raise InvalidRequest(f'The role "{name}" is built in and cannot be changed. Give yours another name.')
+    if _ROLE.fullmatch(name) is None:
+        raise InvalidRequest(
+            f"{name!r} is no role name: it must have 1 to 63 of a-z, 0-9, '_' and '-', and begin with a letter."
+        )
+    return name
