@@ -5,6 +5,7 @@ Answers are written straight from our own values; the models here document them,
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -18,6 +19,7 @@ MAX_BULK = 1000
 MAX_PAGE = 1000
 MAX_WAIT_SECONDS = 60
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Neither NUL nor a control character can be part of a name or key; Postgres could not even store the first.
 _CLEAN = r"^[^\x00-\x1f\x7f]*$"
 
@@ -30,6 +32,21 @@ def _text(value: str) -> str:
     return value
 
 
+def moment_us(value: str) -> int:
+    """A moment in microseconds since the epoch; without an offset it is UTC."""
+    at = datetime.fromisoformat(value)
+    return ((at if at.tzinfo is not None else at.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _moment(value: str) -> str:
+    try:
+        moment_us(value)
+    except (ValueError, OverflowError):
+        raise ValueError("a moment is written 2026-01-31T12:00:00Z") from None
+    return value
+
+
+Moment = Annotated[str, StringConstraints(max_length=40), AfterValidator(_moment)]
 Key = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern=_CLEAN), AfterValidator(_text)]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_CLEAN), AfterValidator(_text)]
 Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher runs earlier.")]
@@ -110,8 +127,8 @@ class BulkFilter(Request):
     lane: Name | None = None
     tenant: Name | None = None
     ordering_key: Key | None = None
-    accepted_from: str | None = Field(default=None, max_length=40, description="RFC 3339; this moment or later.")
-    accepted_before: str | None = Field(default=None, max_length=40, description="RFC 3339; before this moment.")
+    accepted_from: Moment | None = Field(default=None, description="RFC 3339; this moment or later.")
+    accepted_before: Moment | None = Field(default=None, description="RFC 3339; before this moment.")
     text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
 
 
@@ -296,7 +313,6 @@ class LogsPage(Answer):
     truncated: bool = Field(description="Lines at or after `since` are no longer kept.")
     runner_id: str | None
     log_source: str
-    error: str | None
 
 
 class Changed(Answer):

@@ -36,6 +36,17 @@ class RunFilter:
     text: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whose a run is, and how far it and its stream have come."""
+
+    tenant: str
+    status: Status
+    first_seq: int
+    last_seq: int
+    worker_id: str | None
+
+
 def _fits(name: str, column: object) -> object:
     wanted = bindparam(name, type_=Text())
     return or_(cast(wanted, Text).is_(None), column == wanted)
@@ -71,7 +82,12 @@ def _search(query: Select[*tuple[object, ...]]) -> Select[*tuple[object, ...]]:
 
 _SEARCH = Statement("search_runs", _search(select(runs)))
 _SEARCH_IDS = Statement("search_run_ids", _search(select(runs.c.id)))
-_OWNER = Statement("owner_of_run", select(runs.c.tenant).where(runs.c.id == bindparam("run_id")))
+_STANDING = Statement(
+    "standing_of_run",
+    select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id).where(
+        runs.c.id == bindparam("run_id")
+    ),
+)
 
 
 async def search_runs(database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50) -> list[Run]:
@@ -84,12 +100,13 @@ async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> l
     return [row["id"] for row in await _rows(database, _SEARCH_IDS, wanted, None, limit)]
 
 
-async def owner_of(database: Database, run_id: str) -> str:
-    """The tenant of a run."""
-    rows = await database.look(_OWNER, run_id=run_id)
+async def find_standing(database: Database, run_id: str) -> Standing:
+    """Whose a run is and where it stands, without its input and result."""
+    rows = await database.look(_STANDING, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
-    return rows[0]["tenant"]
+    row = rows[0]
+    return Standing(row["tenant"], Status(row["status"]), row["first_seq"], row["last_seq"], row["worker_id"])
 
 
 async def _rows(
