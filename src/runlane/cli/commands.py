@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from runlane.cli import access
 from runlane.cli.show import Json
 
 cli = typer.Typer(
@@ -22,6 +23,10 @@ runs = typer.Typer(help="Runs: look at them, cancel, retry, approve.", no_args_i
 cli.add_typer(db, name="db")
 cli.add_typer(lanes, name="lanes")
 cli.add_typer(runs, name="runs")
+cli.add_typer(access.keys, name="keys")
+cli.add_typer(access.tenants, name="tenants")
+cli.add_typer(access.roles, name="roles")
+cli.add_typer(access.audit, name="audit")
 
 AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
 Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]

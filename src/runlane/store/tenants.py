@@ -49,7 +49,7 @@ class TenantChange:
 
 
 _by_id = tenants.c.id == bindparam("tenant")
-_FIND = Statement("find_tenant", select(tenants).where(_by_id))
+FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id))
 _LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id))
 _fields = {
     "name": bindparam("new_name", type_=Text()),
@@ -98,7 +98,7 @@ _open = (
     .cte("open_runs")
 )
 _MARK = Statement("mark_limited", update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id))
-_EXISTS = Statement("tenant_is_free", select(exists().where(_by_id, FREE).label("free")))
+_IS_FREE = Statement("tenant_is_free", select(exists().where(_by_id, FREE).label("free")))
 
 
 def tenant_lock(tenant: str) -> int:
@@ -108,7 +108,7 @@ def tenant_lock(tenant: str) -> int:
 
 async def is_free(database: Database, tenant: str) -> bool:
     """Whether the tenant takes runs without limits."""
-    return bool((await database.look(_EXISTS, tenant=tenant))[0]["free"])
+    return bool((await database.look(_IS_FREE, tenant=tenant))[0]["free"])
 
 
 async def list_tenants(database: Database) -> list[Tenant]:
@@ -118,10 +118,14 @@ async def list_tenants(database: Database) -> list[Tenant]:
 
 async def find_tenant(database: Database, tenant: str) -> Tenant:
     """One tenant."""
-    rows = await database.look(_FIND, tenant=tenant)
-    if not rows:
-        raise await _unknown(database, tenant)
-    return _value(rows[0])
+
+    async def work(session: Session) -> Tenant:
+        rows = await session.fetch(FIND_TENANT, tenant=tenant)
+        if not rows:
+            raise await unknown_tenant(session, tenant)
+        return _value(rows[0])
+
+    return await database.transact(work)
 
 
 async def create_tenant(
@@ -157,9 +161,9 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
     async def work(session: Session) -> tuple[Tenant, Tenant]:
         await session.lock(exclusive=[tenant_lock(tenant)])
-        rows = await session.fetch(_FIND, tenant=tenant)
+        rows = await session.fetch(FIND_TENANT, tenant=tenant)
         if not rows:
-            raise await _unknown(database, tenant) if session.dialect == "postgresql" else _no_tenant(tenant, [])
+            raise await unknown_tenant(session, tenant)
         old = _value(rows[0])
         limits = check_limits(_changed(old.limits, change))
         name = old.name if change.name is None else change.name
@@ -202,7 +206,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
         async def work(session: Session) -> None:
             await session.lock(exclusive=[tenant_lock(tenant)])
             if not await session.fetch(_DELETE, tenant=tenant):
-                raise _no_tenant(tenant, [])
+                raise await unknown_tenant(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_told(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)
@@ -248,11 +252,9 @@ async def _mark_some(database: Database, tenant: str, after: str) -> list[str]:
     return await database.transact(work)
 
 
-async def _unknown(database: Database, tenant: str) -> NotFound:
-    return _no_tenant(tenant, [row["id"] for row in await database.look(_LIST)])
-
-
-def _no_tenant(tenant: str, known: list[str]) -> NotFound:
+async def unknown_tenant(session: Session, tenant: str) -> NotFound:
+    """The error that says which tenants there are."""
+    known = [row["id"] for row in await session.fetch(_LIST)]
     return NotFound(f'No tenant "{tenant}" exists{nearest(tenant, known)}. See: runlane tenants list')
 
 

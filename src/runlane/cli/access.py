@@ -1,0 +1,162 @@
+"""The commands for keys, tenants, roles and the audit log. They work on the database, like every command here, so
+whoever can reach it may use them; the first key of a server is made this way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli.show import Json
+
+keys = typer.Typer(help="API keys: make, list, revoke.", no_args_is_help=True)
+tenants = typer.Typer(help="Tenants and their limits.", no_args_is_help=True)
+roles = typer.Typer(help="Roles: what a key may do.", no_args_is_help=True)
+audit = typer.Typer(help="Who changed what.", no_args_is_help=True)
+
+TenantId = Annotated[str, typer.Argument(help="The tenant's id.", metavar="TENANT")]
+MaxQueued = Annotated[int | None, typer.Option(help="Runs that have not ended, at most.")]
+MaxRunning = Annotated[int | None, typer.Option(help="Running runs at which new ones are refused.")]
+Rate = Annotated[float | None, typer.Option(help="New runs per second; a second's worth may come at once.")]
+DisplayName = Annotated[str | None, typer.Option(help="For people; the id if left out.")]
+Limit = Annotated[int, typer.Option(min=1, max=1000)]
+Before = Annotated[str | None, typer.Option(help="Continue after this id, the last of the page before.")]
+
+
+@keys.command(name="create")
+def create_key(
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    role: Annotated[str, typer.Option(help="viewer, operator, developer, platform_admin or one of your own.")],
+    tenant: Annotated[str, typer.Option(help="The tenant it belongs to.")] = "default",
+    expires_days: Annotated[float | None, typer.Option(help="Days until it expires. Default: never.")] = None,
+    json: Json = False,
+) -> None:
+    """Make a key and print it. It is not stored and cannot be shown again."""
+    from runlane.cli.administer import make_key
+
+    make_key(name, role=role, tenant=tenant, expires_days=expires_days, json=json)
+
+
+@keys.command(name="list")
+def list_keys(
+    tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
+    before: Before = None,
+    limit: Limit = 100,
+    json: Json = False,
+) -> None:
+    """List keys, newest first."""
+    from runlane.cli.administer import show_keys
+
+    show_keys(tenant=tenant, before=before, limit=limit, json=json)
+
+
+@keys.command()
+def revoke(key: Annotated[str, typer.Argument(help="The key's id.", metavar="ID")], json: Json = False) -> None:
+    """Refuse a key from now on, on every server at once."""
+    from runlane.cli.administer import revoke
+
+    revoke(key, json=json)
+
+
+@tenants.command(name="create")
+def create_tenant(
+    tenant: TenantId,
+    name: DisplayName = None,
+    max_queued: MaxQueued = None,
+    max_running: MaxRunning = None,
+    rate: Rate = None,
+    json: Json = False,
+) -> None:
+    """Make a tenant."""
+    from runlane.cli.administer import make_tenant
+
+    make_tenant(tenant, name=name, max_queued=max_queued, max_running=max_running, rate=rate, json=json)
+
+
+@tenants.command(name="list")
+def list_tenants(json: Json = False) -> None:
+    """List the tenants with their limits."""
+    from runlane.cli.administer import show_tenants
+
+    show_tenants(json=json)
+
+
+@tenants.command(name="set")
+def set_tenant(
+    tenant: TenantId,
+    name: DisplayName = None,
+    max_queued: MaxQueued = None,
+    max_running: MaxRunning = None,
+    rate: Rate = None,
+    no_limit: Annotated[
+        str | None,
+        typer.Option(help="Limits to remove, comma-separated: max_queued, max_running, rate_per_second."),
+    ] = None,
+    enabled: Annotated[
+        bool | None, typer.Option("--enable/--disable", help="A disabled tenant's keys are refused.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Change a tenant while everything runs. When this returns, every new run is held to the new limits."""
+    from runlane.cli.administer import change_tenant
+
+    change_tenant(
+        tenant,
+        name=name,
+        max_queued=max_queued,
+        max_running=max_running,
+        rate=rate,
+        no_limit=no_limit,
+        enabled=enabled,
+        json=json,
+    )
+
+
+@tenants.command(name="delete")
+def delete_tenant(tenant: TenantId, json: Json = False) -> None:
+    """Delete a tenant that has no runs, and revoke its keys."""
+    from runlane.cli.administer import remove_tenant
+
+    remove_tenant(tenant, json=json)
+
+
+@roles.command(name="list")
+def list_roles(json: Json = False) -> None:
+    """List the roles with what they allow."""
+    from runlane.cli.administer import show_roles
+
+    show_roles(json=json)
+
+
+@roles.command(name="set")
+def set_role(
+    name: Annotated[str, typer.Argument(help="A name of your own.")],
+    permissions: Annotated[list[str], typer.Argument(help="What it allows, such as runs:read runs:write.")],
+    json: Json = False,
+) -> None:
+    """Make or change a role. Keys that have it are held to it from the next request on."""
+    from runlane.cli.administer import change_role
+
+    change_role(name, permissions, json=json)
+
+
+@roles.command(name="delete")
+def delete_role(name: Annotated[str, typer.Argument(help="The role.")], json: Json = False) -> None:
+    """Delete a role that no key has."""
+    from runlane.cli.administer import remove_role
+
+    remove_role(name, json=json)
+
+
+@audit.command(name="list")
+def list_audit(
+    tenant: Annotated[str | None, typer.Option(help="Only changes in this tenant.")] = None,
+    action: Annotated[str | None, typer.Option(help="Only this kind of change, such as key.revoke.")] = None,
+    before: Before = None,
+    limit: Limit = 50,
+    json: Json = False,
+) -> None:
+    """List administrative changes with what was before and after, newest first."""
+    from runlane.cli.administer import show_audit
+
+    show_audit(tenant=tenant, action=action, before=before, limit=limit, json=json)

@@ -1,0 +1,224 @@
+"""What the commands for keys, tenants, roles and the audit log do."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from runlane.app import App
+from runlane.cli.show import clock, print_json, print_table
+from runlane.model.access import ApiKey, Role
+from runlane.model.tenant import Limits, Tenant
+from runlane.store.audit import list_audit
+from runlane.store.database import Database
+from runlane.store.keys import create_key, list_keys, revoke_key
+from runlane.store.roles import delete_role, list_roles, set_role
+from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, list_tenants, set_tenant
+
+T = TypeVar("T")
+
+
+def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with App() as app:
+            return await work(await app.database())
+
+    return asyncio.run(run())
+
+
+def _actor() -> str:
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        # An account without a name, as in some containers.
+        return "cli"
+
+
+def make_key(name: str, *, role: str, tenant: str, expires_days: float | None, json: bool) -> None:
+    """`runlane keys create`."""
+    life_seconds = None if expires_days is None else expires_days * 86400
+    key, secret = _with_database(
+        lambda database: create_key(database, name, role, tenant=tenant, life_seconds=life_seconds, actor=_actor())
+    )
+    if json:
+        print_json({"key": secret, **asdict(key)})
+        return
+    print(secret)
+    print(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
+    print("Keep it now: only its hash is stored, and it cannot be shown again.")
+
+
+def show_keys(*, tenant: str | None, before: str | None, limit: int, json: bool) -> None:
+    """`runlane keys list`."""
+    rows = _with_database(lambda database: list_keys(database, tenant=tenant, before=before, limit=limit))
+    if json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["key", "name", "prefix", "role", "tenant", "state", "created", "expires", "last used", "by"],
+        [
+            [row.id, row.name, row.prefix, row.role, row.tenant, _state(row), clock(row.created_at_us),
+             clock(row.expires_at_us), clock(row.last_used_at_us), row.created_by]
+            for row in rows
+        ],
+        "No keys. Make one: runlane keys create NAME --role platform_admin",
+    )  # fmt: skip
+
+
+def revoke(key_id: str, *, json: bool) -> None:
+    """`runlane keys revoke`."""
+    key = _with_database(lambda database: revoke_key(database, key_id, actor=_actor()))
+    if json:
+        print_json(asdict(key))
+    else:
+        print(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
+
+
+def make_tenant(
+    tenant: str,
+    *,
+    name: str | None,
+    max_queued: int | None,
+    max_running: int | None,
+    rate: float | None,
+    json: bool,
+) -> None:
+    """`runlane tenants create`."""
+    limits = Limits(max_queued, max_running, rate)
+    made = _with_database(lambda database: create_tenant(database, tenant, name=name, limits=limits, actor=_actor()))
+    if json:
+        print_json(_flat(made))
+    else:
+        print(f"{made.id}: created, {_told(made.limits)}.")
+
+
+def show_tenants(*, json: bool) -> None:
+    """`runlane tenants list`."""
+    rows = _with_database(list_tenants)
+    if json:
+        print_json([_flat(row) for row in rows])
+        return
+    print_table(
+        ["tenant", "name", "state", "max_queued", "max_running", "rate_per_second", "created"],
+        [
+            [row.id, row.name, "enabled" if row.enabled else "disabled", row.limits.max_queued,
+             row.limits.max_running, row.limits.rate_per_second, clock(row.created_at_us)]
+            for row in rows
+        ],
+        "No tenants.",
+    )  # fmt: skip
+
+
+def change_tenant(
+    tenant: str,
+    *,
+    name: str | None,
+    max_queued: int | None,
+    max_running: int | None,
+    rate: float | None,
+    no_limit: str | None,
+    enabled: bool | None,
+    json: bool,
+) -> None:
+    """`runlane tenants set`."""
+    change = TenantChange(
+        name=name,
+        enabled=enabled,
+        max_queued=max_queued,
+        max_running=max_running,
+        rate_per_second=rate,
+        unlimited=frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip()),
+    )
+    old, new = _with_database(lambda database: set_tenant(database, tenant, change, actor=_actor()))
+    before, now = _flat(old), _flat(new)
+    changed = {
+        field: {"old": before[field], "new": now[field]}
+        for field in ("name", "enabled", "max_queued", "max_running", "rate_per_second")
+        if before[field] != now[field]
+    }
+    if json:
+        print_json({"tenant": now, "changed": changed})
+        return
+    for field, values in changed.items():
+        print(f"{tenant}: {field} {values['old']} -> {values['new']}")
+    if not changed:
+        print(f"{tenant}: nothing changed.")
+
+
+def remove_tenant(tenant: str, *, json: bool) -> None:
+    """`runlane tenants delete`."""
+    gone = _with_database(lambda database: delete_tenant(database, tenant, actor=_actor()))
+    if json:
+        print_json({"deleted": _flat(gone)})
+    else:
+        print(f"{gone.id}: deleted.")
+
+
+def show_roles(*, json: bool) -> None:
+    """`runlane roles list`."""
+    rows = _with_database(list_roles)
+    if json:
+        print_json([_role(row) for row in rows])
+        return
+    print_table(
+        ["role", "kind", "permissions"],
+        [[row.name, "built in" if row.built_in else "custom", " ".join(sorted(row.permissions))] for row in rows],
+        "No roles.",
+    )
+
+
+def change_role(name: str, permissions: Sequence[str], *, json: bool) -> None:
+    """`runlane roles set`."""
+    wanted = [part for text in permissions for part in text.replace(",", " ").split()]
+    old, new = _with_database(lambda database: set_role(database, name, wanted, actor=_actor()))
+    if json:
+        print_json({"role": _role(new), "old": None if old is None else _role(old)})
+        return
+    before = "none" if old is None else " ".join(sorted(old.permissions))
+    print(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
+
+
+def remove_role(name: str, *, json: bool) -> None:
+    """`runlane roles delete`."""
+    gone = _with_database(lambda database: delete_role(database, name, actor=_actor()))
+    if json:
+        print_json({"deleted": _role(gone)})
+    else:
+        print(f"{gone.name}: deleted.")
+
+
+def show_audit(*, tenant: str | None, action: str | None, before: str | None, limit: int, json: bool) -> None:
+    """`runlane audit list`."""
+    rows = _with_database(
+        lambda database: list_audit(database, tenant=tenant, action=action, before=before, limit=limit)
+    )
+    if json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_table(
+        ["entry", "at", "actor", "tenant", "action", "subject", "old", "new"],
+        [[row.id, clock(row.at_us), row.actor, row.tenant, row.action, row.subject, row.old, row.new] for row in rows],
+        "Nothing was changed yet.",
+    )
+
+
+def _flat(tenant: Tenant) -> dict[str, Any]:
+    fields = asdict(tenant)
+    limits = fields.pop("limits")
+    return {**fields, **limits}
+
+
+def _role(role: Role) -> dict[str, Any]:
+    return {"name": role.name, "permissions": sorted(role.permissions), "built_in": role.built_in}
+
+
+def _state(key: ApiKey) -> str:
+    return "revoked" if key.revoked_at_us is not None else "active"
+
+
+def _told(limits: Limits) -> str:
+    told = [f"{name} {value}" for name, value in asdict(limits).items() if value is not None]
+    return ", ".join(told) or "no limits"
