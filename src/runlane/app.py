@@ -64,6 +64,20 @@ class Connection:
     lanes: set[str]
 
 
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """A run to accept, with options of its own."""
+
+    task: str
+    input: Mapping[str, Any] | None = None
+    priority: int = 0
+    ordering_key: str | None = None
+    on_dead: str = OnDead.SKIP
+    idempotency_key: str | None = None
+    delay_seconds: float = 0
+    hold: bool = False
+
+
 class App:
     """Tasks by name. `settings` is read from the environment at first use unless given."""
 
@@ -174,20 +188,38 @@ class App:
 
         A limit of the tenant refuses them all or none.
         """
-        new_runs = [
-            self._new_run(
+        wanted = [
+            RunRequest(
                 task,
                 arguments,
                 priority=priority,
                 ordering_key=ordering_key,
                 on_dead=on_dead,
-                idempotency_key=None,
                 delay_seconds=delay_seconds,
                 hold=hold,
+            )
+            for task, arguments in requests
+        ]
+        return await self.enqueue_requests(wanted, tenant=tenant, trace=trace)
+
+    async def enqueue_requests(
+        self, requests: Sequence[RunRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
+    ) -> list[Accepted]:
+        """Accept many runs that each have their own options, in their order. As enqueue_many otherwise."""
+        new_runs = [
+            self._new_run(
+                request.task,
+                request.input,
+                priority=request.priority,
+                ordering_key=request.ordering_key,
+                on_dead=request.on_dead,
+                idempotency_key=request.idempotency_key,
+                delay_seconds=request.delay_seconds,
+                hold=request.hold,
                 tenant=tenant,
                 trace=trace,
             )
-            for task, arguments in requests
+            for request in requests
         ]
         at_once = BATCH_SIZE
         if len(new_runs) > BATCH_SIZE and not await is_free(await self.database(), tenant):
@@ -234,6 +266,10 @@ class App:
     async def retry(self, run_id: str) -> run_store.Change:
         """Give a failed run its attempts again."""
         return await self._rung(await run_store.retry_run(await self.database(), run_id))
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | None = None) -> run_store.Change:
+        """Let a paused run go on, with an answer to what it asked."""
+        return await self._rung(await run_store.resume_run(await self.database(), run_id, dict(response or {})))
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""

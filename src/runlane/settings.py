@@ -66,6 +66,14 @@ class Settings(BaseSettings):
 
     max_input_bytes: int = Field(default=1024 * 1024, ge=1024, description="Of one run's input, as JSON.")
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Of a result or checkpoint.")
+    api_max_body_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=1024, description="Of one HTTP request; it is enforced while reading."
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="Where spans are sent (OTLP over HTTP), such as http://localhost:4318. Without it: no tracing.",
+    )
     retention_days: float = Field(
         default=30.0,
         gt=0,

@@ -15,11 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from runlane.api.frame import KEEPALIVE, comment
 from runlane.api.tail import Follower
+from runlane.errors import Unavailable
 
 log = structlog.get_logger(__name__)
 
 KEEPALIVE_SECONDS = 15.0
 SEND_SECONDS = 30.0
+UNAVAILABLE_SECONDS = 1.0
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -57,15 +59,20 @@ class EventStream(Response):
         sent_any = False
         try:
             while not follower.ended:
-                waiting = await follower.next(KEEPALIVE_SECONDS)
+                try:
+                    waiting = await follower.next(KEEPALIVE_SECONDS)
+                except Unavailable:
+                    # The reader keeps its stream; it is told something, so that nothing between us gives it up.
+                    await _send(send, comment("waiting for the database"))
+                    await asyncio.sleep(UNAVAILABLE_SECONDS)
+                    continue
                 if waiting:
                     sent_any = True
                 elif not follower.ended:
                     waiting = KEEPALIVE
                 if waiting:
                     await _send(send, waiting)
-            # A reader that came back after the end gets a word, so that it knows there is nothing to wait for. One that
-            # is sent away because this process stops must not get it: it would take an unfinished run for ended.
+            # A reader that came back after the end gets a word, so that it knows there is nothing to wait for.
             last = _COMPLETE if follower.complete and not sent_any else b""
             await send({"type": "http.response.body", "body": last, "more_body": False})
         except TimeoutError:

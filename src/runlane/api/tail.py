@@ -46,7 +46,10 @@ class Feed:
 
 
 class Follower:
-    """One reader of one run: it reads the database until it has caught up with its feed, then it hears the feed."""
+    """One reader of one run: it reads the database until it has caught up with its feed, then it hears the feed.
+
+    `complete` says that the stream ended because its run did, not because this process stops.
+    """
 
     def __init__(self, tail: Tail, feed: Feed, after: int) -> None:
         self._tail = tail
@@ -56,13 +59,8 @@ class Follower:
         self._bytes = 0
         self._live = False
         self._over = False
-        self._complete = False
+        self.complete = False
         self._something = asyncio.Event()
-
-    @property
-    def complete(self) -> bool:
-        """True when the stream ended because there is nothing more, not because this process stops."""
-        return self._complete
 
     @property
     def ended(self) -> bool:
@@ -92,11 +90,6 @@ class Follower:
         self._over = True
         self._something.set()
 
-    def finish(self) -> None:
-        """End the stream because nothing comes after what was handed out."""
-        self._complete = True
-        self.shut()
-
     def hear(self, line: Line, frame: bytes) -> None:
         """Take an event from the feed, if it is the next one for this reader."""
         if not self._live or line.seq != self._seq + 1:
@@ -108,7 +101,7 @@ class Follower:
             return
         self._seq = line.seq
         self._push(frame)
-        self._over = line.type == EventType.DONE
+        self._over = self.complete = line.type == EventType.DONE
 
     def hear_delta(self, frame: bytes) -> None:
         """Take something live; a reader that is behind misses it, which is its nature."""
@@ -129,7 +122,8 @@ class Follower:
         if len(lines) == PAGE:
             return
         if await self._tail.is_over(self._feed.run_id, self._seq):
-            self.finish()
+            self.complete = True
+            self.shut()
         elif self._seq >= self._feed.seq:
             # Perhaps further than the feed: then it hears nothing new until the feed has come here too.
             self._live = True
@@ -158,13 +152,17 @@ class Tail:
 
     async def stop(self) -> None:
         """End every stream, so that readers come back elsewhere. Safe to call twice."""
-        self._stopping = True
-        for feed in list(self._feeds.values()):
-            self._shut(feed)
+        self.shut_all()
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+
+    def shut_all(self) -> None:
+        """End every stream and let new ones end at once. The loop goes on, for whoever still reads what waits."""
+        self._stopping = True
+        for feed in list(self._feeds.values()):
+            self._shut(feed)
 
     async def follow(self, run_id: str, after: int) -> Follower:
         """A reader of the run's events after a number. RunNotFound, or InvalidRequest for a number that cannot be."""
@@ -251,8 +249,7 @@ class Tail:
         positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}
         for run_id, feed in feeds.items():
             if run_id not in positions:
-                for follower in tuple(feed.followers):
-                    follower.finish()  # retention took it
+                self._shut(feed)  # retention took it
         behind = [
             (run_id, feeds[run_id].seq)
             for run_id, position in positions.items()

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # The server answers a long poll within a minute.
 _LONGEST_WAIT_SECONDS = 60.0
 _LOG_PAUSE_SECONDS = 0.5
+_LOG_PAGE = 1000
+# The server takes so many runs in one request.
+_BATCH = 1000
 
 
 class Client:
@@ -90,13 +93,17 @@ class Client:
         hold: bool = False,
         idempotency_key: str | None = None,
     ) -> list[Accepted]:
-        """Start many runs, in their order. Every one is checked before the first is stored."""
+        """Start many runs, in their order. Of each thousand, every one is checked before the first is stored."""
         runs = [
             {"task": task, **_request(arguments, priority, ordering_key, on_dead, delay_seconds, hold)}
             for task, arguments in requests
         ]
-        told = await self._http.change("POST", f"{PREFIX}/runs/batch", {"runs": runs}, idempotency_key)
-        return [wire.accepted_from(accepted) for accepted in told["runs"]]
+        accepted: list[Accepted] = []
+        for start in range(0, len(runs), _BATCH):
+            key = None if idempotency_key is None else f"{idempotency_key}:{start}"
+            told = await self._http.change("POST", f"{PREFIX}/runs/batch", {"runs": runs[start : start + _BATCH]}, key)
+            accepted += [wire.accepted_from(run) for run in told["runs"]]
+        return accepted
 
     async def get(self, run_id: str) -> Run:
         """A run as it is now, with its input and its result or error."""
@@ -108,7 +115,7 @@ class Client:
         while True:
             left = _LONGEST_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
             seconds = min(max(left, 0.0), _LONGEST_WAIT_SECONDS)
-            told = await self._http.read(_run(run_id, "wait"), {"timeout": seconds}, wait_seconds=seconds)
+            told = await self._http.read(_run(run_id, "wait"), {"timeout_seconds": seconds}, wait_seconds=seconds)
             run = wire.run_from(told)
             if run.status.terminal:
                 return run
@@ -163,14 +170,17 @@ class Client:
         async for event in follow(self._http, run_id, after):
             yield event
 
-    async def logs(self, run_id: str, since: int = 0, limit: int = 100) -> Logs:
-        """A page of what the run logged, from an index on."""
-        return wire.logs_from(await self._http.read(_run(run_id, "logs"), {"since": since, "limit": limit}))
+    async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
+        """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""
+        query = {"since": since, "limit": limit, "event": event}
+        return wire.logs_from(await self._http.read(_run(run_id, "logs"), query))
 
-    async def log_lines(self, run_id: str, since: int = 0, *, follow: bool = False) -> AsyncGenerator[LogLine]:
-        """Every line that the run logged, page by page; with `follow` until the run has ended."""
+    async def log_lines(
+        self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
+    ) -> AsyncGenerator[LogLine]:
+        """Every line of the run's log, page by page; with `follow` until the run has ended."""
         while True:
-            page = await self.logs(run_id, since)
+            page = await self.logs(run_id, since, _LOG_PAGE, event)
             for line in page.lines:
                 yield line
             moved, since = page.next_index > since, page.next_index
@@ -180,7 +190,7 @@ class Client:
                 await asyncio.sleep(_LOG_PAUSE_SECONDS)
 
     async def cancel(self, run_id: str) -> Status:
-        """Cancel a run in any state; it never runs again. The status it has now."""
+        """Cancel a run in any state; it never runs again. The status it has now: `running` until its code stopped."""
         return await self._act(run_id, "cancel")
 
     async def retry(self, run_id: str) -> Status:
@@ -210,7 +220,9 @@ class Client:
         return Health(ready, parts)
 
     async def _act(self, run_id: str, verb: str) -> Status:
-        return Status((await self._http.change("POST", _run(run_id, verb)))["status"])
+        told = (await self._http.change("POST", _run(run_id, verb)))["status"]
+        # The one answer that is no status: the code of a cancelled run has been told to stop and still runs.
+        return Status.RUNNING if told == "cancellation_requested" else Status(told)
 
 
 def _request(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -17,18 +18,21 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-import orjson
 
 from runlane.client.patience import Patience
 from runlane.client.wire import error_from, load
-from runlane.errors import InvalidSettings, RunlaneError, Unavailable
+from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
 from runlane.model.ids import new_id
+from runlane.model.text import dump_json
 from runlane.version import VERSION
 
 PREFIX = "/api/v2"
 # The server says something at least every 15 seconds; silence for so long means that the connection is dead.
 STREAM_SILENCE_SECONDS = 45.0
 _AWAY = frozenset({502, 503, 504})
+# Another request with our key is being carried out: the one whose answer we did not get.
+_UNDER_WAY = "idempotency_under_way"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class Answered(Exception):
@@ -38,7 +42,7 @@ class Answered(Exception):
         super().__init__(str(error))
         self.error = error
         self.status = status
-        self.away = status in _AWAY
+        self.away = status in _AWAY or error.code == _UNDER_WAY
         self.retry_after_seconds = retry_after_seconds
 
 
@@ -90,7 +94,9 @@ class Http:
     ) -> Any:
         """Ask for a change, once, however often it has to be sent."""
         key = new_id("req") if idempotency_key is None else idempotency_key
-        content = None if body is None else orjson.dumps(body)
+        if _KEY.fullmatch(key) is None:
+            raise InvalidInput(f"The idempotency key {key!r} must be 1 to 255 visible ASCII characters.")
+        content = None if body is None else dump_json(body).encode()
         return await self._repeat(method, path, content=content, headers={"idempotency-key": key})
 
     @asynccontextmanager

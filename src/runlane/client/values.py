@@ -25,13 +25,15 @@ class LiveEvent:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line that a task logged. `index` counts from 0 in its run."""
+    """One line of a run's log: an event in words. `index` is the event's number less one, so that it never shifts."""
 
     index: int
+    event: str
     message: str
     at: str
     attempt: int
     fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    traceback: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,9 @@ class WorkerInfo:
     lanes: tuple[str, ...]
     capacity: int
     active: int
-    heartbeat_at: str
+    started_at_us: int
+    heartbeat_at_us: int
+    ended_at_us: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import orjson
 
 from runlane.client.values import LiveEvent, LogLine, Logs, WorkerInfo
-from runlane.errors import InputTooLarge, InvalidRequest, RunlaneError, Unavailable, UnexpectedAnswer
+from runlane.errors import Conflict, InputTooLarge, InvalidRequest, RunlaneError, Unavailable, UnexpectedAnswer
 from runlane.model.event import Event
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, Run, Status
@@ -74,6 +74,8 @@ def run_from(told: Mapping[str, Any]) -> Run:
         cancel_requested_at_us=micros(told["cancel_requested_at"]),
         worker_id=told["worker_id"],
         last_seq=told["last_seq"],
+        tenant=told["tenant"],
+        first_seq=told["first_seq"],
         progress=told.get("progress"),
         progress_note=told.get("progress_note"),
         input=told.get("input"),
@@ -86,7 +88,15 @@ def logs_from(told: Mapping[str, Any]) -> Logs:
     """A page of a run's log."""
     return Logs(
         lines=tuple(
-            LogLine(line["index"], line["message"], line["at"], line["attempt"], line.get("fields") or {})
+            LogLine(
+                index=line["index"],
+                event=line["event"],
+                message=line["message"],
+                at=line["at"],
+                attempt=line["attempt"],
+                fields=line.get("fields") or {},
+                traceback=line.get("traceback"),
+            )
             for line in told["logs"]
         ),
         next_index=told["next_index"],
@@ -117,13 +127,15 @@ def worker_from(told: Mapping[str, Any]) -> WorkerInfo:
     return WorkerInfo(
         id=told["worker_id"],
         status=told["status"],
-        host=told["host"],
+        host=told["hostname"],
         pid=told["pid"],
         version=told["version"],
         lanes=tuple(told["lanes"]),
-        capacity=told["capacity"],
-        active=told["active"],
-        heartbeat_at=told["heartbeat_at"],
+        capacity=told["max_jobs"],
+        active=told["active_jobs"],
+        started_at_us=micros(told["started_at"]) or 0,
+        heartbeat_at_us=micros(told["last_heartbeat"]) or 0,
+        ended_at_us=micros(told["ended_at"]),
     )
 
 
@@ -154,9 +166,8 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
     # Not through __init__: that makes the message from facts which only the server has.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
-    for name, value in (("retry_after_seconds", retry_after_seconds), ("run_id", body.get("run_id"))):
-        if value is not None:
-            setattr(error, name, value)
+    said = {"code": str(body["code"]), "retry_after_seconds": retry_after_seconds, "run_id": body.get("run_id")}
+    vars(error).update({name: value for name, value in said.items() if value is not None})
     return error
 
 
@@ -167,5 +178,11 @@ def _kinds(kind: type[RunlaneError]) -> Iterator[type[RunlaneError]]:
 
 
 # For codes that only the API has, such as one for a body that is not JSON.
-_BY_STATUS = {400: InvalidRequest, 413: InputTooLarge, 422: InvalidRequest, 503: Unavailable}
+_BY_STATUS: dict[int, type[RunlaneError]] = {
+    400: InvalidRequest,
+    409: Conflict,
+    413: InputTooLarge,
+    422: InvalidRequest,
+    503: Unavailable,
+}
 _BY_CODE = {kind.code: kind for kind in _kinds(RunlaneError) if kind.__module__ == RunlaneError.__module__}

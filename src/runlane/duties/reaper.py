@@ -10,6 +10,7 @@ import time
 
 import structlog
 
+from runlane import meters
 from runlane.bus import Bus
 from runlane.model.ids import lock_key
 from runlane.probes import reach
@@ -55,6 +56,8 @@ class Reaper:
         taken = await self._database.transact(lambda session: self._reap(session, suspects, look_for_orphans))
         if taken is not None:
             reach("reaper.committed")
+            meters.LOST_WORKERS.add(len(taken.workers))
+            meters.TAKEOVERS.add(taken.runs)
             log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)
             self._bus.ring(taken.ready_lanes)
             self._bus.publish(taken.notices)

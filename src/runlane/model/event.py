@@ -22,6 +22,7 @@ class EventType(StrEnum):
     KEY_FREE = "key_free"
     CANCEL_REQUESTED = "cancel_requested"
     REVIVED = "revived"
+    RESUMED = "resumed"
     DONE = "done"
 
 

@@ -58,6 +58,8 @@ class Claimed:
     input: str
     saved: str | None
     notice: Notice
+    tenant: str = "default"
+    trace: str | None = None
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ _CLAIMED = {
     "claimed_at": BigInteger(),
     "last_seq": Integer(),
     "worker_id": Text(),
+    "tenant": Text(),
 }
 _picked = (
     select(runs.c.id)
@@ -179,7 +182,7 @@ def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
 def _load(changed: FromClause) -> Select[Any]:
     saved = run_steps.c.output.label("saved")
     checkpoint = and_(run_steps.c.run_id == changed.c.id, run_steps.c.path == lit(CHECKPOINT_PATH))
-    return select(changed, run_inputs.c.input, saved).select_from(
+    return select(changed, run_inputs.c.input, run_inputs.c.trace, saved).select_from(
         changed.join(run_inputs, run_inputs.c.run_id == changed.c.id).outerjoin(run_steps, checkpoint)
     )
 
@@ -238,6 +241,8 @@ def _claimed(row: Row) -> Claimed:
         input=row["input"],
         saved=row["saved"],
         notice=Notice(row["id"], row["last_seq"], (_picked_up(row),)),
+        tenant=row["tenant"],
+        trace=row["trace"],
     )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from runlane import meters
 from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
 from runlane.model.event import Notice
 from runlane.model.run import Status
@@ -226,6 +227,8 @@ class Committer:
     def _tell(self, batch: list[_Member], result: _Result) -> None:
         self.commits += 1
         self.members += len(batch)
+        meters.COMMITS.add()
+        meters.BATCH_SIZE.observe(sum(member.size for member in batch))
         ready = {item.lane for item in result.released if item.status is Status.QUEUED}
         finished = False
         accepts = iter(result.accepted)
@@ -237,6 +240,7 @@ class Committer:
                     for verdict in verdicts
                     if not isinstance(verdict, Exception) and verdict.status is Status.QUEUED
                 )
+                meters.ACCEPTS.add(len(verdicts))
                 if not member.answer.done():
                     member.answer.set_result(verdicts)
                 reach("accept.committed")
@@ -248,6 +252,7 @@ class Committer:
                 if member.answer.done():
                     continue
                 if verdict is None:
+                    meters.FENCED_WRITES.add()
                     member.answer.set_exception(_Lost(member.entry))
                 else:
                     member.answer.set_result(verdict)

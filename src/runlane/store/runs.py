@@ -137,6 +137,13 @@ _APPROVE = Statement(
     )
     .returning(*_changed),
 )
+_RESUME = Statement(
+    "resume",
+    update(runs)
+    .where(_by_id, runs.c.status == lit(Status.PAUSED))
+    .values(status=lit(Status.QUEUED), due_at=None, last_seq=runs.c.last_seq + lit(1))
+    .returning(*_changed),
+)
 _other = runs.alias("other")
 _key_is_taken = and_(
     runs.c.ordering_key.is_not(None),
@@ -270,6 +277,18 @@ async def approve_run(database: Database, run_id: str) -> Change:
             await _tell(session, row, EventType.APPROVED, {"status": row["status"]})
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
+
+    return await database.transact(work)
+
+
+async def resume_run(database: Database, run_id: str, response: dict[str, Any]) -> Change:
+    """Let a paused run go on; the response is told in its stream."""
+
+    async def work(session: Session) -> Change:
+        for row in await session.fetch(_RESUME, run_id=run_id):
+            await _tell(session, row, EventType.RESUMED, {"response": response})
+            return _change(row, [])
+        raise await _wrong_state(session, run_id, "Only a paused run can be resumed")
 
     return await database.transact(work)
 

@@ -284,3 +284,15 @@ audit = Table(
     Column("new", Text),
 )
 Index("audit_tenant", audit.c.tenant, audit.c.id)
+
+# What callers were told under an Idempotency-Key; without a status the request is under way.
+api_answers = Table(
+    "api_answers",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer),
+    Column("body", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("api_answers_created", api_answers.c.created_at)

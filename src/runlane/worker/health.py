@@ -2,6 +2,7 @@
 
 /health is liveness: the process runs and its thread turns. /ready is readiness: the lease covers this moment (so the
 database answered lately), the claim loop turns, and the worker is not draining. Both answer with the same facts.
+/metrics tells what this process counted, for Prometheus.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from runlane import meters
 from runlane.errors import ConfigurationError
 from runlane.model.text import dump_json
 from runlane.settings import Settings
@@ -78,7 +80,7 @@ class Health:
 
 
 class HealthServer:
-    """A few lines of HTTP: two paths, no body in, JSON out, one request per connection."""
+    """A few lines of HTTP: three paths, no body in, one request per connection."""
 
     def __init__(self, settings: Settings, health: Health) -> None:
         self._settings = settings
@@ -137,15 +139,20 @@ class HealthServer:
                 return _response(200, facts)
             case "/ready" | "/readyz":
                 return _response(503 if facts["problems"] else 200, facts)
+            case "/metrics":
+                return _text(200, meters.render().encode(), "text/plain; version=0.0.4; charset=utf-8")
             case _:
-                return _response(404, {"detail": "Paths: /health and /ready."})
+                return _response(404, {"detail": "Paths: /health, /ready and /metrics."})
 
 
 def _response(status: int, body: dict[str, object]) -> bytes:
+    return _text(status, dump_json(body).encode(), "application/json")
+
+
+def _text(status: int, content: bytes, kind: str) -> bytes:
     reason = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}[status]
-    content = dump_json(body).encode()
     head = (
-        f"HTTP/1.1 {status} {reason}\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n"
+        f"HTTP/1.1 {status} {reason}\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}\r\n"
         "connection: close\r\n\r\n"
     )
     return head.encode() + content

@@ -13,7 +13,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
+from runlane import meters, tracing
 from runlane.bus import Bus
 from runlane.errors import LeaseLost, RunlaneError, Unavailable
 from runlane.model.event import Delta
@@ -232,11 +234,31 @@ class Worker:
         self._running[claimed.run_id] = execution
         if self.narrate:
             log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.attempt)
+        if claimed.attempt == 1:
+            meters.START_SECONDS.observe((claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000)
         execution.task = asyncio.create_task(self._execute(execution))
 
     async def _execute(self, execution: Execution) -> None:
+        claimed, begun = execution.claimed, time.monotonic()
+        # The task has a context of its own, so whatever the run's code logs carries these and nobody else's does.
+        bind_contextvars(
+            run_id=claimed.run_id, attempt=claimed.attempt, worker=self.worker_id, tenant=claimed.tenant
+        )
         try:
-            await execution.run()
+            with tracing.span(
+                f"run {claimed.target}",
+                claimed.trace,
+                **{
+                    "runlane.run_id": claimed.run_id,
+                    "runlane.attempt": claimed.attempt,
+                    "runlane.lane": claimed.lane,
+                    "runlane.tenant": claimed.tenant,
+                    "runlane.worker": self.worker_id,
+                },
+            ) as traced:
+                await execution.run()
+                if traced is not None:
+                    tracing.tell(traced, execution.told())
         except (LeaseLost, asyncio.CancelledError):
             pass  # stopped by us; whoever stopped it has the last word
         except Exception as error:
@@ -244,6 +266,7 @@ class Worker:
             log.exception("run_not_stored", run_id=execution.claimed.run_id)
             await self._end_anyway(execution, error)
         finally:
+            meters.RUN_SECONDS.observe(time.monotonic() - begun)
             self._ended(execution)
             if self.narrate:
                 log.info(

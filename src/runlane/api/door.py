@@ -1,0 +1,119 @@
+"""The door: who asks, and whether they may. Every route names the permission it needs, or that it needs none.
+
+A server with keys lets nobody in without one. An open server exists on loopback only; there the danger is a web page
+in the user's browser, so the Host must be a loopback name (a rebound DNS name is not) and an Origin must be our own.
+Whatever goes wrong while looking a key up, the answer is no.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import ip_address
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runlane.api.parts import parts_of
+from runlane.api.problems import problem
+from runlane.errors import Forbidden, Unauthorized
+from runlane.model.access import PLATFORM_ADMIN, Permission, Principal
+from runlane.model.tenant import DEFAULT_TENANT
+
+# Who asks an open server: whoever can reach the loopback interface of this machine is its owner.
+LOCAL: Final = Principal("local", "local", DEFAULT_TENANT, PLATFORM_ADMIN, frozenset(Permission))
+
+_bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
+
+
+class Access(StrEnum):
+    """Who is let in."""
+
+    KEYS = "keys"
+    OPEN_ON_LOOPBACK = "open on loopback"
+
+
+class Need:
+    """The permission that a route needs. Made once per permission, so that routes can be compared."""
+
+    def __init__(self, permission: Permission) -> None:
+        self.permission = permission
+
+    async def __call__(
+        self, request: Request, sent: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+    ) -> Principal:
+        principal = await _identify(request, sent)
+        if self.permission not in principal.permissions:
+            raise Forbidden(
+                f'The role "{principal.role}" of this key does not have the permission {self.permission.value}.'
+            )
+        return principal
+
+
+async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None) -> Principal:
+    parts = parts_of(request)
+    if "authorization" not in request.headers and parts.access == Access.OPEN_ON_LOOPBACK:
+        return LOCAL
+    if sent is None:
+        raise Unauthorized
+    principal = await parts.gate.identify(sent.credentials)
+    if principal is None:
+        raise Unauthorized
+    return principal
+
+
+async def who(request: Request) -> Principal:
+    """Whoever asks, for code that runs before a route's own check."""
+    return await _identify(request, await _bearer(request))
+
+
+RunsRead = Annotated[Principal, Depends(Need(Permission.RUNS_READ))]
+RunsWrite = Annotated[Principal, Depends(Need(Permission.RUNS_WRITE))]
+WorkersView = Annotated[Principal, Depends(Need(Permission.WORKERS_VIEW))]
+WorkersManage = Annotated[Principal, Depends(Need(Permission.WORKERS_MANAGE))]
+KeysManage = Annotated[Principal, Depends(Need(Permission.KEYS_MANAGE))]
+AuditRead = Annotated[Principal, Depends(Need(Permission.AUDIT_READ))]
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is reached from this machine alone."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False
+
+
+class LoopbackOnly:
+    """For open servers: refuses requests that a browser makes for somebody else's page."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        refusal = None
+        if not _names_loopback(host):
+            refusal = f'This server is open on loopback only, and "{host}" is no loopback name.'
+        elif origin and origin not in (f"http://{host}", f"https://{host}"):
+            refusal = f'This server is open on loopback only and answers no page of "{origin}".'
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem(403, "forbidden", refusal)(scope, receive, send)
+
+
+def _names_loopback(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

@@ -1,0 +1,96 @@
+"""The parts of a serving process, started and stopped together, and found by the routes that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import cast
+
+import structlog
+from fastapi import FastAPI, Request
+
+from runlane.access.gate import Gate
+from runlane.api.tail import Tail
+from runlane.app import App, Connection
+from runlane.duties.duty import Duty
+from runlane.errors import Unavailable
+from runlane.store.database import Database
+from runlane.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What routes use. `access` is a value of `door.Access`; a worker is there only if this process executes too."""
+
+    app: App
+    access: str
+    connection: Connection
+    tail: Tail
+    gate: Gate
+    duties: list[Duty] = field(default_factory=list[Duty])
+    worker: Worker | None = None
+    stopping: bool = False
+
+    @property
+    def database(self) -> Database:
+        """The open database."""
+        return self.connection.database
+
+    def end_streams(self) -> None:
+        """Let every stream and long poll end now, so that their readers come back elsewhere."""
+        self.stopping = True
+        self.tail.shut_all()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerWish:
+    """That a serving process executes runs as well, and which."""
+
+    lanes: Collection[str] | None = None
+    concurrency: int | None = None
+    narrate: bool = False
+
+
+async def start_parts(app: App, access: str, wish: WorkerWish | None) -> Parts:
+    """Connect and begin."""
+    connection = await app.connect()
+    parts = Parts(app, access, connection, Tail(connection.database, connection.bus), Gate(connection.database))
+    try:
+        await parts.tail.start()
+        parts.duties = await app.duties()
+        if wish is not None:
+            parts.worker = await app.worker(wish.lanes, wish.concurrency)
+            parts.worker.narrate = wish.narrate
+            await parts.worker.start()
+        for duty in parts.duties:
+            duty.start()
+    except BaseException:
+        await stop_parts(parts)
+        raise
+    return parts
+
+
+async def stop_parts(parts: Parts) -> None:
+    """End streams first, then drain, then everything that a draining worker needs."""
+    parts.end_streams()
+    await parts.tail.stop()
+    if parts.worker is not None:
+        await parts.worker.stop()
+    for duty in parts.duties:
+        await duty.stop()
+    try:
+        await parts.app.close()
+    except Unavailable as error:
+        log.warning("close_failed", error=str(error))
+
+
+def keep_parts(api: FastAPI, parts: Parts) -> None:
+    """Make the parts known to the routes."""
+    api.state.parts = parts
+
+
+def parts_of(request: Request) -> Parts:
+    """The parts of the process that got this request."""
+    return cast("Parts", request.app.state.parts)

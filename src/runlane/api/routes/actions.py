@@ -1,0 +1,152 @@
+"""Changing runs: cancel, retry, approve, resume, release, priority; one run, or every run that fits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import APIRouter, Depends, Request
+
+from runlane.api.door import RunsWrite
+from runlane.api.once import OnceRoute, idempotency_header
+from runlane.api.parts import Parts, parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import ROOT, Reply
+from runlane.api.routes.guard import RunId, see, tenant_filter
+from runlane.api.shapes import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun, moment_us
+from runlane.errors import InvalidRequest, RunNotFound, WrongState
+from runlane.model.access import Principal
+from runlane.model.run import Status
+from runlane.store.runs import Change
+from runlane.store.search import RunFilter, search_run_ids
+
+_once: dict[str, Any] = {"tags": ["runs"], "route_class": OnceRoute, "dependencies": [Depends(idempotency_header)]}
+collection = APIRouter(**_once)
+single = APIRouter(**_once)
+
+# Bulk changes share the pool with everybody else.
+_AT_ONCE = 4
+
+
+@single.post("/{run_id}/cancel", response_model=Changed, responses=answers(404, 409))
+async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+    """Cancel a run in any state. It never runs again; running code is interrupted. Asking twice is harmless."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    change = await parts.app.cancel(run_id)
+    told = "cancellation_requested" if change.status is Status.RUNNING else change.status.value
+    return Reply(_changed(run_id, told))
+
+
+@single.post("/{run_id}/retry", status_code=202, response_model=Changed, responses=answers(404, 409))
+async def retry_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+    """Give a failed run its attempts again."""
+    return await _act(request, principal, run_id, lambda parts: parts.app.retry(run_id))
+
+
+@single.post("/{run_id}/approve", status_code=202, response_model=Changed, responses=answers(404, 409))
+async def approve_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+    """Let a held run go."""
+    return await _act(request, principal, run_id, lambda parts: parts.app.approve(run_id))
+
+
+@single.post("/{run_id}/release", status_code=202, response_model=Changed, responses=answers(404, 409))
+async def release_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+    """Let the runs behind a failed one go on that blocks its ordering key."""
+    return await _act(request, principal, run_id, lambda parts: parts.app.release(run_id))
+
+
+@single.post("/{run_id}/resume", status_code=202, response_model=Changed, responses=answers(404, 409, 413))
+async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body: ResumeRun) -> Reply:
+    """Let a paused run go on with an answer."""
+    response = {"response": body.response} if isinstance(body.response, str) else body.response
+    return await _act(request, principal, run_id, lambda parts: parts.app.resume(run_id, response))
+
+
+@single.patch("/{run_id}", response_model=Changed, responses=answers(404, 409))
+async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body: PatchRun) -> Reply:
+    """Move a waiting run forward or back."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    change = await parts.app.set_priority(run_id, body.priority)
+    return Reply(_changed(run_id, change.status.value))
+
+
+@collection.post("/runs/cancel", response_model=Bulk, responses=answers(409))
+async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> Reply:
+    """Cancel every run that fits and has not ended, newest first, at most `limit` of them."""
+    open_statuses = tuple(status for status in Status if not status.terminal)
+    return await _bulk(parts_of(request), principal, body, open_statuses, lambda app, run_id: app.cancel(run_id))
+
+
+@collection.post("/runs/retry", response_model=Bulk, responses=answers(409))
+async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> Reply:
+    """Give every failed run that fits its attempts again, newest first, at most `limit` of them."""
+    return await _bulk(parts_of(request), principal, body, (Status.FAILED,), lambda app, run_id: app.retry(run_id))
+
+
+async def _act(
+    request: Request, principal: Principal, run_id: str, change: Callable[[Parts], Awaitable[Change]]
+) -> Reply:
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    changed = await change(parts)
+    return Reply(_changed(run_id, changed.status.value), 202)
+
+
+def _changed(run_id: str, status: str) -> dict[str, str]:
+    return {"run_id": run_id, "status": status, "stream_url": f"{ROOT}/runs/{run_id}/stream"}
+
+
+async def _bulk(
+    parts: Parts,
+    principal: Principal,
+    body: BulkRequest,
+    possible: tuple[Status, ...],
+    change: Callable[[Any, str], Awaitable[Change]],
+) -> Reply:
+    wanted = _filter(principal, body.filter, possible)
+    ids = [] if wanted is None else await search_run_ids(parts.database, wanted, body.limit)
+    changed: list[str] = []
+    if not body.dry_run:
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(run_id: str) -> None:
+            async with gate:
+                try:
+                    await change(parts.app, run_id)
+                except (WrongState, RunNotFound):
+                    return  # it moved on meanwhile
+                changed.append(run_id)
+
+        await asyncio.gather(*(one(run_id) for run_id in ids))
+    return Reply(
+        {
+            "matched": len(ids),
+            "changed": len(changed),
+            "refused": 0 if body.dry_run else len(ids) - len(changed),
+            "more": len(ids) == body.limit,
+            "run_ids": ids if body.dry_run else sorted(changed, reverse=True),
+            "dry_run": body.dry_run,
+        }
+    )
+
+
+def _filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:
+    """The filter; None when nothing can fit. An empty one would mean everything, which nobody should say by mistake."""
+    if not given.model_dump(exclude_none=True):
+        raise InvalidRequest("The filter is empty, which would fit every run. Give at least one field.")
+    statuses = tuple(status for status in possible if given.status is None or status in given.status)
+    if not statuses:
+        return None
+    return RunFilter(
+        statuses=statuses,
+        target=given.target,
+        lane=given.lane,
+        tenant=tenant_filter(principal, given.tenant),
+        ordering_key=given.ordering_key,
+        accepted_from_us=None if given.accepted_from is None else moment_us(given.accepted_from),
+        accepted_before_us=None if given.accepted_before is None else moment_us(given.accepted_before),
+        text=given.text,
+    )

@@ -1,0 +1,207 @@
+"""Reading runs: lists, one run, and everything that is recorded of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from runlane.api.door import RunsRead
+from runlane.api.frame import line_json
+from runlane.api.parts import parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply, attempts_json, log_json, moment, run_json, status_json
+from runlane.api.routes.guard import RunId, see, tenant_filter
+from runlane.api.shapes import (
+    MAX_PAGE,
+    MAX_WAIT_SECONDS,
+    Attempts,
+    EventsPage,
+    Key,
+    LogsPage,
+    Moment,
+    Name,
+    RunPage,
+    RunStatus,
+    RunWhole,
+    Steps,
+    moment_us,
+)
+from runlane.model.run import Status
+from runlane.store.follow import read_page
+from runlane.store.runs import find_run, read_attempts, read_steps
+from runlane.store.search import RunFilter, search_runs
+
+collection = APIRouter(tags=["runs"])
+single = APIRouter(tags=["runs"])
+
+MAX_SEQ = 2**31 - 1
+Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
+
+
+@collection.get("/runs", response_model=RunPage, responses=answers())
+async def list_runs(
+    request: Request,
+    principal: RunsRead,
+    status: Annotated[list[Status] | None, Query(description="Give it several times for several.")] = None,
+    target: Annotated[Name | None, Query(description="The task.")] = None,
+    lane: Annotated[Name | None, Query()] = None,
+    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    key: Annotated[Key | None, Query(description="The ordering key.")] = None,
+    accepted_from: Annotated[Moment | None, Query(description="RFC 3339; this moment or later.")] = None,
+    accepted_before: Annotated[Moment | None, Query(description="RFC 3339; before this moment.")] = None,
+    text: Annotated[Name | None, Query(description="Part of the id, target, ordering key or progress note.")] = None,
+    cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> Reply:
+    """Find runs, newest first."""
+    wanted = RunFilter(
+        statuses=tuple(status or ()),
+        target=target,
+        lane=lane,
+        tenant=tenant_filter(principal, tenant),
+        ordering_key=key,
+        accepted_from_us=None if accepted_from is None else moment_us(accepted_from),
+        accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
+        text=text,
+    )
+    found = await search_runs(parts_of(request).database, wanted, below=cursor, limit=limit)
+    return Reply(
+        {
+            "runs": [run_json(run, whole=False) for run in found],
+            "next_cursor": found[-1].id if len(found) == limit else None,
+        }
+    )
+
+
+@single.get("/{run_id}", response_model=RunWhole, responses=answers(404))
+async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+    """A run with its input, and its result or error. A finished run always has them."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    return Reply(run_json(await find_run(parts.database, run_id), whole=True))
+
+
+@single.get("/{run_id}/status", response_model=RunStatus, responses=answers(404))
+async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+    """Where a run stands."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    return Reply(status_json(await find_run(parts.database, run_id)))
+
+
+@single.get("/{run_id}/attempts", response_model=Attempts, responses=answers(404))
+async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+    """Every attempt, with its worker, times, outcome and error."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    run = await find_run(parts.database, run_id)
+    ended = await read_attempts(parts.database, run_id)
+    return Reply({"run_id": run_id, "attempts": attempts_json(run, ended)})
+
+
+@single.get("/{run_id}/steps", response_model=Steps, responses=answers(404))
+async def get_steps(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+    """What the run has finished so far; a task's checkpoint is a step."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    steps = [
+        {
+            "path": step["path"],
+            "kind": step["kind"],
+            "attempt": step["attempt"],
+            "output": step["output"],
+            "ended_at": moment(step["ended_at_us"]),
+        }
+        for step in await read_steps(parts.database, run_id)
+    ]
+    return Reply({"run_id": run_id, "steps": steps})
+
+
+@single.get("/{run_id}/events", response_model=EventsPage, responses=answers(404))
+async def get_events(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    after: Number = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
+) -> Response:
+    """Stored events after a number, each the same JSON that the stream sends."""
+    parts = parts_of(request)
+    standing = await see(parts, principal, run_id)
+    lines = await read_page(parts.database, run_id, after, limit)
+    last = lines[-1].seq if lines else after
+    head = orjson.dumps(
+        {
+            "run_id": run_id,
+            "count": len(lines),
+            "next_after": last,
+            "last_seq": max(standing.last_seq, last if lines else 0),
+            "first_seq": standing.first_seq,
+        }
+    ).decode()
+    events = ",".join(line_json(run_id, line) for line in lines)
+    return Response(f'{head[:-1]},"events":[{events}]}}', media_type="application/json")
+
+
+@single.get("/{run_id}/logs", response_model=LogsPage, responses=answers(404))
+async def get_logs(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    since: Number = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+    event: Annotated[Name | None, Query(description="Only lines of this event, such as `log`.")] = None,
+) -> Reply:
+    """Log lines for pollers. An index is an event's number less one: it never shifts, whatever is cut."""
+    parts = parts_of(request)
+    standing = await see(parts, principal, run_id)
+    lines = await read_page(parts.database, run_id, since, limit)
+    first_index = standing.first_seq - 1
+    expected = standing.last_seq if standing.status.terminal else None
+    if lines:
+        next_index = lines[-1].seq
+    else:
+        # Nothing is left to read: a poller of a finished run must get to its end, even if retention took the rest.
+        next_index = max(since, expected or 0)
+    return Reply(
+        {
+            "run_id": run_id,
+            "logs": [log_json(line) for line in lines if event is None or line.type == event],
+            "next_index": next_index,
+            "status": standing.status.value,
+            "expected_log_count": expected,
+            "first_index": first_index,
+            "truncated": since < first_index,
+            "runner_id": standing.worker_id,
+            "log_source": "database",
+        }
+    )
+
+
+@single.get("/{run_id}/wait", response_model=RunWhole, responses=answers(404))
+async def wait_for_run(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    timeout_seconds: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 30.0,
+) -> Reply:
+    """The run once it has ended, or as it is when the time is up: look at `status`."""
+    parts = parts_of(request)
+    standing = await see(parts, principal, run_id)
+    if not standing.status.terminal:
+        follower = await parts.tail.follow(run_id, standing.last_seq)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while not follower.ended:
+                    await follower.next(timeout_seconds)
+        except TimeoutError:
+            pass
+        finally:
+            follower.close()
+    return Reply(run_json(await find_run(parts.database, run_id), whole=True))
+
+

@@ -1,0 +1,58 @@
+"""The live stream of a run: SSE with numbers as ids, resumed by Last-Event-ID."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response
+
+from runlane.api.door import RunsRead
+from runlane.api.parts import parts_of
+from runlane.api.problems import ImpossibleEvent, answers
+from runlane.api.routes.guard import RunId, see
+from runlane.api.routes.runs import MAX_SEQ
+from runlane.api.sse import EventStream
+
+router = APIRouter(tags=["runs"])
+
+_NUMBER: Final = re.compile(r"[0-9]{1,10}")
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "One frame per event: `id` is its number, `data` its JSON. Live values such as progress have "
+        "no id. After `done` the stream ends; a reader that comes back after the end gets `stream_complete`.",
+        "content": {
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "example": 'id: 1\ndata: {"type":"queued","seq":1,"run_id":"run_1","attempt":0,'
+                '"at":"2026-01-31T12:00:00.000000Z","status":"queued"}\n\n',
+            }
+        },
+    }
+}
+
+
+@router.get("/{run_id}/stream", response_class=EventStream, responses={**answers(404), **_STREAM})
+async def stream_run(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    last_event_id: Annotated[
+        str | None, Header(description="The number of the last event that the reader has.")
+    ] = None,
+    after: Annotated[
+        int | None, Query(ge=0, le=MAX_SEQ, description="The same, for clients that cannot set the header.")
+    ] = None,
+) -> Response:
+    """Follow a run: everything after the given number, then live until it ends."""
+    parts = parts_of(request)
+    standing = await see(parts, principal, run_id)
+    number = after or 0
+    if last_event_id:
+        if _NUMBER.fullmatch(last_event_id) is None:
+            raise ImpossibleEvent(f"Last-Event-ID {last_event_id[:40]!r} is no event number.")
+        number = int(last_event_id)
+    if number > standing.last_seq:
+        raise ImpossibleEvent(f"Run {run_id} has {standing.last_seq} events; {number} is none of them.")
+    return EventStream(await parts.tail.follow(run_id, number))

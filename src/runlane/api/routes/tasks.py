@@ -1,0 +1,124 @@
+"""Accepting runs: one task, or a batch. 202 is sent after the commit."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated, Any
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Path, Request
+
+from runlane import tracing
+from runlane.api.door import RunsRead, RunsWrite
+from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
+from runlane.api.parts import Parts, parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply, accepted_json
+from runlane.api.shapes import Batch, BatchRequest, Links, RunRequest, Tasks
+from runlane.app import RunRequest as Wanted
+from runlane.model.event import EventType
+from runlane.model.run import Accepted
+from runlane.store.follow import read_page
+
+router = APIRouter(tags=["tasks"])
+batches = APIRouter(tags=["tasks"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+
+TaskName = Annotated[str, Path(description="The task's name.", examples=["greet"])]
+Traceparent = Annotated[
+    str | None,
+    Header(description="W3C Trace Context; the run's attempts continue this trace.", include_in_schema=False),
+]
+
+
+@router.get("/tasks", response_model=Tasks, responses=answers())
+async def list_tasks(request: Request, principal: RunsRead) -> Reply:
+    """The tasks that runs can be asked for."""
+    tasks = parts_of(request).app.tasks
+    return Reply(
+        {
+            "tasks": [
+                {
+                    "name": task.name,
+                    "lane": task.lane,
+                    "signature": task.signature,
+                    "max_attempts": task.max_attempts,
+                    "timeout_seconds": task.timeout_seconds,
+                    "description": inspect.getdoc(task.function) or "",
+                }
+                for _, task in sorted(tasks.items())
+            ]
+        }
+    )
+
+
+@router.post(
+    "/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429)
+)
+async def run_task(
+    request: Request,
+    principal: RunsWrite,
+    name: TaskName,
+    body: RunRequest,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: Traceparent = None,
+) -> Reply:
+    """Accept a run of a task. When this answers, the run is stored and will end."""
+    parts = parts_of(request)
+    with tracing.span(f"accept {name}", **{"runlane.task": name, "runlane.tenant": principal.tenant}):
+        accepted = await parts.app.enqueue(
+            name,
+            body.input,
+            priority=body.priority,
+            ordering_key=body.ordering_key,
+            on_dead=body.on_dead,
+            idempotency_key=idempotency_key,
+            delay_seconds=body.delay_seconds,
+            hold=body.hold,
+            tenant=principal.tenant,
+            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
+        )
+    return Reply(accepted_json(accepted, await _first_status(parts, accepted)), 202)
+
+
+@batches.post("/runs/batch", status_code=202, response_model=Batch, responses=answers(404, 409, 413, 429))
+async def run_batch(
+    request: Request,
+    principal: RunsWrite,
+    body: BatchRequest,
+    traceparent: Traceparent = None,
+) -> Reply:
+    """Accept many runs, in their order: every one is checked before the first is stored."""
+    parts = parts_of(request)
+    key = request.headers.get("idempotency-key")
+    wanted = [
+        Wanted(
+            item.task,
+            item.input,
+            priority=item.priority,
+            ordering_key=item.ordering_key,
+            on_dead=item.on_dead,
+            # A key of their own for each, so that a batch repeated after a crash finds the runs it made.
+            idempotency_key=item.idempotency_key or (None if key is None else f"batch:{key}#{position}"),
+            delay_seconds=item.delay_seconds,
+            hold=item.hold,
+        )
+        for position, item in enumerate(body.runs)
+    ]
+    with tracing.span("accept batch", **{"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
+        accepted = await parts.app.enqueue_requests(
+            wanted,
+            tenant=principal.tenant,
+            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
+        )
+    return Reply({"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}, 202)
+
+
+async def _first_status(parts: Parts, accepted: Accepted) -> str | None:
+    """A repeated request gets the same answer, so the status that the run was accepted with."""
+    if not accepted.replayed:
+        return None
+    lines = await read_page(parts.database, accepted.run_id, 0, 1)
+    if not lines or lines[0].type != EventType.QUEUED:
+        return None
+    data: dict[str, Any] = orjson.loads(lines[0].data)
+    return data.get("status")

@@ -1,0 +1,86 @@
+"""Meters: what a process counts about itself, as plain numbers.
+
+A worker must stay small and a run must stay cheap, so there is no metrics library here: counting is one addition, and
+whoever is asked for metrics (the API, a worker's health endpoint) turns the numbers into text.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
+
+
+class Counter:
+    """A number that only grows."""
+
+    __slots__ = ("name", "purpose", "value")
+
+    def __init__(self, name: str, purpose: str) -> None:
+        self.name = name
+        self.purpose = purpose
+        self.value = 0
+
+    def add(self, count: int = 1) -> None:
+        """Count."""
+        self.value += count
+
+
+class Histogram:
+    """How often values fell into each bucket."""
+
+    __slots__ = ("bounds", "counts", "name", "purpose", "total")
+
+    def __init__(self, name: str, purpose: str, bounds: Sequence[float]) -> None:
+        self.name = name
+        self.purpose = purpose
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count a value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def buckets(self) -> list[tuple[str, int]]:
+        """Each bound as text with the number of values up to it; the last is +Inf."""
+        found: list[tuple[str, int]] = []
+        so_far = 0
+        for bound, count in zip((*(f"{bound:g}" for bound in self.bounds), "+Inf"), self.counts, strict=True):
+            so_far += count
+            found.append((bound, so_far))
+        return found
+
+
+COMMITS = Counter("runlane_commits", "Transactions of the committer.")
+BATCH_SIZE = Histogram("runlane_commit_members", "Members that shared one transaction.", SIZES)
+FENCED_WRITES = Counter("runlane_fenced_writes", "Writes refused because the run belonged to another attempt.")
+TAKEOVERS = Counter("runlane_takeovers", "Runs that this process took from vanished workers.")
+LOST_WORKERS = Counter("runlane_lost_workers", "Workers that this process declared gone.")
+ACCEPTS = Counter("runlane_accept_requests", "Requests for a run that this process has decided.")
+START_SECONDS = Histogram(
+    "runlane_start_seconds",
+    "From accepting a run to its first start, by this worker; time that a caller asked to wait is included.",
+    SECONDS,
+)
+RUN_SECONDS = Histogram("runlane_attempt_seconds", "How long attempts ran in this worker.", SECONDS)
+COUNTERS = (COMMITS, FENCED_WRITES, TAKEOVERS, LOST_WORKERS, ACCEPTS)
+HISTOGRAMS = (BATCH_SIZE, START_SECONDS, RUN_SECONDS)
+
+
+def render() -> str:
+    """All of it in Prometheus' text format."""
+    lines: list[str] = []
+    for counter in COUNTERS:
+        name = f"{counter.name}_total"
+        lines += [f"# HELP {name} {counter.purpose}", f"# TYPE {name} counter", f"{name} {counter.value}"]
+    for histogram in HISTOGRAMS:
+        name = histogram.name
+        lines += [f"# HELP {name} {histogram.purpose}", f"# TYPE {name} histogram"]
+        buckets = histogram.buckets()
+        lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in buckets]
+        lines += [f"{name}_sum {histogram.total:g}", f"{name}_count {buckets[-1][1]}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,136 @@
+"""Finding runs: by what operators know of them, newest first, page by page; and whose a run is.
+
+Ids sort by time, so a page ends at an id and the next one begins below it: nothing is counted or skipped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import BigInteger, Integer, Select, Text, bindparam, cast, func, or_, select
+
+from runlane.errors import RunNotFound
+from runlane.model.run import Run, Status
+from runlane.model.tenant import DEFAULT_TENANT, scoped_key
+from runlane.store.database import Database, Session
+from runlane.store.expressions import member
+from runlane.store.runs import run_value
+from runlane.store.schema import runs
+from runlane.store.statement import Row, Statement
+
+_EVERY_STATUS = tuple(status.value for status in Status)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    """What runs to find; a field that is None fits every run. An ordering key is one tenant's own."""
+
+    statuses: tuple[Status, ...] = ()
+    target: str | None = None
+    lane: str | None = None
+    tenant: str | None = None
+    ordering_key: str | None = None
+    accepted_from_us: int | None = None
+    accepted_before_us: int | None = None
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Whose a run is, and how far it and its stream have come."""
+
+    tenant: str
+    status: Status
+    first_seq: int
+    last_seq: int
+    worker_id: str | None
+
+
+def _fits(name: str, column: object) -> object:
+    wanted = bindparam(name, type_=Text())
+    return or_(cast(wanted, Text).is_(None), column == wanted)
+
+
+_pattern = bindparam("pattern", type_=Text())
+_from = bindparam("accepted_from", type_=BigInteger())
+_before = bindparam("accepted_before", type_=BigInteger())
+_below = bindparam("below", type_=Text())
+
+
+def _search(query: Select[*tuple[object, ...]]) -> Select[*tuple[object, ...]]:
+    like = [
+        func.lower(column).like(_pattern, escape="\\")
+        for column in (runs.c.id, runs.c.target, runs.c.ordering_key, runs.c.progress_note)
+    ]
+    return (
+        query.where(
+            or_(cast(_below, Text).is_(None), runs.c.id < _below),
+            member(runs.c.status, "statuses"),
+            _fits("target", runs.c.target),  # type: ignore[arg-type]
+            _fits("lane", runs.c.lane),  # type: ignore[arg-type]
+            _fits("tenant", runs.c.tenant),  # type: ignore[arg-type]
+            _fits("ordering_key", runs.c.ordering_key),  # type: ignore[arg-type]
+            or_(cast(_from, BigInteger).is_(None), runs.c.accepted_at >= _from),
+            or_(cast(_before, BigInteger).is_(None), runs.c.accepted_at < _before),
+            or_(cast(_pattern, Text).is_(None), *like),
+        )
+        .order_by(runs.c.id.desc())
+        .limit(bindparam("limit", type_=Integer()))
+    )
+
+
+_SEARCH = Statement("search_runs", _search(select(runs)))
+_SEARCH_IDS = Statement("search_run_ids", _search(select(runs.c.id)))
+_STANDING = Statement(
+    "standing_of_run",
+    select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id).where(
+        runs.c.id == bindparam("run_id")
+    ),
+)
+
+
+async def search_runs(database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50) -> list[Run]:
+    """The newest runs that fit, without input and result; `below` is the last id of the page before."""
+    return [run_value(row, whole=False) for row in await _rows(database, _SEARCH, wanted, below, limit)]
+
+
+async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> list[str]:
+    """The ids of the newest runs that fit."""
+    return [row["id"] for row in await _rows(database, _SEARCH_IDS, wanted, None, limit)]
+
+
+async def find_standing(database: Database, run_id: str) -> Standing:
+    """Whose a run is and where it stands, without its input and result."""
+    rows = await database.look(_STANDING, run_id=run_id)
+    if not rows:
+        raise RunNotFound(run_id)
+    row = rows[0]
+    return Standing(row["tenant"], Status(row["status"]), row["first_seq"], row["last_seq"], row["worker_id"])
+
+
+async def _rows(
+    database: Database, statement: Statement, wanted: RunFilter, below: str | None, limit: int
+) -> Sequence[Row]:
+    key = wanted.ordering_key
+
+    async def work(session: Session) -> Sequence[Row]:
+        return await session.fetch(
+            statement,
+            below=below,
+            statuses=session.texts([status.value for status in wanted.statuses] or _EVERY_STATUS),
+            target=wanted.target,
+            lane=wanted.lane,
+            tenant=wanted.tenant,
+            ordering_key=None if key is None else scoped_key(wanted.tenant or DEFAULT_TENANT, key),
+            accepted_from=wanted.accepted_from_us,
+            accepted_before=wanted.accepted_before_us,
+            pattern=None if wanted.text is None else f"%{_escaped(wanted.text.lower())}%",
+            limit=limit,
+        )
+
+    return await database.transact(work)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
