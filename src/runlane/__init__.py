@@ -1,47 +1,50 @@
-"""Runlane: durable runs for agents, orchestrations and Python tasks. Accepted means finished."""
+"""Runlane: durable runs for agents, orchestrations and Python tasks. Accepted means finished.
 
+Names are loaded when they are first used: a worker should not pay for an HTTP client, nor `runlane --help` for a store.
+"""
+
+import importlib
 import typing
 
-from runlane.app import App
-from runlane.errors import (
-    AppNotFound,
-    ConcurrencyLimited,
-    ConfigurationError,
-    Conflict,
-    DuplicateTask,
-    Fail,
-    Forbidden,
-    IdempotencyConflict,
-    InputTooLarge,
-    Interrupted,
-    InvalidInput,
-    InvalidRequest,
-    InvalidSettings,
-    LeaseLost,
-    NotFound,
-    QueueLimited,
-    RateLimited,
-    Refused,
-    Retry,
-    RunCancelled,
-    RunlaneError,
-    RunNotFound,
-    SchemaOutdated,
-    SchemaTooNew,
-    Unauthorized,
-    Unavailable,
-    UnexpectedAnswer,
-    UnknownLane,
-    UnknownTask,
-    WrongState,
-)
-from runlane.model.event import Event
-from runlane.model.run import Accepted, Run, Status
-from runlane.settings import Settings
-from runlane.worker.context import Context
-
 if typing.TYPE_CHECKING:
+    from runlane.app import App
     from runlane.client import Client, LiveEvent
+    from runlane.errors import (
+        AppNotFound,
+        ConcurrencyLimited,
+        ConfigurationError,
+        Conflict,
+        DuplicateTask,
+        Fail,
+        Forbidden,
+        IdempotencyConflict,
+        InputTooLarge,
+        Interrupted,
+        InvalidInput,
+        InvalidRequest,
+        InvalidSettings,
+        LeaseLost,
+        NotFound,
+        QueueLimited,
+        RateLimited,
+        Refused,
+        Retry,
+        RunCancelled,
+        RunlaneError,
+        RunNotFound,
+        SchemaOutdated,
+        SchemaTooNew,
+        Unauthorized,
+        Unavailable,
+        UnexpectedAnswer,
+        UnknownLane,
+        UnknownTask,
+        WrongState,
+    )
+    from runlane.model.event import Event
+    from runlane.model.run import Accepted, Run, Status
+    from runlane.settings import Settings
+    from runlane.worker.context import Context
 
 __all__ = [
     "Accepted",
@@ -85,11 +88,27 @@ __all__ = [
     "WrongState",
 ]
 
+# Where a name is defined; every other one is an error.
+_HOMES = {
+    "Accepted": "runlane.model.run",
+    "App": "runlane.app",
+    "Client": "runlane.client",
+    "Context": "runlane.worker.context",
+    "Event": "runlane.model.event",
+    "LiveEvent": "runlane.client",
+    "Run": "runlane.model.run",
+    "Settings": "runlane.settings",
+    "Status": "runlane.model.run",
+}
 
-def __getattr__(name: str) -> object:
-    # A worker has no use for an HTTP client and should not pay for one in memory.
-    if name in ("Client", "LiveEvent"):
-        import runlane.client
 
-        return getattr(runlane.client, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOMES.get(name, "runlane.errors")), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -16,6 +17,8 @@ cli = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    # In a pipe nobody sees the colours, and loading what makes them takes half of the time of --help.
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
 db = typer.Typer(help="The database's schema.", no_args_is_help=True)
 lanes = typer.Typer(help="Lanes: cluster-wide slots, drain, and which kind of run goes where.", no_args_is_help=True)

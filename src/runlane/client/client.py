@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote
 
+import orjson
+
 from runlane.client import wire
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
@@ -20,6 +22,7 @@ from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, OnDead, Run, Status
+from runlane.model.task import input_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -78,7 +81,7 @@ class Client:
         Without an idempotency key one is made for this call, so that sending it again after a lost answer does not
         start a second run. Give your own to be safe across calls too.
         """
-        body = _request(input, priority, ordering_key, on_dead, delay_seconds, hold)
+        body = _request(task, input, priority, ordering_key, on_dead, delay_seconds, hold)
         path = f"{PREFIX}/tasks/{_part(task)}/run"
         return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
 
@@ -95,7 +98,7 @@ class Client:
     ) -> list[Accepted]:
         """Start many runs, in their order. Of each thousand, every one is checked before the first is stored."""
         runs = [
-            {"task": task, **_request(arguments, priority, ordering_key, on_dead, delay_seconds, hold)}
+            {"task": task, **_request(task, arguments, priority, ordering_key, on_dead, delay_seconds, hold)}
             for task, arguments in requests
         ]
         accepted: list[Accepted] = []
@@ -226,6 +229,7 @@ class Client:
 
 
 def _request(
+    task: str,
     arguments: Mapping[str, Any] | None,
     priority: int,
     ordering_key: str | None,
@@ -233,7 +237,7 @@ def _request(
     delay_seconds: float,
     hold: bool,
 ) -> dict[str, Any]:
-    body: dict[str, Any] = {"input": dict(arguments or {})}
+    text = input_json({} if arguments is None else arguments, task)
     plain = {"priority": 0, "ordering_key": None, "on_dead": OnDead.SKIP, "delay_seconds": 0, "hold": False}
     given = {
         "priority": priority,
@@ -242,7 +246,7 @@ def _request(
         "delay_seconds": delay_seconds,
         "hold": hold,
     }
-    return body | {name: value for name, value in given.items() if value != plain[name]}
+    return {"input": orjson.Fragment(text)} | {name: value for name, value in given.items() if value != plain[name]}
 
 
 def _part(name: str) -> str:

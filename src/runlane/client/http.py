@@ -18,12 +18,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
+import orjson
 
 from runlane.client.patience import Patience
 from runlane.client.wire import error_from, load
 from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
 from runlane.model.ids import new_id
-from runlane.model.text import dump_json
 from runlane.version import VERSION
 
 PREFIX = "/api/v2"
@@ -96,7 +96,7 @@ class Http:
         key = new_id("req") if idempotency_key is None else idempotency_key
         if _KEY.fullmatch(key) is None:
             raise InvalidInput(f"The idempotency key {key!r} must be 1 to 255 visible ASCII characters.")
-        content = None if body is None else dump_json(body).encode()
+        content = None if body is None else orjson.dumps(body)
         return await self._repeat(method, path, content=content, headers={"idempotency-key": key})
 
     @asynccontextmanager
