@@ -2,6 +2,6 @@
 
 from runlane.client.client import Client
 from runlane.client.patience import Patience
-from runlane.client.values import Health, LiveEvent, LogLine, Logs, WorkerInfo
+from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Step, WorkerInfo
 
-__all__ = ["Client", "Health", "LiveEvent", "LogLine", "Logs", "Patience", "WorkerInfo"]
+__all__ = ["Attempt", "Client", "Health", "LiveEvent", "LogLine", "Logs", "Patience", "Step", "WorkerInfo"]

@@ -17,7 +17,7 @@ from runlane.client import wire
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
 from runlane.client.stream import follow
-from runlane.client.values import Health, LiveEvent, LogLine, Logs, WorkerInfo
+from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Step, WorkerInfo
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.lane import Lane
@@ -160,9 +160,14 @@ class Client:
         found = [wire.event_from(event) for event in told["events"]]
         return [event for event in found if isinstance(event, Event)]
 
-    async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """The run's attempts, each with its worker, times, outcome and error."""
-        return (await self._http.read(_run(run_id, "attempts")))["attempts"]
+        told = await self._http.read(_run(run_id, "attempts"))
+        return [wire.attempt_from(attempt) for attempt in told["attempts"]]
+
+    async def steps(self, run_id: str) -> Sequence[Step]:
+        """What the run has finished so far."""
+        return [wire.step_from(step) for step in (await self._http.read(_run(run_id, "steps")))["steps"]]
 
     async def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
         """Every event after a number, live, until the run has ended; connections that break are made again.
@@ -203,6 +208,10 @@ class Client:
     async def approve(self, run_id: str) -> Status:
         """Let a held run go."""
         return await self._act(run_id, "approve")
+
+    async def release(self, run_id: str) -> Status:
+        """Let the runs behind a dead one go on that was started with on_dead="block"."""
+        return await self._act(run_id, "release")
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
         """Move a waiting run forward or back."""

@@ -24,6 +24,29 @@ class LiveEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a run. `outcome` is None while it runs."""
+
+    attempt: int
+    worker_id: str | None
+    started_at_us: int | None
+    ended_at_us: int | None
+    outcome: str | None
+    error: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that a run has finished and will not do again; a task's checkpoint is one."""
+
+    path: str
+    kind: str
+    attempt: int
+    output: Any
+    ended_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class LogLine:
     """One line of a run's log: an event in words. `index` is the event's number less one, so that it never shifts."""
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import orjson
 
-from runlane.client.values import LiveEvent, LogLine, Logs, WorkerInfo
+from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Step, WorkerInfo
 from runlane.errors import Conflict, InputTooLarge, InvalidRequest, RunlaneError, Unavailable, UnexpectedAnswer
 from runlane.model.event import Event
 from runlane.model.lane import Lane
@@ -82,6 +82,23 @@ def run_from(told: Mapping[str, Any]) -> Run:
         result=told.get("result"),
         error=told.get("error"),
     )
+
+
+def attempt_from(told: Mapping[str, Any]) -> Attempt:
+    """An attempt."""
+    return Attempt(
+        attempt=told["attempt"],
+        worker_id=told["worker_id"],
+        started_at_us=micros(told["started_at"]),
+        ended_at_us=micros(told["ended_at"]),
+        outcome=told["outcome"],
+        error=told["error"],
+    )
+
+
+def step_from(told: Mapping[str, Any]) -> Step:
+    """A recorded step."""
+    return Step(told["path"], told["kind"], told["attempt"], told["output"], micros(told["ended_at"]) or 0)
 
 
 def logs_from(told: Mapping[str, Any]) -> Logs:
