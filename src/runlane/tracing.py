@@ -40,7 +40,7 @@ def start_tracing(settings: Settings, service: str) -> None:
 
 def stop_tracing() -> None:
     """Send what is left. Safe to call twice."""
-    global _provider  # noqa: PLW0603
+    global _provider
     provider, _provider = _provider, None
     if provider is not None:
         provider.shutdown()

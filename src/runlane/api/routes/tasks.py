@@ -51,9 +51,7 @@ async def list_tasks(request: Request, principal: RunsRead) -> Reply:
     )
 
 
-@router.post(
-    "/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429)
-)
+@router.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
 async def run_task(
     request: Request,
     principal: RunsWrite,
