@@ -80,7 +80,11 @@ def _routers() -> list[APIRouter]:
 
 
 def _operation_id(route: APIRoute) -> str:
-    return f"{route.name}_{route.path_format}_{min(route.methods)}".replace("/", "_").replace("{", "").replace("}", "")
+    return (
+        f"{route.name}_{route.path_format}_{min(route.methods or ['GET'])}".replace("/", "_")
+        .replace("{", "")
+        .replace("}", "")
+    )
 
 
 def _telemetry() -> Any:

@@ -245,14 +245,14 @@ class Worker:
         try:
             with tracing.span(
                 f"run {claimed.target}",
-                claimed.trace,
-                **{
+                {
                     "runlane.run_id": claimed.run_id,
                     "runlane.attempt": claimed.attempt,
                     "runlane.lane": claimed.lane,
                     "runlane.tenant": claimed.tenant,
                     "runlane.worker": self.worker_id,
                 },
+                claimed.trace,
             ) as traced:
                 await execution.run()
                 if traced is not None:

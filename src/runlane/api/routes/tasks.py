@@ -62,7 +62,7 @@ async def run_task(
 ) -> Reply:
     """Accept a run of a task. When this answers, the run is stored and will end."""
     parts = parts_of(request)
-    with tracing.span(f"accept {name}", **{"runlane.task": name, "runlane.tenant": principal.tenant}):
+    with tracing.span(f"accept {name}", {"runlane.task": name, "runlane.tenant": principal.tenant}):
         accepted = await parts.app.enqueue(
             name,
             body.input,
@@ -102,7 +102,7 @@ async def run_batch(
         )
         for position, item in enumerate(body.runs)
     ]
-    with tracing.span("accept batch", **{"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
+    with tracing.span("accept batch", {"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
         accepted = await parts.app.enqueue_requests(
             wanted,
             tenant=principal.tenant,
