@@ -40,7 +40,7 @@ def start_tracing(settings: Settings, service: str) -> None:
 
 def stop_tracing() -> None:
     """Send what is left. Safe to call twice."""
-    global _provider  # noqa: PLW0603
+    global _provider
     provider, _provider = _provider, None
     if provider is not None:
         provider.shutdown()
@@ -64,7 +64,7 @@ def valid_parent(traceparent: str | None) -> str | None:
     return traceparent[:55]
 
 
-def span(name: str, parent: str | None = None, **attributes: Any) -> AbstractContextManager[Any]:
+def span(name: str, attributes: Mapping[str, Any], parent: str | None = None) -> AbstractContextManager[Any]:
     """A span around some work; under the stored parent if one is given, else under the current span."""
     if _provider is None:
         return _OFF
@@ -94,7 +94,7 @@ def current_parent() -> str | None:
 
 
 @contextmanager
-def _span(name: str, parent: str | None, attributes: dict[str, Any]) -> Generator[Any]:
+def _span(name: str, parent: str | None, attributes: Mapping[str, Any]) -> Generator[Any]:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
     context = None if parent is None else TraceContextTextMapPropagator().extract({"traceparent": parent})

@@ -277,9 +277,9 @@ async def test_lanes_are_listed_with_what_they_hold(store: Store) -> None:
 
 async def test_a_change_leaves_alone_what_it_does_not_name(store: Store) -> None:
     await set_lane(store.database, "default", LaneChange(max_slots=4, poll_interval_ms=100, enabled=False))
-    now = await set_lane(store.database, "default", LaneChange(enabled=True))
+    _, now = await set_lane(store.database, "default", LaneChange(enabled=True))
     assert (bool(now["enabled"]), now["max_slots"], now["poll_interval_ms"]) == (True, 4, 100)
-    now = await set_lane(store.database, "default", LaneChange(uncapped=True))
+    _, now = await set_lane(store.database, "default", LaneChange(uncapped=True))
     assert now["max_slots"] is None
 
 

@@ -9,21 +9,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import Annotated, Final
+from typing import Annotated
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from runlane.access.rules import LOCAL, require
 from runlane.api.parts import parts_of
 from runlane.api.problems import problem
-from runlane.errors import Forbidden, Unauthorized
-from runlane.model.access import PLATFORM_ADMIN, Permission, Principal
-from runlane.model.tenant import DEFAULT_TENANT
-
-# Who asks an open server: whoever can reach the loopback interface of this machine is its owner.
-LOCAL: Final = Principal("local", "local", DEFAULT_TENANT, PLATFORM_ADMIN, frozenset(Permission))
+from runlane.model.access import Permission, Principal
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
 
@@ -36,19 +32,17 @@ class Access(StrEnum):
 
 
 class Need:
-    """The permission that a route needs. Made once per permission, so that routes can be compared."""
+    """The permission that a route needs; None for one that any valid key may use."""
 
-    def __init__(self, permission: Permission) -> None:
+    def __init__(self, permission: Permission | None) -> None:
         self.permission = permission
 
     async def __call__(
         self, request: Request, sent: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
     ) -> Principal:
         principal = await _identify(request, sent)
-        if self.permission not in principal.permissions:
-            raise Forbidden(
-                f'The role "{principal.role}" of this key does not have the permission {self.permission.value}.'
-            )
+        if self.permission is not None:
+            require(principal, self.permission)
         return principal
 
 
@@ -56,12 +50,7 @@ async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None)
     parts = parts_of(request)
     if "authorization" not in request.headers and parts.access == Access.OPEN_ON_LOOPBACK:
         return LOCAL
-    if sent is None:
-        raise Unauthorized
-    principal = await parts.gate.identify(sent.credentials)
-    if principal is None:
-        raise Unauthorized
-    return principal
+    return await parts.gate.identify(None if sent is None else sent.credentials)
 
 
 async def who(request: Request) -> Principal:
@@ -74,6 +63,7 @@ RunsWrite = Annotated[Principal, Depends(Need(Permission.RUNS_WRITE))]
 WorkersView = Annotated[Principal, Depends(Need(Permission.WORKERS_VIEW))]
 WorkersManage = Annotated[Principal, Depends(Need(Permission.WORKERS_MANAGE))]
 KeysManage = Annotated[Principal, Depends(Need(Permission.KEYS_MANAGE))]
+Anyone = Annotated[Principal, Depends(Need(None))]
 AuditRead = Annotated[Principal, Depends(Need(Permission.AUDIT_READ))]
 
 

@@ -6,6 +6,7 @@ succeed. See `store.answers` for what happens when a process dies in between.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
 from typing import Annotated, Any
@@ -68,9 +69,7 @@ class OnceRoute(APIRoute):
         return once
 
 
-async def _once(
-    request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]
-) -> Response:
+async def _once(request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> Response:
     if not 0 < len(key) <= MAX_KEY:
         raise InvalidRequest(f"The Idempotency-Key must have 1 to {MAX_KEY} characters.")
     principal = await who(request)
@@ -83,9 +82,7 @@ async def _once(
             raise KeyReused(f'The Idempotency-Key "{key}" was used before with another body. Use a new one.')
         if known.status is None:
             raise UnderWay("The first request with this Idempotency-Key is still under way. Try again in a moment.")
-        return Response(
-            known.body, known.status, {"Idempotency-Replayed": "true"}, media_type="application/json"
-        )
+        return Response(known.body, known.status, {"Idempotency-Replayed": "true"}, media_type="application/json")
     kept = False
     try:
         response = await handle(request)
@@ -99,10 +96,9 @@ async def _once(
 
 
 def _fingerprint(body: bytes) -> str:
-    try:
+    # What is not JSON is compared as it is; the handler will refuse it.
+    with contextlib.suppress(orjson.JSONDecodeError):
         body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONDecodeError:
-        pass  # compared as it is; the handler will refuse it
     return sha256(body).hexdigest()
 
 

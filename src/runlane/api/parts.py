@@ -80,6 +80,7 @@ async def stop_parts(parts: Parts) -> None:
         await parts.worker.stop()
     for duty in parts.duties:
         await duty.stop()
+    await parts.gate.close()
     try:
         await parts.app.close()
     except Unavailable as error:

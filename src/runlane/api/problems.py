@@ -64,7 +64,9 @@ class BodyTooLarge(HTTPException):
     """More bytes arrive than a request may have."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(413, f"The request has more than {limit} bytes (RUNLANE_API_MAX_BODY_BYTES). Send less at once.")
+        super().__init__(
+            413, f"The request has more than {limit} bytes (RUNLANE_API_MAX_BODY_BYTES). Send less at once."
+        )
 
 
 class ImpossibleEvent(InvalidRequest):
@@ -150,5 +152,6 @@ def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:
         503: "The database cannot be reached; Retry-After says when to come back.",
     }
     return {
-        status: {"model": Problem, "description": told[status]} for status in sorted({400, 401, 403, 422, 503, *statuses})
+        status: {"model": Problem, "description": told[status]}
+        for status in sorted({400, 401, 403, 422, 503, *statuses})
     }

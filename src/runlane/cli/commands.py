@@ -44,6 +44,7 @@ ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="The 
 Timeout = Annotated[
     float | None, typer.Option(min=0, help="Stop watching after so many seconds, with exit code 4; the run goes on.")
 ]
+Port = Annotated[int | None, typer.Option(min=0, max=65535, help="The API's port; 8765 by default, 0 for a free one.")]
 RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 
 
@@ -65,11 +66,39 @@ def _main(
 
 
 @cli.command()
-def dev(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
-    """Run everything in this process and tell what happens: worker and duties, on the embedded file by default."""
-    from runlane.cli.process import run_worker
+def dev(app: AppPath, port: Port = None, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+    """Run everything in this process and tell what happens: API, worker and duties, on the embedded file by default.
 
-    run_worker(app, lanes, concurrency, dev=True)
+    The API is open, without keys, to programs on this machine and to nobody else.
+    """
+    from runlane.api.parts import WorkerWish
+    from runlane.cli.process import lane_names
+    from runlane.cli.serve import DEFAULT_HOST, run_server
+
+    wish = WorkerWish(lane_names(lanes), concurrency, narrate=True)
+    run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True)
+
+
+@cli.command()
+def serve(
+    app: Annotated[
+        str | None, typer.Argument(help="module:name of your App. Without it no runs can be started.", metavar="APP")
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="0.0.0.0 to be reached from elsewhere; that needs an API key.")
+    ] = "127.0.0.1",
+    port: Port = None,
+    worker: Annotated[bool, typer.Option("--worker", help="Execute runs in this process, too.")] = False,
+    lanes: Lanes = None,
+    concurrency: Concurrency = None,
+) -> None:
+    """Serve the HTTP API until SIGTERM: streams end first, so that their readers go elsewhere, then runs drain."""
+    from runlane.api.parts import WorkerWish
+    from runlane.cli.process import lane_names
+    from runlane.cli.serve import run_server
+
+    wish = WorkerWish(lane_names(lanes), concurrency) if worker else None
+    run_server(app, host=host, port=port, wish=wish, dev=False)
 
 
 @cli.command()
@@ -77,7 +106,7 @@ def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -
     """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
     from runlane.cli.process import run_worker
 
-    run_worker(app, lanes, concurrency, dev=False)
+    run_worker(app, lanes, concurrency)
 
 
 @cli.command(name="run")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -138,9 +138,8 @@ def change_lane(
     if change == LaneChange() and not wanted and not create:
         raise InvalidRequest("Nothing to change. See: runlane lanes set --help")
 
-    async def work(database: Database) -> tuple[dict[str, Any] | None, dict[str, Any], int]:
-        before = next((asdict(lane) for lane in await list_lanes(database) if lane.name == name), None)
-        now = dict(await set_lane(database, name, change, create=create))
+    async def work(database: Database) -> tuple[Mapping[str, Any] | None, Mapping[str, Any], int]:
+        before, now = await set_lane(database, name, change, create=create)
         moved = await move_kinds(database, wanted, name) if wanted else 0
         return before, now, moved
 
@@ -151,7 +150,7 @@ def change_lane(
         if before is None or bool(before[field] != now[field])
     }
     if json:
-        print_json({"lane": {**now, "enabled": bool(now["enabled"])}, "changed": changed, "moved_runs": moved})
+        print_json({"lane": now, "changed": changed, "moved_runs": moved})
         return
     for field, values in changed.items():
         print(f"{name}: {field} {values['old']} -> {values['new']}")

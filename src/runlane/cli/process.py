@@ -8,33 +8,45 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, TypeVar
 
 import structlog
 
 from runlane.app import App
 from runlane.errors import AppNotFound, RunlaneError, nearest
 from runlane.settings import EMBEDDED_FILE
+from runlane.tracing import start_tracing, stop_tracing
 
 log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
 
-def run_worker(path: str, lanes: str | None, concurrency: int | None, *, dev: bool) -> None:
+
+def run_worker(path: str, lanes: str | None, concurrency: int | None) -> None:
     """Execute runs of the app at this path until a signal says stop."""
-    _configure_logs(dev=dev)
+    configure_logs(dev=False)
     app = find_app(path)
-    only = None if lanes is None else [name.strip() for name in lanes.split(",") if name.strip()]
-    try:
-        import uvloop
-    except ImportError:
-        stuck = asyncio.run(_serve(app, only, concurrency, dev=dev))
-    else:
-        stuck = uvloop.run(_serve(app, only, concurrency, dev=dev))
-    if stuck:
+    if run_loop(_serve(app, lane_names(lanes), concurrency)):
         # A thread that will not stop would keep the interpreter alive; its run has been handed back.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def lane_names(lanes: str | None) -> list[str] | None:
+    """The lanes of a comma-separated option; None for all."""
+    return None if lanes is None else [name.strip() for name in lanes.split(",") if name.strip()]
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run an event loop to its end, the fastest that is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
 
 
 def find_app(path: str) -> App:
@@ -69,7 +81,7 @@ def find_app(path: str) -> App:
     raise AppNotFound(f'{module_name} has no App "{name}"{nearest(name, apps)}. Apps there: {", ".join(sorted(apps))}.')
 
 
-async def _serve(app: App, lanes: list[str] | None, concurrency: int | None, *, dev: bool) -> bool:
+async def _serve(app: App, lanes: list[str] | None, concurrency: int | None) -> bool:
     stopping = asyncio.Event()
     signals = 0
     worker = None
@@ -89,33 +101,35 @@ async def _serve(app: App, lanes: list[str] | None, concurrency: int | None, *, 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    start_tracing(app.settings, "runlane-worker")
     async with app:
         worker = await app.worker(lanes, concurrency)
-        worker.narrate = dev
         duties = await app.duties()
         try:
             await worker.start()
             for duty in duties:
                 duty.start()
-            if dev:
-                _greet(app)
             await stopping.wait()
         finally:
             await worker.stop()
             for duty in duties:
                 await duty.stop()
+            stop_tracing()
         return worker.has_stuck_code
 
 
-def _greet(app: App) -> None:
+def greet(app: App, url: str) -> None:
+    """Tell the person who started `runlane dev` what there is."""
     database = app.settings.shown_database
     names = ", ".join(sorted(app.tasks)) or "none"
     print(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.", flush=True)
+    print(f"API on {url}, reference on {url}/docs", flush=True)
     if database == str(EMBEDDED_FILE):
         print("Enqueue from another process in this folder; look with: runlane runs list", flush=True)
 
 
-def _configure_logs(*, dev: bool) -> None:
+def configure_logs(*, dev: bool) -> None:
+    """Log lines for programs, or for the person at the terminal. They carry the run that they are about."""
     renderer = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
         if dev or sys.stderr.isatty()

@@ -18,12 +18,14 @@ from sqlalchemy.sql.base import Executable
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.model.lane import MAX_NAME, POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
 from runlane.model.run import Status
+from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
+from runlane.store.audit import append_audit
 from runlane.store.claim import lane_lock
 from runlane.store.database import Database, Session, read
 from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import lane_kinds, lanes, runs
-from runlane.store.statement import Statement
+from runlane.store.statement import Row, Statement
 
 # How many waiting runs move to another lane in one transaction.
 _MOVE_AT_ONCE = 5000
@@ -61,6 +63,12 @@ _LIST = Statement(
         select(func.count()).where(*_queued).scalar_subquery().label("queued"),
         select(func.min(runs.c.accepted_at)).where(*_queued).scalar_subquery().label("oldest"),
     ).order_by(lanes.c.name),
+)
+_SETTINGS = Statement(
+    "lane_settings",
+    select(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms).where(
+        lanes.c.name == bindparam("lane")
+    ),
 )
 _KINDS = Statement("list_lane_kinds", select(lane_kinds).order_by(lane_kinds.c.kind))
 _SET = Statement(
@@ -151,16 +159,19 @@ async def check_lanes(database: Database, names: Collection[str]) -> None:
             raise UnknownLane(name, known)
 
 
-async def set_lane(database: Database, name: str, change: LaneChange, *, create: bool = False) -> Mapping[str, Any]:
-    """Change a lane; exact when it returns. The answer has the lane's settings now."""
+async def set_lane(
+    database: Database, name: str, change: LaneChange, *, create: bool = False, actor: str = "local"
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """Change a lane; exact when it returns. Its settings before, None for a new lane, and its settings now."""
     check_text(name, "The lane name", MAX_NAME)
     _check_bounds("max_slots", change.max_slots, SLOT_BOUNDS)
     _check_bounds("poll_interval_ms", change.poll_interval_ms, POLL_BOUNDS_MS)
-    if create:
-        await declare_lanes(database, [name])
 
-    async def work(session: Session) -> Mapping[str, Any]:
+    async def work(session: Session) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
         await session.lock(exclusive=[lane_lock(name)])
+        old = await _settings(session, name)
+        if create and old is None:
+            await session.fetch(_DECLARE, [(name,)])
         rows = await session.fetch(
             _SET,
             lane=name,
@@ -170,9 +181,29 @@ async def set_lane(database: Database, name: str, change: LaneChange, *, create:
         )
         if not rows:
             raise UnknownLane(name, {row["name"] for row in await session.fetch(_NAMES)})
-        return dict(rows[0])
+        new = _told(rows[0])
+        if old != new:
+            await append_audit(
+                session,
+                actor=actor,
+                tenant=DEFAULT_TENANT,
+                action="lane.set",
+                subject=name,
+                old=old,
+                new=new,
+            )
+        return old, new
 
     return await database.transact(work)
+
+
+async def _settings(session: Session, name: str) -> Mapping[str, Any] | None:
+    rows = await session.fetch(_SETTINGS, lane=name)
+    return _told(rows[0]) if rows else None
+
+
+def _told(row: Row) -> Mapping[str, Any]:
+    return {**row, "enabled": bool(row["enabled"])}
 
 
 async def move_kinds(database: Database, kinds: Collection[str], lane: str) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import BigInteger, Integer, Select, Text, bindparam, cast, func, or_, select
 
@@ -47,7 +48,7 @@ class Standing:
     worker_id: str | None
 
 
-def _fits(name: str, column: object) -> object:
+def _fits(name: str, column: Any) -> Any:
     wanted = bindparam(name, type_=Text())
     return or_(cast(wanted, Text).is_(None), column == wanted)
 
@@ -58,7 +59,7 @@ _before = bindparam("accepted_before", type_=BigInteger())
 _below = bindparam("below", type_=Text())
 
 
-def _search(query: Select[*tuple[object, ...]]) -> Select[*tuple[object, ...]]:
+def _search(query: Select[Any]) -> Select[Any]:
     like = [
         func.lower(column).like(_pattern, escape="\\")
         for column in (runs.c.id, runs.c.target, runs.c.ordering_key, runs.c.progress_note)
@@ -67,10 +68,10 @@ def _search(query: Select[*tuple[object, ...]]) -> Select[*tuple[object, ...]]:
         query.where(
             or_(cast(_below, Text).is_(None), runs.c.id < _below),
             member(runs.c.status, "statuses"),
-            _fits("target", runs.c.target),  # type: ignore[arg-type]
-            _fits("lane", runs.c.lane),  # type: ignore[arg-type]
-            _fits("tenant", runs.c.tenant),  # type: ignore[arg-type]
-            _fits("ordering_key", runs.c.ordering_key),  # type: ignore[arg-type]
+            _fits("target", runs.c.target),
+            _fits("lane", runs.c.lane),
+            _fits("tenant", runs.c.tenant),
+            _fits("ordering_key", runs.c.ordering_key),
             or_(cast(_from, BigInteger).is_(None), runs.c.accepted_at >= _from),
             or_(cast(_before, BigInteger).is_(None), runs.c.accepted_at < _before),
             or_(cast(_pattern, Text).is_(None), *like),

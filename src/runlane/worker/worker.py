@@ -241,20 +241,18 @@ class Worker:
     async def _execute(self, execution: Execution) -> None:
         claimed, begun = execution.claimed, time.monotonic()
         # The task has a context of its own, so whatever the run's code logs carries these and nobody else's does.
-        bind_contextvars(
-            run_id=claimed.run_id, attempt=claimed.attempt, worker=self.worker_id, tenant=claimed.tenant
-        )
+        bind_contextvars(run_id=claimed.run_id, attempt=claimed.attempt, worker=self.worker_id, tenant=claimed.tenant)
         try:
             with tracing.span(
                 f"run {claimed.target}",
-                claimed.trace,
-                **{
+                {
                     "runlane.run_id": claimed.run_id,
                     "runlane.attempt": claimed.attempt,
                     "runlane.lane": claimed.lane,
                     "runlane.tenant": claimed.tenant,
                     "runlane.worker": self.worker_id,
                 },
+                claimed.trace,
             ) as traced:
                 await execution.run()
                 if traced is not None:

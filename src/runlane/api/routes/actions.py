@@ -8,12 +8,13 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
+from runlane.access.rules import tenant_to_list
 from runlane.api.door import RunsWrite
 from runlane.api.once import OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import ROOT, Reply
-from runlane.api.routes.guard import RunId, see, tenant_filter
+from runlane.api.routes.guard import RunId, see
 from runlane.api.shapes import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun, moment_us
 from runlane.errors import InvalidRequest, RunNotFound, WrongState
 from runlane.model.access import Principal
@@ -144,7 +145,7 @@ def _filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...
         statuses=statuses,
         target=given.target,
         lane=given.lane,
-        tenant=tenant_filter(principal, given.tenant),
+        tenant=tenant_to_list(principal, given.tenant),
         ordering_key=given.ordering_key,
         accepted_from_us=None if given.accepted_from is None else moment_us(given.accepted_from),
         accepted_before_us=None if given.accepted_before is None else moment_us(given.accepted_before),

@@ -7,8 +7,9 @@ from typing import Annotated, Final
 
 from fastapi import Path
 
+from runlane.access.rules import may_see
 from runlane.api.parts import Parts
-from runlane.errors import Forbidden, RunNotFound
+from runlane.errors import RunNotFound
 from runlane.model.access import Principal
 from runlane.store.search import Standing, find_standing
 
@@ -24,17 +25,3 @@ async def see(parts: Parts, principal: Principal, run_id: str) -> Standing:
     if not may_see(principal, standing.tenant):
         raise RunNotFound(run_id)
     return standing
-
-
-def may_see(principal: Principal, tenant: str) -> bool:
-    """Whether what belongs to a tenant is the caller's business."""
-    return principal.everywhere or principal.tenant == tenant
-
-
-def tenant_filter(principal: Principal, wanted: str | None) -> str | None:
-    """The tenant that a search is limited to; None for all of them, which only a platform admin may ask for."""
-    if principal.everywhere:
-        return wanted
-    if wanted is not None and wanted != principal.tenant:
-        raise Forbidden(f'This key belongs to the tenant "{principal.tenant}" and sees no other.')
-    return principal.tenant

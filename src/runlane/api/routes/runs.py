@@ -9,12 +9,13 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from runlane.access.rules import tenant_to_list
 from runlane.api.door import RunsRead
 from runlane.api.frame import line_json
 from runlane.api.parts import parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, attempts_json, log_json, moment, run_json, status_json
-from runlane.api.routes.guard import RunId, see, tenant_filter
+from runlane.api.routes.guard import RunId, see
 from runlane.api.shapes import (
     MAX_PAGE,
     MAX_WAIT_SECONDS,
@@ -62,7 +63,7 @@ async def list_runs(
         statuses=tuple(status or ()),
         target=target,
         lane=lane,
-        tenant=tenant_filter(principal, tenant),
+        tenant=tenant_to_list(principal, tenant),
         ordering_key=key,
         accepted_from_us=None if accepted_from is None else moment_us(accepted_from),
         accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
@@ -162,11 +163,8 @@ async def get_logs(
     lines = await read_page(parts.database, run_id, since, limit)
     first_index = standing.first_seq - 1
     expected = standing.last_seq if standing.status.terminal else None
-    if lines:
-        next_index = lines[-1].seq
-    else:
-        # Nothing is left to read: a poller of a finished run must get to its end, even if retention took the rest.
-        next_index = max(since, expected or 0)
+    # With nothing left to read, a poller of a finished run must get to its end, even if retention took the rest.
+    next_index = lines[-1].seq if lines else max(since, expected or 0)
     return Reply(
         {
             "run_id": run_id,
@@ -203,5 +201,3 @@ async def wait_for_run(
         finally:
             follower.close()
     return Reply(run_json(await find_run(parts.database, run_id), whole=True))
-
-

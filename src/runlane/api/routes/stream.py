@@ -33,7 +33,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-@router.get("/{run_id}/stream", response_class=EventStream, responses={**answers(404), **_STREAM})
+@router.get("/{run_id}/stream", status_code=200, response_class=EventStream, responses={**answers(404), **_STREAM})
 async def stream_run(
     request: Request,
     principal: RunsRead,

@@ -51,9 +51,7 @@ async def list_tasks(request: Request, principal: RunsRead) -> Reply:
     )
 
 
-@router.post(
-    "/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429)
-)
+@router.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
 async def run_task(
     request: Request,
     principal: RunsWrite,
@@ -64,7 +62,7 @@ async def run_task(
 ) -> Reply:
     """Accept a run of a task. When this answers, the run is stored and will end."""
     parts = parts_of(request)
-    with tracing.span(f"accept {name}", **{"runlane.task": name, "runlane.tenant": principal.tenant}):
+    with tracing.span(f"accept {name}", {"runlane.task": name, "runlane.tenant": principal.tenant}):
         accepted = await parts.app.enqueue(
             name,
             body.input,
@@ -104,7 +102,7 @@ async def run_batch(
         )
         for position, item in enumerate(body.runs)
     ]
-    with tracing.span("accept batch", **{"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
+    with tracing.span("accept batch", {"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
         accepted = await parts.app.enqueue_requests(
             wanted,
             tenant=principal.tenant,

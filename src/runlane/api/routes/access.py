@@ -1,0 +1,247 @@
+"""Administration of access: keys, tenants, roles, and the audit log."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+
+from runlane.access.rules import check_grant, may_see, require_everywhere, tenant_to_list, tenant_to_use
+from runlane.api.door import Anyone, AuditRead, KeysManage
+from runlane.api.once import OnceRoute, idempotency_header
+from runlane.api.parts import parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply, moment
+from runlane.api.shapes import (
+    MAX_PAGE,
+    AuditPage,
+    KeyPage,
+    KeyView,
+    Me,
+    Name,
+    NewKey,
+    NewTenant,
+    PatchTenant,
+    PutRole,
+    Roles,
+    RoleView,
+    ShownKey,
+    Tenants,
+    TenantView,
+)
+from runlane.errors import NotFound
+from runlane.model.access import ApiKey, Permission, Role
+from runlane.model.tenant import Limits, Tenant
+from runlane.store.audit import list_audit
+from runlane.store.keys import create_key, list_keys, revoke_key
+from runlane.store.roles import delete_role, find_role, list_roles, set_role
+from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, list_tenants, set_tenant
+
+router = APIRouter(tags=["access"])
+changes = APIRouter(tags=["access"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+
+KeyId = Annotated[str, Path(description="The key's id.", examples=["key_0192f3a1b2c37abc8def0123456789ab"])]
+TenantId = Annotated[str, Path(description="The tenant's id.", examples=["acme"])]
+RoleName = Annotated[str, Path(description="The role's name.", examples=["auditor"])]
+Cursor = Annotated[Name | None, Query(description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
+
+
+@router.get("/me", response_model=Me, responses=answers())
+async def get_me(request: Request, principal: Anyone) -> Reply:
+    """Who the key belongs to and what it may do."""
+    return Reply(
+        {
+            "key_id": principal.key_id,
+            "name": principal.name,
+            "tenant": principal.tenant,
+            "role": principal.role,
+            "permissions": sorted(principal.permissions),
+        }
+    )
+
+
+@router.get("/keys", response_model=KeyPage, responses=answers(404))
+async def get_keys(
+    request: Request,
+    principal: KeysManage,
+    tenant: Annotated[Name | None, Query()] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Reply:
+    """The keys, newest first, revoked ones included. The keys themselves are stored nowhere."""
+    only = tenant_to_list(principal, tenant)
+    keys = await list_keys(parts_of(request).database, tenant=only, before=cursor, limit=limit)
+    return Reply({"keys": [_key(key) for key in keys], "next_cursor": keys[-1].id if len(keys) == limit else None})
+
+
+@changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
+async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Reply:
+    """Make a key. It is shown this once; repeating the request with its Idempotency-Key does not show it again."""
+    database = parts_of(request).database
+    tenant = tenant_to_use(principal, body.tenant)
+    check_grant(principal, await find_role(database, body.role), tenant)
+    key, raw = await create_key(
+        database,
+        body.name,
+        body.role,
+        actor=principal.actor,
+        tenant=tenant,
+        life_seconds=body.expires_in_seconds,
+    )
+    return Reply({"key": raw, **_key(key)}, 201)
+
+
+@changes.delete("/keys/{key_id}", response_model=KeyView, responses=answers(404, 409))
+async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> Reply:
+    """Revoke a key, at once and everywhere. Asking twice is harmless."""
+    _check_path(key_id, f'No key "{key_id}" exists.')
+    only = tenant_to_list(principal)
+    key = await revoke_key(parts_of(request).database, key_id, actor=principal.actor, tenant=only)
+    return Reply(_key(key))
+
+
+@router.get("/tenants", response_model=Tenants, responses=answers())
+async def get_tenants(request: Request, principal: KeysManage) -> Reply:
+    """The tenants that the key may see."""
+    found = await list_tenants(parts_of(request).database)
+    return Reply({"tenants": [_tenant(tenant) for tenant in found if may_see(principal, tenant.id)]})
+
+
+@router.get("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404))
+async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> Reply:
+    """One tenant with its limits."""
+    _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
+    tenant_to_use(principal, tenant_id)
+    return Reply(_tenant(await find_tenant(parts_of(request).database, tenant_id)))
+
+
+@changes.post("/tenants", status_code=201, response_model=TenantView, responses=answers(409))
+async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) -> Reply:
+    """Make a tenant."""
+    require_everywhere(principal, Permission.KEYS_MANAGE)
+    limits = Limits(body.max_queued, body.max_running, body.rate_per_second)
+    tenant = await create_tenant(
+        parts_of(request).database, body.id, actor=principal.actor, name=body.name, limits=limits
+    )
+    return Reply(_tenant(tenant), 201)
+
+
+@changes.patch("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404, 409))
+async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> Reply:
+    """Change a tenant; a limit that is null is removed. Exact when this answers."""
+    require_everywhere(principal, Permission.KEYS_MANAGE)
+    _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
+    limits = {"max_queued", "max_running", "rate_per_second"}
+    removed = frozenset(name for name in limits & body.model_fields_set if getattr(body, name) is None)
+    change = TenantChange(
+        name=body.name,
+        enabled=body.enabled,
+        max_queued=body.max_queued,
+        max_running=body.max_running,
+        rate_per_second=body.rate_per_second,
+        unlimited=removed,
+    )
+    _, tenant = await set_tenant(parts_of(request).database, tenant_id, change, actor=principal.actor)
+    return Reply(_tenant(tenant))
+
+
+@changes.delete("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404, 409))
+async def remove_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> Reply:
+    """Delete a tenant that has no runs, and revoke its keys."""
+    require_everywhere(principal, Permission.KEYS_MANAGE)
+    _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
+    return Reply(_tenant(await delete_tenant(parts_of(request).database, tenant_id, actor=principal.actor)))
+
+
+@router.get("/roles", response_model=Roles, responses=answers())
+async def get_roles(request: Request, principal: KeysManage) -> Reply:
+    """The built-in roles, then the custom ones."""
+    return Reply({"roles": [_role(role) for role in await list_roles(parts_of(request).database)]})
+
+
+@changes.put("/roles/{name}", response_model=RoleView, responses=answers(404, 409))
+async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> Reply:
+    """Make or change a custom role; it holds for the next request of every key that has it."""
+    require_everywhere(principal, Permission.KEYS_MANAGE)
+    _, role = await set_role(parts_of(request).database, name, body.permissions, actor=principal.actor)
+    return Reply(_role(role))
+
+
+@changes.delete("/roles/{name}", response_model=RoleView, responses=answers(404, 409))
+async def remove_role(request: Request, principal: KeysManage, name: RoleName) -> Reply:
+    """Delete a custom role that no key has."""
+    require_everywhere(principal, Permission.KEYS_MANAGE)
+    return Reply(_role(await delete_role(parts_of(request).database, name, actor=principal.actor)))
+
+
+@router.get("/audit", response_model=AuditPage, responses=answers(404))
+async def get_audit(
+    request: Request,
+    principal: AuditRead,
+    tenant: Annotated[Name | None, Query()] = None,
+    action: Annotated[Name | None, Query(description="Such as key.create.")] = None,
+    subject: Annotated[Name | None, Query(description="What was changed.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Reply:
+    """Administrative changes, newest first, with who made them and what was before and after."""
+    entries = await list_audit(
+        parts_of(request).database,
+        tenant=tenant_to_list(principal, tenant),
+        action=action,
+        subject=subject,
+        before=cursor,
+        limit=limit,
+    )
+    found = [
+        {
+            "id": entry.id,
+            "at": moment(entry.at_us),
+            "actor": entry.actor,
+            "tenant": entry.tenant,
+            "action": entry.action,
+            "subject": entry.subject,
+            "old": entry.old,
+            "new": entry.new,
+        }
+        for entry in entries
+    ]
+    return Reply({"entries": found, "next_cursor": found[-1]["id"] if len(found) == limit else None})
+
+
+def _check_path(value: str, message: str) -> None:
+    """What cannot be an id is not there; a NUL in it could not even be asked for."""
+    if not value.isprintable():
+        raise NotFound(message)
+
+
+def _key(key: ApiKey) -> dict[str, Any]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "key_prefix": key.prefix,
+        "tenant": key.tenant,
+        "role": key.role,
+        "created_at": moment(key.created_at_us),
+        "expires_at": moment(key.expires_at_us),
+        "revoked_at": moment(key.revoked_at_us),
+        "last_used_at": moment(key.last_used_at_us),
+        "created_by": key.created_by,
+    }
+
+
+def _tenant(tenant: Tenant) -> dict[str, Any]:
+    return {
+        "id": tenant.id,
+        "name": tenant.name,
+        "enabled": tenant.enabled,
+        **asdict(tenant.limits),
+        "created_at": moment(tenant.created_at_us),
+        "updated_at": moment(tenant.updated_at_us),
+    }
+
+
+def _role(role: Role) -> dict[str, Any]:
+    return {"name": role.name, "permissions": sorted(role.permissions), "built_in": role.built_in}

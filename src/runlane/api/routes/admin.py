@@ -1,0 +1,105 @@
+"""The worker administration paths of the lane design, for clients that were written against them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from runlane.access.rules import tenant_to_list
+from runlane.api.door import WorkersManage, WorkersView
+from runlane.api.once import OnceRoute, idempotency_header
+from runlane.api.parts import parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply, lane_json, moment
+from runlane.api.routes.guard import RunId, see
+from runlane.api.routes.lanes import LaneName, change_lane
+from runlane.api.shapes import JobCancelled, JobPriority, LaneChanged, Lanes, PatchLane, WorkerStatus
+from runlane.errors import WrongState
+from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Status
+from runlane.store.lanes import list_lanes
+from runlane.store.runs import find_run
+from runlane.store.search import RunFilter, search_runs
+
+router = APIRouter(prefix="/admin/workers", tags=["worker administration"])
+changes = APIRouter(
+    prefix="/admin/workers",
+    tags=["worker administration"],
+    route_class=OnceRoute,
+    dependencies=[Depends(idempotency_header)],
+)
+
+_SHOWN_JOBS = 200
+
+
+@router.get("/status", response_model=WorkerStatus, responses=answers())
+async def get_status(request: Request, principal: WorkersView) -> Reply:
+    """Slots, what runs, and what waits."""
+    database = parts_of(request).database
+    lanes = await list_lanes(database)
+    only = RunFilter(statuses=(Status.RUNNING,), tenant=tenant_to_list(principal))
+    running = await search_runs(database, only, limit=_SHOWN_JOBS)
+    queued = [
+        {"lane": lane.name, "count": lane.queued, "oldest": moment(lane.oldest_queued_at_us)}
+        for lane in lanes
+        if lane.queued
+    ]
+    body: dict[str, Any] = {
+        "running_jobs": [
+            {
+                "job_id": run.id,
+                "job_type": run.target,
+                "claimed_by": run.worker_id,
+                "claimed_at": moment(run.claimed_at_us),
+                "started_at": moment(run.claimed_at_us),
+                "priority": run.priority,
+            }
+            for run in running
+        ],
+        "running_count": sum(lane.running for lane in lanes),
+        "queued_by_lane": queued,
+        "total_queued": sum(lane.queued for lane in lanes),
+        "lanes": [{"name": lane.name, "max_slots": lane.max_slots, "enabled": lane.enabled} for lane in lanes],
+        "total_slots": sum(lane.max_slots or 0 for lane in lanes if lane.enabled),
+        "slots_in_use": sum(lane.running for lane in lanes if lane.max_slots is not None),
+    }
+    return Reply(body)
+
+
+@router.get("/lanes", response_model=Lanes, responses=answers())
+async def get_lanes(request: Request, principal: WorkersView) -> Reply:
+    """Every lane with what runs and waits in it."""
+    return Reply({"lanes": [lane_json(lane) for lane in await list_lanes(parts_of(request).database)]})
+
+
+@changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
+async def patch_lane(request: Request, principal: WorkersManage, name: LaneName, body: PatchLane) -> Reply:
+    """Change a lane."""
+    return Reply(await change_lane(parts_of(request), principal, name, body))
+
+
+@changes.post("/jobs/{run_id}/cancel", response_model=JobCancelled, responses=answers(404, 409))
+async def cancel_job(request: Request, principal: WorkersManage, run_id: RunId) -> Reply:
+    """Cancel a run that has not ended."""
+    parts = parts_of(request)
+    standing = await see(parts, principal, run_id)
+    if standing.status.terminal:
+        raise WrongState(f"Run {run_id} is {standing.status.value}. Only a run that has not ended can be cancelled.")
+    change = await parts.app.cancel(run_id)
+    message = "It is being interrupted." if change.status is Status.RUNNING else f"It is {change.status.value}."
+    return Reply({"job_id": run_id, "cancelled": True, "message": message})
+
+
+@changes.patch("/jobs/{run_id}/priority", response_model=JobPriority, responses=answers(404, 409))
+async def set_priority(
+    request: Request,
+    principal: WorkersManage,
+    run_id: RunId,
+    priority: Annotated[int, Query(ge=MIN_PRIORITY, le=MAX_PRIORITY)],
+) -> Reply:
+    """Move a waiting run forward or back."""
+    parts = parts_of(request)
+    await see(parts, principal, run_id)
+    old = (await find_run(parts.database, run_id)).priority
+    await parts.app.set_priority(run_id, priority)
+    return Reply({"job_id": run_id, "old_priority": old, "new_priority": priority})

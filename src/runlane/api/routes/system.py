@@ -1,0 +1,82 @@
+"""Health, readiness, metrics, and the reference page, which works without a network."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from fastapi import APIRouter, Request
+from starlette.responses import HTMLResponse, Response
+
+from runlane.api.door import WorkersView
+from runlane.api.metrics import CONTENT_TYPE, scrape
+from runlane.api.parts import parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply
+from runlane.api.shapes import Alive, Ready
+from runlane.errors import Unavailable
+from runlane.store.migrate import read_version
+from runlane.store.migrations import HEAD
+from runlane.version import VERSION
+
+# Without a key: probes have none, and the answers tell nothing about anybody's runs.
+public = APIRouter(tags=["system"])
+router = APIRouter(tags=["system"])
+
+
+@public.get("/health", response_model=Alive)
+async def get_health() -> Reply:
+    """The process runs and its loop turns."""
+    return Reply({"status": "ok", "version": VERSION})
+
+
+@public.get(
+    "/ready",
+    response_model=Ready,
+    responses={503: {"model": Ready, "description": "Not ready; `problems` says why."}},
+)
+async def get_ready(request: Request) -> Reply:
+    """Whether this process should get requests: the database answers, its schema fits, it is not stopping."""
+    parts = parts_of(request)
+    problems: list[str] = []
+    revision: str | None = None
+    try:
+        revision = await read_version(parts.database)
+        if revision is None or revision < HEAD:
+            problems.append(f"the schema is {revision}, this version needs {HEAD}: runlane db upgrade")
+    except Unavailable:
+        problems.append("the database does not answer")
+    if parts.stopping:
+        problems.append("stopping")
+    redis = "not configured"
+    if parts.app.settings.redis_url is not None:
+        redis = "connected" if parts.connection.bus.reaches_others else "away"
+    return Reply(
+        {
+            "status": "not_ready" if problems else "ready",
+            "database": "away" if "the database does not answer" in problems else "ok",
+            "schema_revision": revision,
+            "redis": redis,
+            "problems": problems,
+        },
+        503 if problems else 200,
+    )
+
+
+@router.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        **answers(),
+        200: {"description": "Prometheus text.", "content": {"text/plain": {"schema": {"type": "string"}}}},
+    },
+)
+async def get_metrics(request: Request, principal: WorkersView) -> Response:
+    """Metrics of this process and of the lanes, for Prometheus."""
+    return Response(await scrape(parts_of(request)), media_type=CONTENT_TYPE)
+
+
+@public.get("/docs", include_in_schema=False)
+async def get_docs() -> HTMLResponse:
+    """The API reference, made from /openapi.json by the page itself."""
+    page = files("runlane.api").joinpath("docs.html").read_text(encoding="utf-8")
+    return HTMLResponse(page)

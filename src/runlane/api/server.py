@@ -1,0 +1,105 @@
+"""The API as an application: routes, error answers, and the life of the parts behind them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
+
+from runlane import tracing
+from runlane.api.body import BodyLimit
+from runlane.api.door import Access, LoopbackOnly
+from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
+from runlane.api.problems import handle_problems
+from runlane.api.reply import ROOT
+from runlane.api.routes import access as access_routes
+from runlane.api.routes import actions, admin, lanes, runs, stream, system, tasks
+from runlane.app import App
+from runlane.version import VERSION
+
+_ABOUT = "Durable runs: what is accepted here is stored, and will end."
+
+
+def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | None = None) -> FastAPI:
+    """The API of an app. Its lifespan connects, starts the tail and the duties, and a worker if one is wished for."""
+    settings = app.settings
+    tracing.start_tracing(settings, "runlane-api")
+
+    @asynccontextmanager
+    async def lifespan(api: FastAPI) -> AsyncGenerator[None]:
+        parts = await start_parts(app, access, worker)
+        keep_parts(api, parts)
+        try:
+            yield
+        finally:
+            await stop_parts(parts)
+            tracing.stop_tracing()
+
+    api = FastAPI(
+        title="Runlane",
+        description=_ABOUT,
+        version=VERSION,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=_operation_id,
+        # A redirect of a POST with a slash too many would surprise more than a 404.
+        redirect_slashes=False,
+        telemetry=_telemetry(),
+    )
+    handle_problems(api)
+    api.include_router(system.public)
+    api.include_router(system.router)
+    for router in _routers():
+        api.include_router(router, prefix=ROOT)
+    for router in (runs.single, stream.router, actions.single):
+        api.include_router(router, prefix=f"{ROOT}/runs")
+        api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
+    for router in (admin.router, admin.changes):
+        api.include_router(router)
+    api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
+    if access is Access.OPEN_ON_LOOPBACK:
+        api.add_middleware(LoopbackOnly)
+    return api
+
+
+def _routers() -> list[APIRouter]:
+    return [
+        tasks.router,
+        tasks.batches,
+        runs.collection,
+        actions.collection,
+        lanes.router,
+        lanes.changes,
+        access_routes.router,
+        access_routes.changes,
+    ]
+
+
+def _operation_id(route: APIRoute) -> str:
+    return (
+        f"{route.name}_{route.path_format}_{min(route.methods or ['GET'])}".replace("/", "_")
+        .replace("{", "")
+        .replace("}", "")
+    )
+
+
+def _telemetry() -> Any:
+    """FastAPI's own spans, when tracing is on. Streams last for hours and probes say nothing, so they have none."""
+    if tracing.provider() is None:
+        return {"tracing": False, "metrics": False, "logs": False}
+    return {
+        "tracer_provider": tracing.provider(),
+        "metrics": False,
+        "logs": False,
+        "operation_spans": False,
+        "exclude": _untraced,
+    }
+
+
+def _untraced(scope: Any) -> bool:
+    path = str(scope.get("path", ""))
+    return path.endswith("/stream") or path in ("/health", "/ready", "/metrics")

@@ -1,0 +1,165 @@
+"""The serving process: the API, perhaps with a worker inside; until a signal, then streams end first and runs drain.
+
+A server that others can reach lets nobody in without a key, so it does not start while there is none. On loopback it
+is open as long as there are no keys; `runlane dev` always is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Generator
+
+import structlog
+import uvicorn
+
+from runlane.api.door import Access, is_loopback
+from runlane.api.parts import Parts, WorkerWish
+from runlane.api.server import build_api
+from runlane.app import App
+from runlane.cli.process import configure_logs, find_app, greet, run_loop
+from runlane.errors import ConfigurationError
+from runlane.store.keys import has_keys
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8765
+# How long requests that are under way may take after a signal. Streams and long polls end at once.
+_REQUESTS_SECONDS = 10
+# Longer than what proxies keep an idle connection for, so that they close it first.
+_KEEP_ALIVE_SECONDS = 75
+
+
+def run_server(path: str | None, *, host: str, port: int | None, wish: WorkerWish | None, dev: bool) -> None:
+    """Serve the app at this path, or no tasks at all, until a signal says stop."""
+    configure_logs(dev=dev)
+    if dev and not is_loopback(host):
+        raise ConfigurationError(
+            f'runlane dev is open to everybody who can reach it, so it serves loopback only, not "{host}". '
+            "Use: runlane serve --worker --host HOST"
+        )
+    app = App() if path is None else find_app(path)
+    if run_loop(_serve(app, host=host, port=port, wish=wish, dev=dev)):
+        # A thread that will not stop would keep the interpreter alive; its run has been handed back.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to us: uvicorn would first wait for streams that never end by themselves."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+async def _serve(app: App, *, host: str, port: int | None, wish: WorkerWish | None, dev: bool) -> bool:
+    listening = _bind(host, port, dev=dev)
+    try:
+        return await _serve_on(listening, app, host=host, wish=wish, dev=dev)
+    finally:
+        listening.close()
+
+
+async def _serve_on(listening: socket.socket, app: App, *, host: str, wish: WorkerWish | None, dev: bool) -> bool:
+    try:
+        access = await _access(app, host, dev=dev)
+        api = build_api(app, access=access, worker=wish)
+        url = _url(host, listening.getsockname()[1])
+        async with api.router.lifespan_context(api):
+            parts: Parts = api.state.parts
+            server = _Server(
+                uvicorn.Config(
+                    api,
+                    http="httptools",
+                    ws="none",
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+                    timeout_graceful_shutdown=_REQUESTS_SECONDS,
+                )
+            )
+            _handle_signals(server, parts)
+            log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=wish is not None)
+            if dev:
+                greet(app, url)
+            await server.serve([listening])
+        return parts.worker is not None and parts.worker.has_stuck_code
+    finally:
+        await app.close()
+
+
+async def _access(app: App, host: str, *, dev: bool) -> Access:
+    if dev:
+        return Access.OPEN_ON_LOOPBACK
+    if await has_keys(await app.database()):
+        return Access.KEYS
+    if is_loopback(host):
+        log.warning("open_on_loopback", cure="make a key and restart: runlane keys create NAME --role platform_admin")
+        return Access.OPEN_ON_LOOPBACK
+    raise ConfigurationError(
+        f'There is no API key, so a server on "{host}" would let nobody in. Make one first: '
+        "runlane keys create NAME --role platform_admin. Or serve this machine only: --host 127.0.0.1"
+    )
+
+
+def _handle_signals(server: _Server, parts: Parts) -> None:
+    signals = 0
+
+    def stop() -> None:
+        nonlocal signals
+        signals += 1
+        if signals == 1:
+            log.info("stopping", followers=parts.tail.followers)
+            parts.end_streams()
+            server.should_exit = True
+        elif signals == 2:
+            log.info("stopping_now")
+            server.force_exit = True
+            if parts.worker is not None:
+                parts.worker.hurry()
+        else:
+            os._exit(130)
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+
+
+def _bind(host: str, port: int | None, *, dev: bool) -> socket.socket:
+    """A socket on the port that was asked for; if nobody asked and the usual one is taken, dev takes a free one."""
+    wanted = DEFAULT_PORT if port is None else port
+    try:
+        return _bound(host, wanted)
+    except OSError as error:
+        if dev and port is None:
+            return _bound(host, 0)
+        raise ConfigurationError(
+            f"The API cannot listen on {host}:{wanted}: {error.strerror or error}. Choose another with --port."
+        ) from None
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
