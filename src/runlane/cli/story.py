@@ -21,7 +21,7 @@ def sentence(event: Event) -> str:
         case "queued":
             return f"accepted, {data.get('status', 'queued')}"
         case "approved" | "revived" | "key_free":
-            return f"{_words(event.type)}, {data.get('status', '')}"
+            return f"it is {data.get('status', '')} now"
         case "worker_picked_up":
             return f"attempt {event.attempt} starts on {data.get('worker_id')}"
         case "log":
@@ -34,8 +34,8 @@ def sentence(event: Event) -> str:
             return f"worker {data.get('worker_id')} is gone; the run is {data.get('status')}"
         case "done":
             return str(data.get("status", "done"))
-        case kind:
-            return f"{_words(kind)}{f' {dump_json(data)}' if data else ''}"
+        case _:
+            return dump_json(data) if data else ""
 
 
 def plain_line(event: Event | LiveEvent) -> str | None:
@@ -51,10 +51,6 @@ def wire_line(event: Event | LiveEvent) -> str:
     if isinstance(event, Event):
         head = {"type": event.type, "seq": event.seq, **head, "at": iso(event.at_us)}
     return dump_json(head | event.data)
-
-
-def _words(kind: str) -> str:
-    return kind.replace("_", " ")
 
 
 def _fields(data: Mapping[str, Any]) -> str:
