@@ -59,7 +59,7 @@ def free_port() -> int:
 class ServerProcess:
     """One serving process."""
 
-    def __init__(self, folder: Path, *arguments: str, port: int | None = None, **variables: str) -> None:
+    def __init__(self, folder: Path, variables: Mapping[str, str], *arguments: str, port: int | None = None) -> None:
         self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = (folder / f"server-{self.port}.log").open("ab")
@@ -99,9 +99,11 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(folder: Path, *arguments: str, port: int | None = None, **variables: str) -> Generator[ServerProcess]:
+def serving(
+    folder: Path, variables: Mapping[str, str], *arguments: str, port: int | None = None
+) -> Generator[ServerProcess]:
     """A serving process that is ready, and ends with the block."""
-    server = ServerProcess(folder, *arguments, port=port, **variables)
+    server = ServerProcess(folder, variables, *arguments, port=port)
     try:
         server.wait_ready()
         yield server

@@ -1,6 +1,7 @@
-"""What Runlane does, in a few seconds: accept work, execute it, kill the worker, see nothing lost.
+"""What Runlane does, in a few seconds: a server is asked for runs over HTTP, watched live, and killed in the middle.
 
-Everything is real: a SQLite file, worker processes, SIGKILL. The exit code is 0 only if every promise was kept.
+Everything is real: a serving process with a worker on a SQLite file, HTTP, live streams, SIGKILL. The exit code is 0
+only if every promise was kept.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from tasks import app, seal_part
+from tasks import seal_part
 
-from runlane import Event, Run, RunlaneError, Status
+from runlane import Client, Event, LiveEvent, Run, RunlaneError, Status
+from runlane.client import Patience
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
@@ -42,37 +43,42 @@ def say(text: str = "") -> None:
 
 def tell(who: str, what: str) -> None:
     """A line about something that happened now."""
-    say(f"  {time.monotonic() - started:5.1f} s  {who:<15}  {what}")
+    say(f"  {time.monotonic() - started:5.1f} s  {who:<10}  {what}")
 
 
-class WorkerProcess:
-    """One `runlane worker`, started and ended as an operator would."""
+class ServerProcess:
+    """One `runlane serve --worker`, started and ended as an operator would."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.pid = 0
+    def __init__(self) -> None:
+        self.url = ""
         self._process: asyncio.subprocess.Process | None = None
-        self._online = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
+        self._serving = asyncio.Event()
         self._last_lines: list[str] = []
 
+    @property
+    def pid(self) -> int:
+        """The process that serves now."""
+        return 0 if self._process is None else self._process.pid
+
     async def start(self) -> None:
-        """Return when the worker has registered itself."""
+        """Return when it serves: on a free port the first time, on the same one after that."""
+        port = self.url.rpartition(":")[2] or "0"
+        self._serving.clear()
         self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "runlane", "worker", "tasks:app", "--concurrency", "2"),
+            *(sys.executable, "-m", "runlane", "serve", "tasks:app", "--worker", "--port", port),
             cwd=HERE,
             env={**os.environ, "RUNLANE_WORKER_HEALTH_PORT": "0"},
             stdin=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
-        self.pid = self._process.pid
         self._reading = asyncio.create_task(self._read(self._process))
-        online = asyncio.create_task(self._online.wait())
-        await asyncio.wait([online, self._reading], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-        online.cancel()
-        if not self._online.is_set():
-            raise BrokenPromise(f"{self.name} did not start:\n" + "\n".join(self._last_lines))
-        tell(self.name, f"online, pid {self.pid}")
+        serving = asyncio.create_task(self._serving.wait())
+        await asyncio.wait([serving, self._reading], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        serving.cancel()
+        if not self._serving.is_set():
+            raise BrokenPromise("The server did not start:\n" + "\n".join(self._last_lines))
+        tell("server", f"serves {self.url}, pid {self.pid}")
 
     async def kill(self) -> None:
         """SIGKILL: no handler runs, nothing is cleaned up."""
@@ -83,9 +89,9 @@ class WorkerProcess:
             await self._reading
 
     async def drain(self) -> int:
-        """SIGTERM: finish what runs, then leave."""
+        """SIGTERM: end the streams, finish what runs, then leave."""
         if self._process is None:
-            raise BrokenPromise(f"{self.name} was never started.")
+            raise BrokenPromise("The server was never started.")
         self._process.terminate()
         code = await asyncio.wait_for(self._process.wait(), WAIT_SECONDS)
         if self._reading is not None:
@@ -93,68 +99,50 @@ class WorkerProcess:
         return code
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """The worker logs JSON lines to stderr; one of them says that it is online."""
+        """It logs JSON lines to stderr; one of them says where it serves."""
         while process.stderr is not None and (line := await process.stderr.readline()):
             text = line.decode(errors="replace").rstrip()
             self._last_lines = [*self._last_lines[-20:], text]
-            with contextlib.suppress(ValueError):
-                if json.loads(text)["event"] == "worker_online":
-                    self._online.set()
+            with contextlib.suppress(ValueError, KeyError):
+                told = json.loads(text)
+                if told["event"] == "serving":
+                    self.url = told["url"]
+                    self._serving.set()
 
 
 class Watch:
-    """Follows the streams of some runs and prints each event once."""
+    """Follows the live stream of one run, prints each event, and checks that every number comes once."""
 
-    def __init__(self) -> None:
-        self.labels: dict[str, str] = {}
-        self.ended: dict[str, str] = {}
-        self.checkpoints = 0
-        self._last_seq: dict[str, int] = {}
+    def __init__(self, client: Client, label: str, run_id: str) -> None:
+        self.run_id = run_id
+        self.status = ""
+        self.parts = asyncio.Condition()
+        self.parts_done = 0
+        self._label = label
+        self._last_seq = 0
+        self.following = asyncio.create_task(self._follow(client))
 
-    async def enqueue(
-        self, label: str, task: str, arguments: dict[str, object], *, priority: int = 0, ordering_key: str | None = None
-    ) -> str:
-        """Accept a run and follow it from its first event on."""
-        accepted = await app.enqueue(task, arguments, priority=priority, ordering_key=ordering_key)
-        self.labels[accepted.run_id] = label
-        self._last_seq[accepted.run_id] = 0
-        return accepted.run_id
+    async def until_part(self, part: int) -> None:
+        """Return when so many parts are stored."""
+        async with self.parts:
+            await self.parts.wait_for(lambda: self.parts_done >= part or self.following.done())
 
-    async def until(self, enough: Callable[[list[Event]], bool]) -> None:
-        """Print events as they come, until `enough` says so of the newest ones."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            fresh = await self._fresh()
-            for event in fresh:
-                self.checkpoints += event.type == "checkpoint"
-                tell(self.labels[event.run_id], _told(event, self.checkpoints))
-            if enough(fresh):
-                return
-            await asyncio.sleep(0.05)
-        waiting = [label for run_id, label in self.labels.items() if run_id not in self.ended]
-        raise BrokenPromise(f"After {WAIT_SECONDS:.0f} s these runs have not ended: {', '.join(waiting)}")
-
-    def all_ended(self, _: list[Event]) -> bool:
-        """Whether every followed run has ended."""
-        return len(self.ended) == len(self.labels)
-
-    async def _fresh(self) -> list[Event]:
-        fresh: list[Event] = []
-        for run_id, last_seq in self._last_seq.items():
-            if run_id in self.ended:
+    async def _follow(self, client: Client) -> None:
+        async for event in client.stream(self.run_id):
+            if isinstance(event, LiveEvent):
                 continue
-            events = await app.events(run_id, last_seq)
-            if events and [event.seq for event in events] != list(range(last_seq + 1, events[-1].seq + 1)):
-                raise BrokenPromise(f"The stream of {run_id} has a gap after {last_seq}.")
-            for event in events:
-                self._last_seq[run_id] = event.seq
-                if event.type == "done":
-                    self.ended[run_id] = str(event.data["status"])
-            fresh += events
-        return sorted(fresh, key=lambda event: event.at_us)
+            if event.seq != self._last_seq + 1:
+                raise BrokenPromise(f"Event {event.seq} of {self._label} came after {self._last_seq}.")
+            self._last_seq = event.seq
+            async with self.parts:
+                self.parts_done += event.type == "checkpoint"
+                self.parts.notify_all()
+            if event.type == "done":
+                self.status = str(event.data["status"])
+            tell(self._label, _told(event, self.parts_done))
 
 
-def _told(event: Event, checkpoints: int) -> str:
+def _told(event: Event, parts_done: int) -> str:
     data = event.data
     match event.type:
         case "queued":
@@ -164,7 +152,7 @@ def _told(event: Event, checkpoints: int) -> str:
         case "log":
             return f"says: {data['message']}"
         case "checkpoint":
-            return f"part {checkpoints} of {PARTS} is done and stored"
+            return f"part {parts_done} of {PARTS} is done and stored"
         case "worker_lost":
             return f"its worker is gone; {data['status']} again"
         case "attempt_failed":
@@ -177,79 +165,84 @@ def _told(event: Event, checkpoints: int) -> str:
             return other.replace("_", " ")
 
 
-async def accept_without_workers(watch: Watch) -> list[str]:
-    say("1. Work is accepted while no worker runs: it is in the database, so it will be done.")
-    for number in (1, 2):
-        await watch.enqueue(f"words {number}", "count_words", {"text": POEM})
-    await watch.enqueue("words urgent", "count_words", {"text": POEM}, priority=50)
-    await watch.enqueue("rate", "exchange_rate", {"currency": "EUR"})
+async def start(
+    client: Client, label: str, task: str, arguments: dict[str, object], ordering_key: str | None = None
+) -> Watch:
+    """Ask for a run over HTTP and follow it from its first event on."""
+    accepted = await client.run(task, arguments, ordering_key=ordering_key)
+    return Watch(client, label, accepted.run_id)
+
+
+async def finish(watches: list[Watch]) -> None:
+    """Wait until every followed run has ended well."""
+    await asyncio.wait_for(asyncio.gather(*(watch.following for watch in watches)), WAIT_SECONDS)
+    ends = {watch.status for watch in watches}
+    if ends != {"completed"}:
+        raise BrokenPromise(f"Runs ended as {sorted(ends)}.")
+
+
+async def show_runs(client: Client) -> int:
+    say("1. Runs are started over HTTP. Deposits into one account keep their order, a failed run repeats.")
+    watches = [
+        await start(client, "words", "count_words", {"text": POEM}),
+        await start(client, "rate", "exchange_rate", {"currency": "EUR"}),
+    ]
     deposits = [
-        await watch.enqueue(
-            f"deposit {number}", "deposit", {"account": "7", "cents": number * 100}, ordering_key="account:7"
-        )
+        await start(client, f"deposit {number}", "deposit", {"account": "7", "cents": number * 100}, "account:7")
         for number in (1, 2, 3)
     ]
-    await watch.until(lambda _: True)
-    return deposits
-
-
-async def check_deposits(deposits: list[str]) -> None:
-    runs = [await app.get(run_id) for run_id in deposits]
-    for earlier, later in itertools.pairwise(runs):
+    await finish([*watches, *deposits])
+    for earlier, later in itertools.pairwise([await client.get(watch.run_id) for watch in deposits]):
         if (earlier.ended_at_us or 0) > (later.claimed_at_us or 0):
             raise BrokenPromise("Two deposits into one account overlapped.")
+    return len(watches) + len(deposits)
 
 
-async def survive_a_kill(watch: Watch, first: WorkerProcess, second: WorkerProcess) -> Run:
+async def survive_a_kill(client: Client, server: ServerProcess) -> Run:
     say()
-    say(f"3. A run of {PARTS} parts with a checkpoint after each. Its worker is killed after part {KILL_AFTER_PART}.")
-    run_id = await watch.enqueue("seal", "seal", {"document": "contract", "parts": PARTS})
-    await watch.until(lambda _: watch.checkpoints >= KILL_AFTER_PART)
-    await first.kill()
-    killed = time.monotonic()
-    tell(first.name, f"kill -9, pid {first.pid}")
-    await second.start()
-    await watch.until(lambda fresh: any(event.type == "worker_picked_up" for event in fresh))
-    tell(second.name, f"has the run {time.monotonic() - killed:.1f} s after the kill, its own start included")
-    await watch.until(watch.all_ended)
-    return await app.get(run_id)
+    say(
+        f"2. A run of {PARTS} parts with a checkpoint after each. Server and worker are killed after {KILL_AFTER_PART}."
+    )
+    seal = await start(client, "seal", "seal", {"document": "contract", "parts": PARTS})
+    await asyncio.wait_for(seal.until_part(KILL_AFTER_PART), WAIT_SECONDS)
+    tell("server", f"kill -9, pid {server.pid}")
+    await server.kill()
+    await server.start()
+    tell("server", "the stream below is the one from above: it reconnected and goes on after its last event")
+    await finish([seal])
+    run = await client.get(seal.run_id)
+    check_seal(run, seal.parts_done)
+    return run
 
 
-def check_seal(run: Run, checkpoints: int) -> None:
+def check_seal(run: Run, parts_done: int) -> None:
     expected = ""
     for part in range(1, PARTS + 1):
         expected = seal_part(expected, "contract", part)
     if run.status is not Status.COMPLETED or run.result != expected:
         raise BrokenPromise(f"The sealed document is {run.result!r}, not {expected!r}: a part was lost or done twice.")
-    if checkpoints != PARTS:
-        raise BrokenPromise(f"{PARTS} parts were stored {checkpoints} times: a finished part was done again.")
+    if parts_done != PARTS:
+        raise BrokenPromise(f"{PARTS} parts were stored {parts_done} times: a finished part was done again.")
     if run.losses < 1 or run.failures:
         raise BrokenPromise(f"The kill must count as a loss and not as a failure: {run.losses} and {run.failures}.")
 
 
 async def show() -> None:
-    watch = Watch()
-    first, second = WorkerProcess("worker A"), WorkerProcess("worker B")
+    server = ServerProcess()
     try:
-        async with app:
-            deposits = await accept_without_workers(watch)
-            say()
-            say("2. A worker starts. The urgent run goes first, the deposits keep their order, the failed one repeats.")
-            await first.start()
-            await watch.until(watch.all_ended)
-            await check_deposits(deposits)
-            sealed = await survive_a_kill(watch, first, second)
-            check_seal(sealed, watch.checkpoints)
-            code = await second.drain()
-            tell(second.name, f"drained on SIGTERM, exit code {code}")
-            if code != 0 or set(watch.ended.values()) != {"completed"}:
-                raise BrokenPromise(f"Exit code {code}; runs ended as {sorted(set(watch.ended.values()))}.")
-            say()
-            say(f"{len(watch.ended)} runs accepted, {len(watch.ended)} completed, 1 worker killed, nothing lost,")
-            say(f"no stored part done again: the seal {sealed.result} is what an undisturbed run gives.")
+        await server.start()
+        async with Client(server.url, patience=Patience(longest_seconds=0.5)) as client:
+            count = 1 + await show_runs(client)
+            sealed = await survive_a_kill(client, server)
+        code = await server.drain()
+        tell("server", f"drained on SIGTERM, exit code {code}")
+        if code != 0:
+            raise BrokenPromise(f"The server ended with exit code {code}.")
+        say()
+        say(f"{count} runs accepted, {count} completed, 1 server killed, nothing lost, every event seen once,")
+        say(f"no stored part done again: the seal {sealed.result} is what an undisturbed run gives.")
     finally:
-        await first.kill()
-        await second.kill()
+        await server.kill()
 
 
 def main() -> int:

@@ -25,7 +25,7 @@ def database(folder: Path) -> Mapping[str, str]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, database: Mapping[str, str]) -> Generator[ServerProcess]:
-    with serving(folder, "dev", "tasks:app", **database) as server:
+    with serving(folder, database, "dev", "tasks:app") as server:
         yield server
 
 

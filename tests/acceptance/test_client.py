@@ -18,7 +18,7 @@ PATIENT = Patience(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=120)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
     folder = tmp_path_factory.mktemp("server")
-    with serving(folder, "dev", "tasks:app", **write_tasks(folder)) as server:
+    with serving(folder, write_tasks(folder), "dev", "tasks:app") as server:
         yield server
 
 
@@ -107,7 +107,7 @@ async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, en
     """API and worker are one process here: killed, its runs go on in another attempt; stopped, they finish first."""
     variables = write_tasks(tmp_path)
     count = 40
-    with serving(tmp_path, "dev", "tasks:app", **variables) as first:
+    with serving(tmp_path, variables, "dev", "tasks:app") as first:
         async with Client(first.url, patience=PATIENT) as client:
             runs = await client.run_many([("talk", {"count": count, "pause_seconds": 0.05})] * 3)
             seen: dict[str, list[Event | LiveEvent]] = {run.run_id: [] for run in runs}
@@ -122,7 +122,7 @@ async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, en
             reading = [asyncio.create_task(read(run_id)) for run_id in seen]
             await asyncio.wait_for(enough.wait(), 60)
             await asyncio.to_thread(first.kill if end == "kill" else first.stop)
-            with serving(tmp_path, "dev", "tasks:app", port=first.port, **variables):
+            with serving(tmp_path, variables, "dev", "tasks:app", port=first.port):
                 await asyncio.wait_for(asyncio.gather(*reading), 120)
                 for run_id, events in seen.items():
                     stored = await client.events(run_id)

@@ -26,15 +26,16 @@ def test_hello_loses_nothing_and_says_so(tmp_path: Path) -> None:
     assert "kill -9" in done.stdout
     assert "its worker is gone; queued again" in done.stdout
     assert re.search(r"says: goes on after part \d+ of", done.stdout)
-    assert "8 runs accepted, 8 completed, 1 worker killed, nothing lost," in done.stdout
+    assert "6 runs accepted, 6 completed, 1 server killed, nothing lost, every event seen once," in done.stdout
     assert not list((tmp_path / "runlane.db.workers").iterdir()), "a lock file of a worker was left behind"
 
 
 def test_hello_tells_of_a_broken_promise() -> None:
-    # A worker that cannot start is the one fault that can be made from outside.
+    # A server that cannot start is the one fault that can be made from outside.
     done = _run([str(HELLO)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
     assert done.returncode == 1
-    assert "BROKEN: The settings are not valid" in done.stdout
+    assert "BROKEN: The server did not start" in done.stdout
+    assert "The settings are not valid" in done.stdout
 
 
 def test_shop_does_its_work(tmp_path: Path) -> None:
