@@ -124,7 +124,7 @@ class ResumeRun(Request):
 class BulkFilter(Request):
     """Which runs; at least one field must be given."""
 
-    status: list[Status] | None = Field(default=None, min_length=1, max_length=9, strict=False)
+    status: list[Annotated[Status, Field(strict=False)]] | None = Field(default=None, min_length=1, max_length=9)
     target: Name | None = None
     lane: Name | None = None
     tenant: Name | None = None
@@ -446,7 +446,7 @@ class WorkerStatus(Answer):
 
     running_jobs: list[dict[str, Any]]
     running_count: int
-    queued_by_lane: list[dict[str, Any]]
+    queued_by_type: list[dict[str, Any]]
     total_queued: int
     lanes: list[dict[str, Any]]
     total_slots: int = Field(description="Of enabled lanes that have a cap.")

@@ -15,7 +15,7 @@ from runlane.errors import RunNotFound
 from runlane.model.run import Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, scoped_key
 from runlane.store.database import Database, Session
-from runlane.store.expressions import member
+from runlane.store.expressions import lit, member
 from runlane.store.runs import run_value
 from runlane.store.schema import runs
 from runlane.store.statement import Row, Statement
@@ -90,6 +90,31 @@ _STANDING = Statement(
     ),
 )
 
+# Through the partial indexes, however many finished runs are kept.
+_RUNNING = Statement(
+    "running_runs",
+    select(runs)
+    .where(runs.c.status == lit(Status.RUNNING), _fits("tenant", runs.c.tenant))
+    .order_by(runs.c.claimed_at)
+    .limit(bindparam("limit", type_=Integer())),
+)
+_QUEUED = Statement(
+    "queued_by_target",
+    select(runs.c.target, func.count().label("count"), func.min(runs.c.accepted_at).label("oldest"))
+    .where(runs.c.status == lit(Status.QUEUED), _fits("tenant", runs.c.tenant))
+    .group_by(runs.c.target)
+    .order_by(runs.c.target),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How many runs of a target are ready, and since when the oldest is."""
+
+    target: str
+    count: int
+    oldest_at_us: int
+
 
 async def search_runs(database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50) -> list[Run]:
     """The newest runs that fit, without input and result; `below` is the last id of the page before."""
@@ -99,6 +124,16 @@ async def search_runs(database: Database, wanted: RunFilter, *, below: str | Non
 async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> list[str]:
     """The ids of the newest runs that fit."""
     return [row["id"] for row in await _rows(database, _SEARCH_IDS, wanted, None, limit)]
+
+
+async def list_running(database: Database, *, tenant: str | None, limit: int) -> list[Run]:
+    """What runs, the longest-running first."""
+    return [run_value(row, whole=False) for row in await database.look(_RUNNING, tenant=tenant, limit=limit)]
+
+
+async def count_queued(database: Database, *, tenant: str | None) -> list[Waiting]:
+    """What is ready, by target."""
+    return [Waiting(row["target"], row["count"], row["oldest"]) for row in await database.look(_QUEUED, tenant=tenant)]
 
 
 async def find_standing(database: Database, run_id: str) -> Standing:

@@ -19,7 +19,7 @@ from runlane.errors import WrongState
 from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Status
 from runlane.store.lanes import list_lanes
 from runlane.store.runs import find_run
-from runlane.store.search import RunFilter, search_runs
+from runlane.store.search import count_queued, list_running
 
 router = APIRouter(prefix="/admin/workers", tags=["worker administration"])
 changes = APIRouter(
@@ -37,12 +37,11 @@ async def get_status(request: Request, principal: WorkersView) -> Reply:
     """Slots, what runs, and what waits."""
     database = parts_of(request).database
     lanes = await list_lanes(database)
-    only = RunFilter(statuses=(Status.RUNNING,), tenant=tenant_to_list(principal))
-    running = await search_runs(database, only, limit=_SHOWN_JOBS)
+    tenant = tenant_to_list(principal)
+    running = await list_running(database, tenant=tenant, limit=_SHOWN_JOBS)
     queued = [
-        {"lane": lane.name, "count": lane.queued, "oldest": moment(lane.oldest_queued_at_us)}
-        for lane in lanes
-        if lane.queued
+        {"job_type": kind.target, "count": kind.count, "oldest": moment(kind.oldest_at_us)}
+        for kind in await count_queued(database, tenant=tenant)
     ]
     body: dict[str, Any] = {
         "running_jobs": [
@@ -57,7 +56,7 @@ async def get_status(request: Request, principal: WorkersView) -> Reply:
             for run in running
         ],
         "running_count": sum(lane.running for lane in lanes),
-        "queued_by_lane": queued,
+        "queued_by_type": queued,
         "total_queued": sum(lane.queued for lane in lanes),
         "lanes": [{"name": lane.name, "max_slots": lane.max_slots, "enabled": lane.enabled} for lane in lanes],
         "total_slots": sum(lane.max_slots or 0 for lane in lanes if lane.enabled),

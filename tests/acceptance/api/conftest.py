@@ -1,0 +1,54 @@
+"""The API is tested over one SQLite file, and over Postgres with Redis."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from itertools import count
+
+import pytest
+
+from runlane.api.parts import WorkerWish
+from runlane.app import App
+from runlane.settings import Settings
+from runlane.testing import ExternalRedis, RedisServer, redis_for_tests
+from tests.acceptance.api.serving import Api, copy_of, serving
+from tests.acceptance.api.shop import app as shop
+from tests.harness import settings_for
+
+_numbers = count(1)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Generator[RedisServer | ExternalRedis]:
+    with redis_for_tests() as server:
+        yield server
+
+
+@pytest.fixture(params=("sqlite", "postgres-redis"))
+def settings(request: pytest.FixtureRequest) -> Settings:
+    """Settings of a migrated, empty database."""
+    if request.param == "sqlite":
+        return settings_for(request.getfixturevalue("sqlite_url"))
+    redis: RedisServer | ExternalRedis = request.getfixturevalue("redis_server")
+    return settings_for(
+        request.getfixturevalue("postgres_url"), redis_url=redis.url, redis_prefix=f"test{next(_numbers)}"
+    )
+
+
+@pytest.fixture
+def own_app(settings: Settings) -> App:
+    return copy_of(shop, settings)
+
+
+@pytest.fixture
+async def api(own_app: App) -> AsyncGenerator[Api]:
+    """The shop's API with a worker in the same process, and a client with an admin's key."""
+    async with serving(own_app, worker=WorkerWish()) as served:
+        yield served
+
+
+@pytest.fixture
+async def idle_api(own_app: App) -> AsyncGenerator[Api]:
+    """The same without a worker: runs stay where they are."""
+    async with serving(own_app) as served:
+        yield served

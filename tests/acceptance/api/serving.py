@@ -1,0 +1,187 @@
+"""Servers for the API's tests: in this process for most, in processes of their own where one is killed or signalled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import httpx2
+import orjson
+import uvicorn
+
+from runlane.api.door import Access
+from runlane.api.parts import Parts, WorkerWish
+from runlane.api.server import build_api
+from runlane.app import App
+from runlane.settings import Settings
+from runlane.store.keys import create_key
+from tests.harness import eventually
+
+API = "/api/v2"
+START_SECONDS = 60.0
+
+
+class Api:
+    """A served API and a client of it."""
+
+    def __init__(self, url: str, parts: Parts, client: httpx2.AsyncClient, application: Any) -> None:
+        self.url = url
+        self.parts = parts
+        self.client = client
+        self.application = application
+
+    async def key(self, role: str = "platform_admin", tenant: str = "default") -> str:
+        """A new key of this role."""
+        return (await create_key(self.parts.database, role, role, actor="test", tenant=tenant))[1]
+
+    async def get(self, path: str, **options: Any) -> httpx2.Response:
+        return await self.client.get(API + path, **options)
+
+    async def post(self, path: str, body: Any = None, **options: Any) -> httpx2.Response:
+        return await self.client.post(API + path, json=body, **options)
+
+    async def run(self, task: str, wait: bool = True, **options: Any) -> dict[str, Any]:
+        """Run a task; the run once it has ended."""
+        answer = await self.post(f"/tasks/{task}/run", options)
+        assert answer.status_code == 202, answer.text
+        if not wait:
+            return answer.json()
+        ended = await self.get(f"/runs/{answer.json()['run_id']}/wait", params={"timeout_seconds": 60})
+        assert ended.json()["status"] in ("completed", "failed", "cancelled"), ended.text
+        return ended.json()
+
+
+def copy_of(app: App, settings: Settings) -> App:
+    """The app's tasks with settings of one test."""
+    own = App(settings)
+    own.include(app)
+    return own
+
+
+@asynccontextmanager
+async def serving(
+    app: App, *, access: Access = Access.KEYS, worker: WorkerWish | None = None, key: bool = True
+) -> AsyncGenerator[Api]:
+    """Serve an app on a free port of this process."""
+    application = build_api(app, access=access, worker=worker)
+    listening = socket.create_server(("127.0.0.1", 0))
+    async with application.router.lifespan_context(application):
+        parts: Parts = application.state.parts
+        config = uvicorn.Config(
+            application, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=5
+        )
+        server = uvicorn.Server(config)
+        server.capture_signals = _no_signals  # type: ignore[method-assign]
+        task = asyncio.create_task(server.serve([listening]))
+        await eventually(lambda: server.started, "the server")
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        headers: dict[str, str] = {}
+        if key:
+            raw = (await create_key(parts.database, "test", "platform_admin", actor="test"))[1]
+            headers["Authorization"] = f"Bearer {raw}"
+        try:
+            async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=90, trust_env=False) as client:
+                yield Api(url, parts, client, application)
+        finally:
+            parts.end_streams()
+            server.should_exit = True
+            await task
+            listening.close()
+
+
+@contextmanager
+def _no_signals() -> Generator[None]:
+    yield
+
+
+def frames(text: str) -> list[dict[str, Any]]:
+    """The events of SSE text; each with its id, if it has one, as `_id`."""
+    found: list[dict[str, Any]] = []
+    for block in text.split("\n\n"):
+        lines = [line for line in block.splitlines() if line and not line.startswith(":")]
+        if not lines:
+            continue
+        data = next(line.removeprefix("data: ") for line in lines if line.startswith("data: "))
+        event = orjson.loads(data)
+        for line in lines:
+            if line.startswith("id: "):
+                event["_id"] = int(line.removeprefix("id: "))
+        found.append(event)
+    return found
+
+
+class Process:
+    """A runlane command in a process of its own."""
+
+    def __init__(self, arguments: Sequence[str], settings: Settings, **environment: str) -> None:
+        assert settings.database_url is not None
+        env = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")},
+            "RUNLANE_DATABASE_URL": settings.database_url.get_secret_value(),
+            "RUNLANE_WORKER_HEALTH_PORT": "0",
+            "RUNLANE_REDIS_PREFIX": settings.redis_prefix,
+            **environment,
+        }
+        if settings.redis_url is not None:
+            env["RUNLANE_REDIS_URL"] = settings.redis_url.get_secret_value()
+        self.output = ""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "runlane", *arguments], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_for(self, event: str) -> dict[str, Any]:
+        """The first log line of this event."""
+        deadline = time.monotonic() + START_SECONDS
+        errors = self._process.stderr
+        assert errors is not None
+        while time.monotonic() < deadline:
+            readable, _, _ = select.select([errors], [], [], 0.5)
+            if not readable:
+                continue
+            line = errors.readline().decode()
+            if not line:
+                break
+            self.output += line
+            if line.startswith("{"):
+                told = orjson.loads(line)
+                if told.get("event") == event:
+                    return told
+        raise AssertionError(f"No {event!r} from process {self.pid}:\n{self.output}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def ended(self, seconds: float = 60.0) -> int:
+        """The exit code, once the process has ended."""
+        self._process.wait(seconds)
+        return self._process.returncode
+
+    def close(self) -> None:
+        """End the process if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+        _, rest = self._process.communicate(timeout=30)
+        self.output += (rest or b"").decode(errors="replace")
+
+
+@contextmanager
+def process(*arguments: str, settings: Settings, **environment: str) -> Generator[Process]:
+    """A runlane command, ended by us at the latest."""
+    started = Process(arguments, settings, **environment)
+    try:
+        yield started
+    finally:
+        started.close()

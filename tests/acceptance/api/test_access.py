@@ -1,0 +1,299 @@
+"""Every endpoint and every role: who gets in, who is refused, and what other tenants' things look like.
+
+The table is made from the application's routes, so a new route is in it, and one without a declared permission fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute, iter_route_contexts
+
+from runlane.api.door import Access, Need
+from runlane.api.parts import WorkerWish
+from runlane.app import App
+from runlane.model.access import BUILT_IN_ROLES, Permission
+from runlane.settings import Settings
+from runlane.store.roles import set_role
+from runlane.store.tenants import TenantChange, create_tenant, set_tenant
+from tests.acceptance.api.serving import API, Api, copy_of, process, serving
+from tests.acceptance.api.shop import app as shop
+from tests.acceptance.api.test_runs import problem_of
+
+PUBLIC = {"/health", "/ready", "/docs", "/openapi.json"}
+RUN_ID = "{run_id}"
+# A valid body for each route that wants one, by the end of its path.
+BODIES: dict[str, Any] = {
+    "/run": {"input": {}},
+    "/batch": {"runs": [{"task": "greet"}]},
+    "/runs/cancel": {"filter": {"target": "nothing"}},
+    "/runs/retry": {"filter": {"target": "nothing"}},
+    "/resume": {"response": {}},
+    "/runs/{run_id}": {"priority": 1},
+    "/lanes/{name}": {"enabled": True},
+    "/keys": {"name": "new", "role": "viewer"},
+    "/tenants": {"id": "fresh"},
+    "/tenants/{tenant_id}": {"name": "Acme"},
+    "/roles/{name}": {"permissions": ["runs:read"]},
+}
+
+
+class Endpoint(NamedTuple):
+    method: str
+    path: str
+    permission: Permission | None
+
+    def body(self) -> Any:
+        if self.method in ("GET", "DELETE"):
+            return None
+        return next((body for end, body in BODIES.items() if self.path.endswith(end)), None)
+
+    def url(self, run_id: str) -> str:
+        filled = {"{run_id}": run_id, "{name:path}": "greet", "{key_id}": "key_none", "{tenant_id}": "acme"}
+        path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
+        for name, value in filled.items():
+            path = path.replace(name, value)
+        return path + ("?priority=1" if path.endswith("/priority") else "")
+
+
+def _needs(dependant: Dependant) -> Iterator[Need]:
+    for inner in dependant.dependencies:
+        if isinstance(inner.call, Need):
+            yield inner.call
+        yield from _needs(inner)
+
+
+def endpoints(application: FastAPI) -> list[Endpoint]:
+    """Every route but the public ones, with the permission it declares."""
+    found: list[Endpoint] = []
+    for context in iter_route_contexts(application.routes):
+        path = str(context.path)
+        if path in PUBLIC:
+            continue
+        route = context.original_route
+        assert isinstance(route, APIRoute), path
+        needs = list(_needs(route.dependant))
+        assert len(needs) == 1, f"{path} does not declare the permission that it needs"
+        found += [Endpoint(method, path, needs[0].permission) for method in sorted(context.methods or ())]
+    return found
+
+
+async def test_every_route_declares_its_permission(idle_api: Api) -> None:
+    table = endpoints(idle_api.application)
+    assert len(table) > 50
+    assert {endpoint.permission for endpoint in table if endpoint.path.endswith("/cancel")} == {
+        Permission.RUNS_WRITE,
+        Permission.WORKERS_MANAGE,
+    }
+
+
+async def test_nobody_gets_in_without_a_valid_key(idle_api: Api) -> None:
+    run = await idle_api.run("greet", wait=False)
+    wrong = ["", "Bearer", "Bearer sk-rl-" + "0" * 64, "Bearer x", "Basic eDp5", "sk-rl-" + "0" * 64]
+    for endpoint in endpoints(idle_api.application):
+        url = endpoint.url(run["run_id"])
+        for header in wrong:
+            answer = await idle_api.client.request(
+                endpoint.method, url, json=endpoint.body(), headers={"Authorization": header}
+            )
+            problem_of(answer, 401, "unauthorized")
+            assert answer.headers["www-authenticate"] == "Bearer"
+    for path in PUBLIC:
+        answer = await idle_api.client.get(path, headers={"Authorization": ""})
+        assert answer.status_code == 200, path
+
+
+@pytest.mark.parametrize("role", [*BUILT_IN_ROLES, "custom"])
+async def test_every_endpoint_asks_for_its_permission(idle_api: Api, role: str) -> None:
+    database = idle_api.parts.database
+    await create_tenant(database, "acme", actor="test")
+    await set_role(database, "custom", ["audit:read"], actor="test")
+    permissions = BUILT_IN_ROLES.get(role, frozenset({Permission.AUDIT_READ}))
+    key = await idle_api.key(role)
+    headers = {"Authorization": f"Bearer {key}"}
+    for endpoint in endpoints(idle_api.application):
+        run = await idle_api.run("greet", wait=False)
+        if endpoint.path.endswith(("/stream", "/wait")):
+            await idle_api.post(f"/runs/{run['run_id']}/cancel")
+        answer = await idle_api.client.request(
+            endpoint.method, endpoint.url(run["run_id"]), json=endpoint.body(), headers=headers
+        )
+        if endpoint.permission is None or endpoint.permission in permissions:
+            assert answer.status_code not in (401, 403, 405, 422, 500), (endpoint, answer.text)
+        else:
+            problem_of(answer, 403, "forbidden")
+
+
+@pytest.mark.parametrize("role", [name for name in BUILT_IN_ROLES if name != "platform_admin"])
+async def test_other_tenants_runs_do_not_exist(idle_api: Api, role: str) -> None:
+    await create_tenant(idle_api.parts.database, "acme", actor="test")
+    key = await idle_api.key(role, tenant="acme")
+    headers = {"Authorization": f"Bearer {key}"}
+    permissions = BUILT_IN_ROLES[role]
+    run = await idle_api.run("greet", wait=False)
+    before = (await idle_api.get(f"/runs/{run['run_id']}")).json()
+    seen = 0
+    for endpoint in endpoints(idle_api.application):
+        if RUN_ID not in endpoint.path or endpoint.permission not in permissions:
+            continue
+        seen += 1
+        url = endpoint.url(run["run_id"])
+        answer = await idle_api.client.request(endpoint.method, url, json=endpoint.body(), headers=headers)
+        told = problem_of(answer, 404, "run_not_found")
+        none = endpoint.url("run_none")
+        answer = await idle_api.client.request(endpoint.method, none, json=endpoint.body(), headers=headers)
+        assert problem_of(answer, 404, "run_not_found")["message"] == told["message"].replace(run["run_id"], "run_none")
+    assert seen >= 16
+    assert (await idle_api.get(f"/runs/{run['run_id']}")).json() == before
+    assert (await idle_api.get("/runs", headers=headers)).json()["runs"] == []
+    problem_of(await idle_api.get("/runs", headers=headers, params={"tenant": "default"}), 404, "not_found")
+
+
+async def test_a_key_sees_and_changes_its_own_tenant_only(idle_api: Api) -> None:
+    api = idle_api
+    await create_tenant(api.parts.database, "acme", actor="test")
+    headers = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}"}
+    ours = await api.run("greet", wait=False, ordering_key="k")
+    theirs = (await api.post("/tasks/greet/run", {"ordering_key": "k"}, headers=headers)).json()
+    assert theirs["status"] == "queued"
+    listed = (await api.get("/runs", headers=headers)).json()["runs"]
+    assert [(run["run_id"], run["tenant"], run["ordering_key"]) for run in listed] == [(theirs["run_id"], "acme", "k")]
+    everything = (await api.get("/runs")).json()["runs"]
+    assert {run["run_id"] for run in everything} == {ours["run_id"], theirs["run_id"]}
+    bulk = await api.post("/runs/cancel", {"filter": {"target": "greet"}}, headers=headers)
+    assert bulk.json()["run_ids"] == [theirs["run_id"]]
+    assert (await api.get(f"/runs/{ours['run_id']}")).json()["status"] == "queued"
+
+
+async def test_idempotency_keys_are_each_tenants_own(idle_api: Api) -> None:
+    api = idle_api
+    await create_tenant(api.parts.database, "acme", actor="test")
+    acme = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}", "Idempotency-Key": "same"}
+    first = await api.post("/tasks/greet/run", {}, headers={"Idempotency-Key": "same"})
+    second = await api.post("/tasks/greet/run", {"priority": 3}, headers=acme)
+    assert (first.status_code, second.status_code) == (202, 202)
+    assert first.json()["run_id"] != second.json()["run_id"]
+
+
+async def test_a_revoked_key_is_refused_at_once_on_every_server(settings: Settings) -> None:
+    async with serving(copy_of(shop, settings)) as first, serving(copy_of(shop, settings)) as second:
+        made = (await first.post("/keys", {"name": "ci", "role": "viewer"})).json()
+        headers = {"Authorization": f"Bearer {made['key']}"}
+        for api in (first, second):
+            assert (await api.get("/me", headers=headers)).json()["key_id"] == made["id"]
+        gone = await second.client.delete(f"{API}/keys/{made['id']}")
+        assert gone.json()["revoked_at"] is not None
+        for api in (first, second):
+            problem_of(await api.get("/me", headers=headers), 401, "unauthorized")
+        listed = (await first.get("/keys")).json()["keys"]
+        assert made["id"] in [key["id"] for key in listed]
+        assert made["key"] not in (await first.get("/keys")).text
+
+
+async def test_keys_tenants_and_roles_are_administered(idle_api: Api) -> None:
+    api = idle_api
+    tenant = await api.post("/tenants", {"id": "acme", "max_queued": 5})
+    assert (tenant.status_code, tenant.json()["max_queued"]) == (201, 5)
+    problem_of(await api.post("/tenants", {"id": "acme"}), 409, "conflict")
+    changed = await api.client.patch(f"{API}/tenants/acme", json={"max_queued": None, "rate_per_second": 2.5})
+    assert (changed.json()["max_queued"], changed.json()["rate_per_second"]) == (None, 2.5)
+    assert (await api.get("/tenants/acme")).json() == changed.json()
+    problem_of(await api.get("/tenants/none"), 404, "not_found")
+    role = await api.client.put(f"{API}/roles/auditor", json={"permissions": ["audit:read"]})
+    assert role.json() == {"name": "auditor", "permissions": ["audit:read"], "built_in": False}
+    problem_of(
+        await api.client.put(f"{API}/roles/viewer", json={"permissions": ["audit:read"]}), 422, "invalid_request"
+    )
+    problem_of(await api.client.put(f"{API}/roles/x", json={"permissions": ["all"]}), 422, "invalid_request")
+    key = await api.post("/keys", {"name": "a", "role": "auditor", "tenant": "acme", "expires_in_seconds": 60.0})
+    assert (key.status_code, key.json()["tenant"]) == (201, "acme")
+    assert key.json()["key"].startswith(key.json()["key_prefix"])
+    problem_of(await api.client.delete(f"{API}/roles/auditor"), 409, "conflict")
+    headers = {"Authorization": f"Bearer {key.json()['key']}"}
+    seen = (await api.get("/audit", headers=headers)).json()["entries"]
+    assert {entry["action"] for entry in seen} == {"tenant.create", "tenant.set", "key.create"}
+    assert all(entry["tenant"] == "acme" for entry in seen)
+    everything = (await api.get("/audit", params={"limit": 2})).json()
+    assert len(everything["entries"]) == 2
+    assert (await api.get("/audit", params={"cursor": everything["next_cursor"]})).json()["entries"]
+    assert (await api.client.delete(f"{API}/keys/{key.json()['id']}")).status_code == 200
+    assert (await api.client.delete(f"{API}/roles/auditor")).status_code == 200
+    assert (await api.client.delete(f"{API}/tenants/acme")).status_code == 200
+    problem_of(await api.client.delete(f"{API}/keys/key_none"), 404, "not_found")
+
+
+async def test_nobody_hands_out_more_than_they_have(idle_api: Api) -> None:
+    api = idle_api
+    await create_tenant(api.parts.database, "acme", actor="test")
+    await set_role(api.parts.database, "clerk", ["keys:manage", "runs:read"], actor="test")
+    headers = {"Authorization": f"Bearer {await api.key('clerk', tenant='acme')}"}
+    for role in ("operator", "platform_admin"):
+        problem_of(await api.post("/keys", {"name": "x", "role": role}, headers=headers), 403, "forbidden")
+    made = await api.post("/keys", {"name": "x", "role": "clerk"}, headers=headers)
+    assert made.json()["tenant"] == "acme"
+    other = {"name": "x", "role": "clerk", "tenant": "default"}
+    problem_of(await api.post("/keys", other, headers=headers), 404, "not_found")
+    problem_of(await api.post("/tenants", {"id": "b"}, headers=headers), 403, "forbidden")
+    assert [item["id"] for item in (await api.get("/tenants", headers=headers)).json()["tenants"]] == ["acme"]
+
+
+async def test_limits_are_429_with_a_time_to_come_back(idle_api: Api) -> None:
+    api = idle_api
+    database = api.parts.database
+    await create_tenant(database, "acme", actor="test")
+    await set_tenant(database, "acme", TenantChange(max_queued=3), actor="test")
+    headers = {"Authorization": f"Bearer {await api.key('developer', tenant='acme')}"}
+    answers = [await api.post("/tasks/greet/run", {}, headers=headers) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [202, 202, 202, 429]
+    problem_of(answers[3], 429, "queue_limited")
+    assert int(answers[3].headers["retry-after"]) >= 1
+    batch = {"runs": [{"task": "greet"}] * 2}
+    problem_of(await api.post("/runs/batch", batch, headers=headers), 429, "queue_limited")
+    await set_tenant(
+        database, "acme", TenantChange(rate_per_second=1.0, unlimited=frozenset({"max_queued"})), actor="test"
+    )
+    codes = [(await api.post("/tasks/greet/run", {}, headers=headers)).status_code for _ in range(10)]
+    assert 429 in codes
+
+
+async def test_an_open_server_answers_local_programs_only(settings: Settings) -> None:
+    app = copy_of(shop, settings)
+    async with serving(app, access=Access.OPEN_ON_LOOPBACK, worker=WorkerWish(), key=False) as api:
+        assert (await api.run("greet"))["status"] == "completed"
+        port = api.url.rsplit(":", 1)[1]
+        for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "LOCALHOST"):
+            assert (await api.get("/runs", headers={"Host": host})).status_code == 200, host
+        for host in (
+            "evil.example",
+            f"evil.example:{port}",
+            "127.0.0.1.evil.example",
+            "localhost.evil.example",
+            "10.0.0.1",
+        ):
+            problem_of(await api.get("/runs", headers={"Host": host}), 403, "forbidden")
+        own = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}"}
+        assert (await api.get("/runs", headers=own)).status_code == 200
+        for origin in ("http://evil.example", "null", "http://localhost:1", f"http://evil.example:{port}"):
+            answer = await api.post("/tasks/greet/run", {}, headers={"Host": f"localhost:{port}", "Origin": origin})
+            problem_of(answer, 403, "forbidden")
+        # A key that is sent is a key that is checked.
+        problem_of(await api.get("/runs", headers={"Authorization": "Bearer sk-rl-0"}), 401, "unauthorized")
+
+
+async def test_serve_does_not_start_without_a_key_where_others_can_reach_it(settings: Settings) -> None:
+    with process("serve", "--host", "0.0.0.0", "--port", "0", settings=settings) as server:
+        assert server.ended() == 1
+    assert "There is no API key" in server.output
+    with process("serve", "--port", "0", settings=settings) as server:
+        told = server.wait_for("serving")
+        assert told["access"] == "open on loopback"
+    async with App(settings) as app:
+        from runlane.store.keys import create_key
+
+        await create_key(await app.database(), "first", "viewer", actor="test")
+    with process("serve", "--host", "0.0.0.0", "--port", "0", settings=settings) as server:
+        assert server.wait_for("serving")["access"] == "keys"

@@ -1,0 +1,164 @@
+"""Streams over HTTP: replay, resume, live, the end, and readers that hop between servers while workers are killed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+from contextlib import ExitStack
+from typing import Any
+
+import httpx2
+
+from runlane.settings import Settings
+from tests.acceptance.api.serving import API, Api, copy_of, frames, process, serving
+from tests.acceptance.api.shop import app as shop
+from tests.acceptance.api.test_runs import problem_of
+from tests.harness import eventually
+
+
+async def test_a_stream_replays_resumes_and_ends(api: Api) -> None:
+    run = await api.run("greet", input={"lines": 4})
+    path = f"/runs/{run['run_id']}/stream"
+    whole = await api.get(path)
+    assert whole.headers["content-type"].startswith("text/event-stream")
+    assert whole.headers["cache-control"] == "no-cache"
+    events = frames(whole.text)
+    assert [event["_id"] for event in events] == list(range(1, run["last_seq"] + 1))
+    assert events[-1]["type"] == "done"
+    assert [event["message"] for event in events if event["type"] == "log"] == [f"line {n}" for n in (1, 2, 3, 4)]
+    rest = await api.get(path, headers={"Last-Event-ID": "3"})
+    assert frames(rest.text) == events[3:]
+    assert whole.text.endswith(rest.text)
+    assert frames((await api.get(path, params={"after": 3})).text) == events[3:]
+    over = await api.get(path, headers={"Last-Event-ID": str(run["last_seq"])})
+    assert over.text == 'data: {"type":"stream_complete"}\n\n'
+    stored = (await api.get(f"/runs/{run['run_id']}/events")).json()
+    assert [{**event, "_id": event["seq"]} for event in stored["events"]] == events
+    part = (await api.get(f"/runs/{run['run_id']}/events", params={"after": 2, "limit": 3})).json()
+    assert ([event["seq"] for event in part["events"]], part["next_after"]) == ([3, 4, 5], 5)
+
+
+async def test_impossible_numbers_are_refused_before_the_stream_begins(api: Api) -> None:
+    run = await api.run("greet")
+    path = f"/runs/{run['run_id']}/stream"
+    for number in (str(run["last_seq"] + 1), "99999999999999999999", "-1", "abc", "1-0", "1.5"):
+        answer = await api.get(path, headers={"Last-Event-ID": number})
+        problem_of(answer, 400, "impossible_event_id")
+    problem_of(await api.get("/runs/run_nothing/stream", headers={"Last-Event-ID": "abc"}), 404, "run_not_found")
+
+
+async def test_a_live_stream_brings_events_and_progress_as_they_happen(api: Api) -> None:
+    run = await api.run("wait", wait=False)
+    path = f"{API}/runs/{run['run_id']}/stream"
+    seen = ""
+    async with api.client.stream("GET", path) as answer:
+        async for piece in answer.aiter_text():
+            seen += piece
+            types = [event["type"] for event in frames(seen[: seen.rfind("\n\n") + 2])]
+            if "worker_picked_up" in types and "cancel_requested" not in types:
+                await api.post(f"/runs/{run['run_id']}/cancel")
+    events = [event for event in frames(seen) if "_id" in event]
+    assert [event["_id"] for event in events] == list(range(1, len(events) + 1))
+    assert [event["type"] for event in events][-2:] == ["cancel_requested", "done"]
+    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+
+
+async def test_a_reader_that_leaves_is_forgotten(api: Api) -> None:
+    run = await api.run("wait", wait=False)
+    async with api.client.stream("GET", f"{API}/runs/{run['run_id']}/stream") as answer:
+        await anext(answer.aiter_text())
+        assert api.parts.tail.followers == 1
+    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+
+
+async def test_a_stopping_server_ends_streams_without_saying_that_the_run_has_ended(settings: Settings) -> None:
+    async with serving(copy_of(shop, settings)) as api:
+        run = await api.run("wait", wait=False)
+        path = f"{API}/runs/{run['run_id']}/stream"
+        async with api.client.stream("GET", path, headers={"Last-Event-ID": "1"}) as answer:
+            await eventually(lambda: api.parts.tail.followers == 1, "a follower")
+            api.parts.end_streams()
+            assert "".join([piece async for piece in answer.aiter_text()]) == ""
+        ready = await api.client.get("/ready")
+        assert (ready.status_code, ready.json()["problems"]) == (503, ["stopping"])
+
+
+async def _follow(run_id: str, urls: list[str], key: str, seed: int) -> list[dict[str, Any]]:
+    """Read a stream to its end over many connections, each to another server, each cut at some moment."""
+    dice = random.Random(seed)
+    events: list[dict[str, Any]] = []
+    headers = {"Authorization": f"Bearer {key}"}
+    while not events or events[-1]["type"] != "done":
+        base = dice.choice(urls)
+        resume = headers | ({"Last-Event-ID": str(events[-1]["_id"])} if events else {})
+        patience = dice.uniform(0.1, 0.6)
+        text = ""
+        try:
+            async with (
+                httpx2.AsyncClient(base_url=base, timeout=30, trust_env=False) as client,
+                asyncio.timeout(patience),
+                client.stream("GET", f"{API}/runs/{run_id}/stream", headers=resume) as answer,
+            ):
+                assert answer.status_code == 200, await answer.aread()
+                async for piece in answer.aiter_text():
+                    text += piece
+        except (TimeoutError, httpx2.TransportError):
+            pass
+        events += [event for event in frames(text[: text.rfind("\n\n") + 2]) if "_id" in event]
+    return events
+
+
+async def test_readers_hop_between_servers_while_workers_are_killed(settings: Settings) -> None:
+    module = "tests.acceptance.api.shop:app"
+    with ExitStack() as stack:
+        worker = stack.enter_context(process("worker", module, settings=settings))
+        async with serving(copy_of(shop, settings)) as first, serving(copy_of(shop, settings)) as second:
+            worker.wait_for("worker_online")
+            key = await first.key()
+            runs = [(await first.run("steady", wait=False, input={"lines": 40}))["run_id"] for _ in range(5)]
+            readers = [
+                asyncio.create_task(_follow(run_id, [first.url, second.url], key, seed))
+                for run_id in runs
+                for seed in (1, 2)
+            ]
+            await eventually(lambda: _lines(first, runs[0], 8), "some lines")
+            worker.signal(signal.SIGKILL)
+            other = stack.enter_context(process("worker", module, settings=settings))
+            other.wait_for("worker_online")
+            async with asyncio.timeout(120):
+                seen = await asyncio.gather(*readers)
+            for position, events in enumerate(seen):
+                run_id = runs[position // 2]
+                stored = (await second.get(f"/runs/{run_id}/events", params={"limit": 1000})).json()["events"]
+                assert events == [{**event, "_id": event["seq"]} for event in stored]
+                assert [event["seq"] for event in stored] == list(range(1, len(stored) + 1))
+                assert "worker_lost" in [event["type"] for event in stored]
+                run = (await first.get(f"/runs/{run_id}")).json()
+                assert (run["status"], run["result"]) == ("completed", 40)
+
+
+async def _lines(api: Api, run_id: str, count: int) -> bool:
+    return (await api.get(f"/runs/{run_id}/events")).json()["last_seq"] >= count
+
+
+async def test_serve_with_a_worker_ends_streams_first_and_drains(settings: Settings) -> None:
+    module = "tests.acceptance.api.shop:app"
+    with process("serve", module, "--port", "0", "--worker", settings=settings) as server:
+        url = server.wait_for("serving")["url"]
+        async with httpx2.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
+            body = {"input": {"lines": 200, "pause": 0.02}}
+            run_id = (await client.post(f"{API}/tasks/steady/run", json=body)).json()["run_id"]
+            async with client.stream("GET", f"{API}/runs/{run_id}/stream") as answer:
+                text = ""
+                async for piece in answer.aiter_text():
+                    text += piece
+                    if '"line 3"' in text:
+                        server.signal(signal.SIGTERM)
+            types = [event["type"] for event in frames(text)]
+            assert "done" not in types
+            assert "stream_complete" not in types
+        assert server.ended() == 0
+    async with serving(copy_of(shop, settings)) as api:
+        run = (await api.get(f"/runs/{run_id}")).json()
+        assert (run["status"], run["attempt"]) == ("completed", 1)
