@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runlane import App
+from runlane import App, Context
 from runlane.errors import (
     ConcurrencyLimited,
     Forbidden,
@@ -36,7 +36,7 @@ def make_app(settings: Settings) -> App:
     app = App(settings)
 
     @app.task("job")
-    async def job(n: int = 0) -> int:
+    async def job(ctx: Context, n: int = 0) -> int:
         return n
 
     return app
