@@ -23,13 +23,13 @@ from runlane.errors import (
 from runlane.model.run import Accepted, Status
 from runlane.model.tenant import Limits
 from runlane.settings import Settings
-from runlane.store import tenants as tenant_store
 from runlane.store.runs import cancel_run, list_runs
 from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
 from tests.harness import Store, new_run
 
 POSTS = 50
 ACTOR = "test"
+ONE: list[tuple[str, dict[str, Any]]] = [("job", {})]
 
 
 def make_app(settings: Settings) -> App:
@@ -114,20 +114,20 @@ async def test_running_runs_at_the_limit_refuse_new_ones(store: Store, apps: Seq
 
 async def test_a_batch_over_the_limit_is_refused_whole(store: Store, apps: Sequence[App]) -> None:
     await create_tenant(store.database, "acme", limits=Limits(max_queued=10), actor=ACTOR)
-    await apps[0].enqueue_many([("job", {})] * 8, tenant="acme")
+    await apps[0].enqueue_many(ONE * 8, tenant="acme")
     before = await store.contents()
     with pytest.raises(QueueLimited):
-        await apps[0].enqueue_many([("job", {})] * 3, tenant="acme")
+        await apps[0].enqueue_many(ONE * 3, tenant="acme")
     assert await store.contents() == before
-    await apps[0].enqueue_many([("job", {})] * 2, tenant="acme")
+    await apps[0].enqueue_many(ONE * 2, tenant="acme")
 
 
 async def test_a_batch_larger_than_a_commit_is_refused_whole(store: Store, apps: Sequence[App]) -> None:
     await create_tenant(store.database, "acme", limits=Limits(max_queued=1_500), actor=ACTOR)
     with pytest.raises(QueueLimited):
-        await apps[0].enqueue_many([("job", {})] * 1_501, tenant="acme")
+        await apps[0].enqueue_many(ONE * 1_501, tenant="acme")
     assert await store.count("runs") == 0
-    assert len(await apps[0].enqueue_many([("job", {})] * 1_500, tenant="acme")) == 1_500
+    assert len(await apps[0].enqueue_many(ONE * 1_500, tenant="acme")) == 1_500
 
 
 async def test_one_tenants_limit_is_no_other_tenants(store: Store, apps: Sequence[App]) -> None:
@@ -154,10 +154,9 @@ async def test_the_default_tenant_can_have_limits_too(store: Store, apps: Sequen
         await apps[0].enqueue("job")
 
 
-async def test_a_new_limit_counts_what_was_there_before(store: Store, apps: Sequence[App], monkeypatch: Any) -> None:
-    monkeypatch.setattr(tenant_store, "_MARK_AT_ONCE", 500)
+async def test_a_new_limit_counts_what_was_there_before(store: Store, apps: Sequence[App]) -> None:
     await create_tenant(store.database, "acme", actor=ACTOR)
-    await apps[0].enqueue_many([("job", {})] * 1_200, tenant="acme")
+    await apps[0].enqueue_many(ONE * 1_200, tenant="acme")
     await set_tenant(store.database, "acme", TenantChange(max_queued=1_200), actor=ACTOR)
     assert isinstance(await post(apps[1]), QueueLimited)
     await set_tenant(store.database, "acme", TenantChange(max_queued=1_201), actor=ACTOR)
