@@ -2,13 +2,13 @@
 
 A fence's words after the language say what a block is: `run` executes it in a temporary folder on the embedded file,
 `file=name` writes it there first, `cwd=folder` starts from a copy of a folder of ours, `worker=module:app` keeps a
-worker running meanwhile. Every other Python block is compiled.
+worker running meanwhile, `server=module:app` a server. Shell blocks with a server are executed as well. Every other
+Python block is compiled, and every other command is parsed.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import shlex
 import shutil
@@ -25,13 +25,17 @@ import typer.main
 from typer.testing import CliRunner
 
 import runlane
-from runlane import App, Context, Interrupted, Run, RunlaneError, Settings, Status
+from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status
+from runlane.api.server import build_api
 from runlane.cli.commands import cli
+from runlane.cli.doctor import OTHER_VARIABLES
 from runlane.model.event import EventType
+from tests.server_process import environment, serving
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+OPENAPI: dict[str, Any] = build_api(App()).openapi()
 COMMAND: Any = typer.main.get_command(cli)
 READ_ONLY = ("runs list", "lanes list", "workers", "db current", "dead-letters")
 
@@ -68,6 +72,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
+SERVED = [block for block in BLOCKS if block.language == "sh" and "server" in block.words]
 SHELL_LINES = [
     (block, line.split("#")[0].strip())
     for block in BLOCKS
@@ -106,9 +111,33 @@ def test_runnable_blocks_run(page: Path, tmp_path: Path) -> None:
             (folder / block.words["file"]).write_text(block.text)
     for block in mine:
         if "run" in block.words:
-            with _worker(folder, block.words.get("worker")):
-                done = _python(folder, "-c", block.text)
+            with _worker(folder, block.words.get("worker")), _server(folder, block.words.get("server")) as variables:
+                done = _python(folder, "-c", block.text, **variables)
             assert done.returncode == 0, f"{block}:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in SERVED}), ids=lambda page: page.name)
+def test_shell_blocks_with_a_server_run(page: Path, tmp_path: Path) -> None:
+    mine = [block for block in SERVED if block.page == page]
+    for block in PYTHON:
+        if block.page == page and "file" in block.words:
+            (tmp_path / block.words["file"]).write_text(block.text)
+    with _server(tmp_path, mine[0].words["server"]) as variables:
+        for block in mine:
+            for line in block.text.splitlines():
+                words = shlex.split(line.replace("http://127.0.0.1:8765", variables["RUNLANE_URL"]))
+                if words[0] == "runlane":
+                    words = [sys.executable, "-m", *words]
+                done = subprocess.run(
+                    [*words, "-f"] if words[0] == "curl" else words,
+                    cwd=tmp_path,
+                    env=environment(**variables),
+                    capture_output=True,
+                    text=True,
+                    timeout=120,
+                    check=False,
+                )
+                assert done.returncode == 0, f"{block}: {line}\n{done.stdout}{done.stderr}"
 
 
 def test_the_tutorial_quotes_the_error_that_it_provokes(tmp_path: Path) -> None:
@@ -138,6 +167,9 @@ def test_other_shell_lines_name_things_that_exist() -> None:
                 assert target in targets[1].split(), f"{block}: {line}"
             case ["python", file]:
                 assert (block.page.parent / file).exists(), f"{block}: {line}"
+            case ["curl", *words]:
+                url = next(word for word in words if word.startswith("http"))
+                assert _path_exists(url.partition("127.0.0.1:8765")[2].partition("?")[0]), f"{block}: {line}"
             case ["export", assignment]:
                 _check_variable(assignment.partition("=")[0], block)
             case _:
@@ -206,6 +238,33 @@ def test_every_command_and_option_is_documented() -> None:
                 assert f"{option}" in page, f"cli.md lacks: runlane {' '.join(path)} {option}"
 
 
+def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
+    page = (DOCS / "reference" / "http-api.md").read_text()
+    told = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)`", page))
+    real = {
+        (method.upper(), path)
+        for path, methods in OPENAPI["paths"].items()
+        for method in methods
+        if not path.startswith("/api/v2/orchestrations/")
+    }
+    assert told == real
+
+
+def test_every_error_code_of_the_api_is_documented() -> None:
+    page = (DOCS / "reference" / "http-api.md").read_text()
+    kinds = [value for value in vars(runlane.errors).values() if isinstance(value, type)]
+    for kind in kinds:
+        if issubclass(kind, RunlaneError) and 400 <= kind.http_status < 500:
+            assert f"`{kind.code}`" in page, f"http-api.md lacks {kind.code}"
+
+
+def test_everything_of_the_client_is_documented() -> None:
+    page = (DOCS / "reference" / "client.md").read_text()
+    assert [name for name in _public(Client) if not re.search(rf"\bclient\.{name}\b", page)] == []
+    options = [name for name in inspect.signature(Client.run).parameters if name not in {"self", "task", "input"}]
+    assert [name for name in options if f"`{name}`" not in page] == []
+
+
 def test_every_event_type_is_documented() -> None:
     page = (DOCS / "reference" / "events.md").read_text()
     for kind in EventType:
@@ -247,8 +306,13 @@ def _default(value: object) -> str:
 
 
 def _check_variable(name: str, where: object) -> None:
-    if name.startswith("RUNLANE_"):
+    if name.startswith("RUNLANE_") and name not in OTHER_VARIABLES:
         assert name.removeprefix("RUNLANE_").lower() in Settings.model_fields, f"{where}: no setting {name}"
+
+
+def _path_exists(path: str) -> bool:
+    patterns = [re.sub(r"\\\{[^}]*\\\}", "[^/]+", re.escape(known)) for known in OPENAPI["paths"]]
+    return any(re.fullmatch(pattern, path) for pattern in patterns)
 
 
 def _without_blocks(page: Path) -> str:
@@ -289,11 +353,11 @@ def _options(parameter: Any) -> list[str]:
     return [name for name in names if name.startswith("--")]
 
 
-def _python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=folder,
-        env=_environment(),
+        env=environment(**variables),
         capture_output=True,
         text=True,
         timeout=120,
@@ -309,7 +373,7 @@ def _worker(folder: Path, app: str | None) -> Generator[None]:
     process = subprocess.Popen(
         [sys.executable, "-m", "runlane", "worker", app],
         cwd=folder,
-        env=_environment(),
+        env=environment(),
         stderr=subprocess.DEVNULL,
     )
     try:
@@ -322,6 +386,10 @@ def _worker(folder: Path, app: str | None) -> Generator[None]:
             process.kill()
 
 
-def _environment() -> dict[str, str]:
-    ours = {key: value for key, value in os.environ.items() if not key.startswith("RUNLANE_")}
-    return {**ours, "RUNLANE_WORKER_HEALTH_PORT": "0"}
+@contextmanager
+def _server(folder: Path, app: str | None) -> Generator[dict[str, str]]:
+    if app is None:
+        yield {}
+        return
+    with serving(folder, {}, "dev", app) as server:
+        yield {"RUNLANE_URL": server.url}

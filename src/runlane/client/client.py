@@ -209,6 +209,11 @@ class Client:
         """Let a held run go."""
         return await self._act(run_id, "approve")
 
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str) -> Status:
+        """Let a paused run go on with an answer."""
+        told = await self._http.change("POST", _run(run_id, "resume"), {"response": response})
+        return Status(told["status"])
+
     async def release(self, run_id: str) -> Status:
         """Let the runs behind a dead one go on that was started with on_dead="block"."""
         return await self._act(run_id, "release")
