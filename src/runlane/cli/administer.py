@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
@@ -216,7 +217,10 @@ def _role(role: Role) -> dict[str, Any]:
 
 
 def _state(key: ApiKey) -> str:
-    return "revoked" if key.revoked_at_us is not None else "active"
+    if key.revoked_at_us is not None:
+        return "revoked"
+    expired = key.expires_at_us is not None and key.expires_at_us <= time.time_ns() // 1000
+    return "expired" if expired else "active"
 
 
 def _told(limits: Limits) -> str:

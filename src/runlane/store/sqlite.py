@@ -102,6 +102,7 @@ class SqliteDatabase:
         return database
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        self._open_connection()
         # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
         return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 
@@ -109,6 +110,7 @@ class SqliteDatabase:
         return await self.transact(lambda session: session.chain(chain, members))
 
     async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        self._open_connection()
         return await self._thread.submit(lambda: self._look(statement, params))
 
     async def committed(self, mark: str) -> bool:
@@ -164,6 +166,7 @@ class SqliteDatabase:
         return result
 
     def _open_connection(self) -> sqlite3.Connection:
+        # Asked before the hop as well: after close() there is no thread that would ever answer.
         if self._connection is None:
             raise Unavailable(f"The database {self.path} is closed.")
         return self._connection

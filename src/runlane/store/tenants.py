@@ -285,7 +285,8 @@ def _bound(name: str, enabled: bool, limits: Limits) -> dict[str, Any]:
 
 def limits_of(row: Row) -> Limits:
     """The limits in a tenant's row."""
-    return Limits(row["max_queued"], row["max_running"], row["rate_per_second"])
+    rate = row["rate_per_second"]
+    return Limits(row["max_queued"], row["max_running"], None if rate is None else float(rate))
 
 
 def _value(row: Row) -> Tenant:

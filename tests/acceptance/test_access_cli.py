@@ -1,0 +1,108 @@
+"""The commands for keys, tenants, roles and the audit log, as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")}
+    return {**kept, "RUNLANE_DATABASE_URL": f"sqlite:///{tmp_path / 'runlane.db'}"}
+
+
+def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "runlane", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def told(environment: dict[str, str], *arguments: str) -> Any:
+    done = run(environment, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_key_is_shown_once_and_can_be_revoked(environment: dict[str, str]) -> None:
+    made = told(environment, "keys", "create", "ci", "--role", "operator", "--expires-days", "3")
+    assert re.fullmatch(r"sk-rl-[0-9a-f]{64}", made["key"])
+    assert (made["name"], made["role"], made["tenant"], made["prefix"]) == (
+        "ci",
+        "operator",
+        "default",
+        made["key"][:12],
+    )
+    listed = run(environment, "keys", "list")
+    assert made["id"] in listed.stdout
+    assert made["key"] not in listed.stdout
+    assert told(environment, "keys", "revoke", made["id"])["revoked_at_us"] is not None
+    assert "\trevoked\t" in run(environment, "keys", "list").stdout
+
+
+def test_the_key_is_the_first_line_for_people(environment: dict[str, str]) -> None:
+    done = run(environment, "keys", "create", "ci", "--role", "viewer")
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"sk-rl-[0-9a-f]{64}", done.stdout.splitlines()[0])
+
+
+def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
+    made = told(environment, "tenants", "create", "acme", "--max-queued", "5", "--rate", "2.5")
+    assert (made["max_queued"], made["rate_per_second"]) == (5, 2.5)
+    changed = told(environment, "tenants", "set", "acme", "--max-running", "2", "--no-limit", "max_queued", "--disable")
+    assert changed["changed"] == {
+        "enabled": {"old": True, "new": False},
+        "max_queued": {"old": 5, "new": None},
+        "max_running": {"old": None, "new": 2},
+    }
+    told(environment, "roles", "set", "night", "runs:read", "runs:write")
+    assert {role["name"] for role in told(environment, "roles", "list")} > {"viewer", "night"}
+    told(environment, "roles", "delete", "night")
+    told(environment, "tenants", "delete", "acme")
+    assert [tenant["id"] for tenant in told(environment, "tenants", "list")] == ["default"]
+    entries = told(environment, "audit", "list")
+    assert [entry["action"] for entry in entries] == [
+        "tenant.delete",
+        "role.delete",
+        "role.set",
+        "tenant.set",
+        "tenant.create",
+    ]
+    assert all(entry["actor"].startswith("cli") for entry in entries)
+    assert (entries[3]["old"]["max_queued"], entries[3]["new"]["max_queued"]) == (5, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("keys", "create", "ci", "--role", "operater"), 1, 'did you mean "operator"'),
+        (("keys", "create", "ci", "--role", "viewer", "--tenant", "nobody"), 1, 'No tenant "nobody"'),
+        (("keys", "create", "ci"), 2, "--role"),
+        (("keys", "revoke", "key_none"), 1, "not_found"),
+        (("tenants", "create", "No Such"), 1, "invalid_request"),
+        (("tenants", "create", "default"), 1, "conflict"),
+        (("tenants", "delete", "default"), 1, "cannot be deleted"),
+        (("tenants", "set", "default"), 1, "Nothing to change"),
+        (("roles", "set", "viewer", "runs:read"), 1, "built in"),
+        (("roles", "set", "night", "runs:raed"), 1, 'did you mean "runs:read"'),
+    ],
+)
+def test_what_is_refused_says_why(
+    environment: dict[str, str], arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    done = run(environment, *arguments)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert done.stdout == ""
