@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from runlane.bus import Bus
-from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.errors import LeaseLost, Unavailable
 from runlane.model.run import Status
 from runlane.model.task import Task
 from runlane.model.text import dump_json
@@ -138,6 +138,9 @@ class Worker:
             except Unavailable as error:
                 log.warning("record_waits", run_id=entry.run_id, error=str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
+        if incarnation is not None and incarnation is self._incarnation:
+            # Nobody ends this run now. A renewal that comes late must not keep it under our name.
+            self._give_up_life("an attempt could not be stored in time")
         raise LeaseLost(f"Run {entry.run_id} is no longer this worker's.")
 
     def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -170,12 +173,12 @@ class Worker:
             except Exception:
                 # Runs may have been taken that nobody executes; under our heartbeat they would wait for ever.
                 log.exception("claim_failed")
-                self._give_up_life()
+                self._give_up_life("a claim failed in an unexpected way")
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             if not outcome.alive:
-                self._may_claim.clear()
-                self._liveness.check_now()
+                # Also when a late renewal may still come: a lease that ended once is over.
+                self._give_up_life("the database says that its lease is over")
             elif not outcome.claims and not outcome.again:
                 await self._listener.wait(self._memory.poll_seconds)
 
@@ -183,6 +186,7 @@ class Worker:
         incarnation = self._incarnation
         if incarnation is None or not incarnation.may_work():
             self._may_claim.clear()
+            self._give_up_life("its lease could not be renewed in time")
             return ClaimOutcome((), alive=True, again=True)
 
         outcome = ClaimOutcome((), alive=True, again=True)
@@ -213,6 +217,8 @@ class Worker:
                 return await self._database.committed(doubt.mark)
             except Unavailable:
                 await asyncio.sleep(_PAUSE_SECONDS)
+        if doubt.mark is not None and incarnation is self._incarnation:
+            self._give_up_life("a claim's outcome could not be found out in time")
         return False
 
     # --- executing
@@ -252,7 +258,7 @@ class Worker:
             await execution.end(Finish(Outcome.FAILED, Status.FAILED, error=dump_json(message)))
         except Exception:
             log.exception("run_left_to_reaper", run_id=execution.claimed.run_id)
-            self._give_up_life()
+            self._give_up_life("the end of an attempt could not be stored")
 
     def _ended(self, execution: Execution) -> None:
         if self._running.get(execution.claimed.run_id) is execution:
@@ -291,8 +297,9 @@ class Worker:
         if finish is not None:
             try:
                 await execution.end(finish)
-            except RunlaneError:
+            except Exception as error:
                 log.exception("run_not_stored", run_id=execution.claimed.run_id)
+                await self._end_anyway(execution, error)
 
     def _unstick(self, task: asyncio.Future[Any]) -> None:
         self._stuck.discard(task)
@@ -314,9 +321,10 @@ class Worker:
             self.interrupt(execution, Reason.LOST)
         self._liveness.check_now()
 
-    def _give_up_life(self) -> None:
+    def _give_up_life(self, reason: str) -> None:
         """Become somebody else: the reaper moves whatever the old name still owns."""
         if self._incarnation is not None:
+            log.error("worker_gives_up", worker_id=self._incarnation.worker_id, reason=reason)
             self._incarnation.lost = True
             self._lose(self._incarnation)
 
