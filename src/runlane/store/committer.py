@@ -276,7 +276,8 @@ def _merged(entries: Sequence[Entry]) -> list[Entry]:
             run_id=entry.run_id,
             attempt=entry.attempt,
             lane=entry.lane,
-            ordering_key=entry.ordering_key,
+            # Only an end names its key, and what was said after it must not take the key's lock away.
+            ordering_key=entry.ordering_key or known.ordering_key,
             events=[*known.events, *entry.events],
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
             progress=entry.progress if entry.progress is not None else known.progress,
