@@ -180,6 +180,9 @@ class Committer:
                     if await self._database.committed(mark):
                         return result
                     mark = None
+                    batch[:] = [member for member in batch if not member.answer.done()]
+                    if not batch:
+                        return _Result()
                 return await self._database.transact(work)
             except CommitInDoubt as doubt:
                 # Without a mark nothing was written, so nothing can be doubled.
@@ -191,7 +194,8 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # Whoever was told that it failed must not be stored after all.
+                    # Whoever was told that it failed must not be stored after all. In doubt they stay: the answer,
+                    # if it committed, is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
