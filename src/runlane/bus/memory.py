@@ -60,8 +60,8 @@ class MemoryBus:
     def on_cancel(self, heard: Callable[[str], None]) -> Callable[[], None]:
         self._cancel_hearers.append(heard)
 
-        def forget() -> None:
+        def end() -> None:
             if heard in self._cancel_hearers:
                 self._cancel_hearers.remove(heard)
 
-        return forget
+        return end

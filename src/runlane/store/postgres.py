@@ -57,7 +57,7 @@ _LOCK = Statement(
     ),
 )
 _TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
-_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(:mark as xid8)) as status"))
+_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
 
 
 class PostgresSession:
@@ -157,6 +157,16 @@ class PostgresDatabase:
             except _TRY_AGAIN:
                 if tries == 5:
                     raise
+
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        connection = await self._take()
+        try:
+            return await PostgresSession(connection).chain(chain, members)
+        except CONNECTION_ERRORS as error:
+            connection.terminate()
+            raise Unavailable(f"The database does not answer: {_told(error)}.") from error
+        finally:
+            self._give_back(connection)
 
     async def committed(self, mark: str) -> bool:
         while True:
