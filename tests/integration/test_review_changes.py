@@ -124,7 +124,7 @@ async def test_who_was_told_that_it_failed_is_not_stored_when_a_doubt_is_resolve
             "quick",
             {},
             priority=0,
-            ordering_key=None,
+            ordering_key=uuid4().hex,
             on_dead="skip",
             idempotency_key=None,
             delay_seconds=0,

@@ -194,7 +194,7 @@ _ORPHANS = Statement(
 )
 _RUNS_OF = Statement(
     "runs_of_workers",
-    select(runs.c.id, runs.c.ordering_key)
+    select(runs.c.id, runs.c.attempt, runs.c.ordering_key)
     .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
     .order_by(runs.c.id),
 )
@@ -345,6 +345,16 @@ async def declare_lost(session: Session, worker_id: str, silence_seconds: float,
         _MARK_LOST, worker_id=worker_id, silence_seconds=silence_seconds, lock_is_free=lock_is_free
     )
     return bool(rows)
+
+
+async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]:
+    """The running runs of a worker, with their attempts."""
+
+    async def work(session: Session) -> set[tuple[str, int]]:
+        rows = await session.fetch(_RUNS_OF, worker_ids=session.texts([worker_id]))
+        return {(row["id"], row["attempt"]) for row in rows}
+
+    return await database.transact(work)
 
 
 async def find_orphans(session: Session) -> list[str]:

@@ -26,7 +26,7 @@ from runlane.store.committer import Committer, Stopping
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.lanes import check_lanes
 from runlane.store.record import Entry, Finish, Outcome, Recorded
-from runlane.store.workers import begin_draining
+from runlane.store.workers import begin_draining, owned_runs
 from runlane.threads import Threads
 from runlane.worker.execution import Execution, Reason
 from runlane.worker.health import Health
@@ -200,8 +200,7 @@ class Worker:
         try:
             await self._database.transact(work)
         except CommitInDoubt as doubt:
-            if not await self._resolve(doubt, incarnation):
-                return ClaimOutcome((), alive=True, again=True)
+            outcome = await self._resolve(doubt, incarnation, outcome)
         if outcome.claims:
             reach("claim.committed")
         if incarnation is not self._incarnation:
@@ -210,16 +209,22 @@ class Worker:
             self._start(claimed)
         return outcome
 
-    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation) -> bool:
-        """Whether claims committed whose answer was lost. Taken but not executed, they would wait for ever."""
+    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation, outcome: ClaimOutcome) -> ClaimOutcome:
+        """The claims that committed although the answer was lost. Taken but not executed, they would wait for ever."""
+        nothing = ClaimOutcome((), alive=True, again=True)
         while doubt.mark is not None and incarnation.may_work():
             try:
-                return await self._database.committed(doubt.mark)
+                if not await self._database.committed(doubt.mark):
+                    return nothing
+                # After a crash another worker may have made the very same claim, under the same number even.
+                owned = await owned_runs(self._database, incarnation.worker_id)
+                claims = [claimed for claimed in outcome.claims if (claimed.run_id, claimed.attempt) in owned]
+                return ClaimOutcome(claims, alive=True, again=True)
             except Unavailable:
                 await asyncio.sleep(_PAUSE_SECONDS)
         if doubt.mark is not None and incarnation is self._incarnation:
             self._give_up_life("a claim's outcome could not be found out in time")
-        return False
+        return nothing
 
     # --- executing
 
