@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import uuid4
 
 import asyncpg
@@ -41,7 +41,7 @@ async def test_cancel_meets_a_run_that_is_put_back_between_its_statements(
 
     async with app:
         run = await app.enqueue("quick")
-        other = await asyncpg.connect(url)
+        other: Any = await cast("Any", asyncpg).connect(url)
         await other.execute("update runs set status = 'running', attempt = 1, worker_id = 'wrk_x'")
         fetch = PostgresSession.fetch
         seen: list[str] = []
@@ -133,7 +133,7 @@ async def test_who_was_told_that_it_failed_is_not_stored_when_a_doubt_is_resolve
 
     async with app:
         database = Doubtful(await app.database())
-        committer = Committer(database, lambda lanes: None)
+        committer = Committer(cast("Database", database), lambda lanes: None)
         await committer.start()
         await asyncio.sleep(0)  # it waits now, so that both share a batch
         impatient, patient = new_run(), new_run()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Generator
+from typing import Any, cast
 from uuid import uuid4
 
 import asyncpg
@@ -31,7 +32,7 @@ def crash(server: PostgresServer, url: str) -> None:
     """End the server without a warning, and let others use the next transaction numbers when it is back."""
 
     async def use_numbers() -> None:
-        connection = await asyncpg.connect(url)
+        connection: Any = await cast("Any", asyncpg).connect(url)
         await connection.execute("create table if not exists used (n integer)")
         for n in range(20):
             await connection.execute("insert into used values ($1)", n)
