@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
+# And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
+BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
 
 
@@ -41,6 +43,10 @@ class _Accept:
     def size(self) -> int:
         return len(self.runs)
 
+    @property
+    def characters(self) -> int:
+        return sum(len(run.input) for run in self.runs)
+
 
 @dataclass(slots=True)
 class _Record:
@@ -51,6 +57,14 @@ class _Record:
     @property
     def size(self) -> int:
         return 1
+
+    @property
+    def characters(self) -> int:
+        finish = self.entry.finish
+        texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
+        if finish is not None:
+            texts += [finish.result, finish.error]
+        return sum(len(text) for text in texts if text is not None)
 
 
 _Member = _Accept | _Record
@@ -136,12 +150,16 @@ class Committer:
 
     def _next_batch(self) -> list[_Member]:
         batch: list[_Member] = []
-        size = 0
-        while self._waiting and (not batch or size + self._waiting[0].size <= BATCH_SIZE):
-            member = self._waiting.popleft()
+        size = characters = 0
+        while self._waiting:
+            member = self._waiting[0]
             if not member.answer.done():
-                batch.append(member)
                 size += member.size
+                characters += member.characters
+                if batch and (size > BATCH_SIZE or characters > BATCH_CHARACTERS):
+                    break
+                batch.append(member)
+            self._waiting.popleft()
         return batch
 
     async def _commit(self, batch: list[_Member]) -> None:
@@ -249,6 +267,20 @@ class Committer:
             reach("finish.committed" if finished else "record.committed")
         if ready:
             self._ring(ready)
+
+
+def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
+    """The runs in their order, in pieces that are good for one transaction each."""
+    batch: list[NewRun] = []
+    characters = 0
+    for run in new_runs:
+        characters += len(run.input)
+        if batch and (len(batch) == BATCH_SIZE or characters > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], len(run.input)
+        batch.append(run)
+    if batch:
+        yield batch
 
 
 class _Lost(LeaseLost):
