@@ -158,6 +158,7 @@ _REVIVE = Statement(
         losses=0,
         ended_at=None,
         due_at=None,
+        cancel_requested_at=None,
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(*_changed),
