@@ -93,6 +93,7 @@ _LIST = Statement(
 )
 
 _KEY_OF = Statement("key_of_run", select(runs.c.ordering_key, runs.c.status, runs.c.worker_id).where(_by_id))
+_HOLD_STILL = Statement("hold_run_still", select(runs.c.id).where(_by_id).with_for_update())
 _CANCEL_WAITING = Statement(
     "cancel_waiting",
     update(runs)
@@ -239,6 +240,8 @@ async def cancel_run(database: Database, run_id: str) -> Change:
 
     async def work(session: Session) -> Change:
         await _lock_key_of(session, run_id)
+        # Between the two statements a running run could be put back and get away from both.
+        await session.fetch(_HOLD_STILL, run_id=run_id)
         for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
             await session.fetch(_STORE_NO_RESULT, run_id=run_id)
             await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
