@@ -69,6 +69,12 @@ class Stopping(Unavailable):
     """The committer has stopped, so waiting is of no use."""
 
 
+class Refused(RunlaneError):
+    """The database will never store this member, so trying again is of no use."""
+
+    code = "refused"
+
+
 class Committer:
     """Gathers members and commits them in batches. `ring` is told the lanes in which runs became ready."""
 
@@ -292,6 +298,6 @@ def _refuse(member: _Member, error: Exception) -> None:
     if isinstance(error, RunlaneError):
         member.answer.set_exception(error)
     else:
-        refused = Unavailable(f"The database refused to store this: {type(error).__name__}: {error}")
+        refused = Refused(f"The database refused to store this: {type(error).__name__}: {error}")
         refused.__cause__ = error
         member.answer.set_exception(refused)
