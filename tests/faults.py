@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from runlane.errors import Unavailable
 from runlane.store.database import CommitInDoubt, Database, Session
+from runlane.store.statement import Dialect
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ class FaultyDatabase:
 
     def __init__(self, database: Database, plan: Iterable[Fault] = ()) -> None:
         self._database = database
-        self.dialect = database.dialect
+        self.dialect: Dialect = database.dialect
         self.steady_since = float("-inf")
         self._plan: Iterator[Fault] = iter(plan)
         self._own_marks: dict[str, bool] = {}

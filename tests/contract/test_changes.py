@@ -24,7 +24,7 @@ from runlane.store.runs import (
     retry_run,
     set_priority,
 )
-from runlane.store.statement import Row, Statement
+from runlane.store.statement import Dialect, Row, Statement
 from tests.harness import Store, dead, failed_once, new_run
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ class Interleaved:
         self._database = database
         self.after = after
         self.then: Callable[[], Awaitable[Any]] | None = then
-        self.dialect = database.dialect
+        self.dialect: Dialect = database.dialect
         self.steady_since = database.steady_since
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
@@ -186,7 +186,7 @@ class _Interleaved:
     def __init__(self, session: Session, owner: Interleaved) -> None:
         self._session = session
         self._owner = owner
-        self.dialect = session.dialect
+        self.dialect: Dialect = session.dialect
         self.lock = session.lock
         self.try_lock = session.try_lock
         self.texts = session.texts
