@@ -156,15 +156,18 @@ class Execution:
                 if inspect.isawaitable(value):
                     value = await value
         except (asyncio.CancelledError, Interrupted) as error:
-            if self._reason is None and isinstance(error, asyncio.CancelledError):
-                # The function cancelled itself, or a library did inside it: its own failure.
-                return self._failed(RuntimeError("The task was cancelled from inside."))
+            if self._reason is None:
+                # The function stopped itself, or a library did inside it: its own failure. If it was stopped
+                # because the run is another attempt's by now, the fence refuses this too.
+                return self._failed(RuntimeError(f"The task was cancelled from inside: {type(error).__name__}."))
             return self._interrupted()
         except Retry as retry:
             return self._put_back(retry)
         except Fail as error:
             return self._dead(error)
-        except Exception as error:  # noqa: BLE001 - the run's own failure, whatever it is
+        except GeneratorExit:
+            raise  # this coroutine itself is being closed
+        except BaseException as error:  # noqa: BLE001 - the run's own failure: exit() in a task must not end the worker
             if self._reason is not None:
                 return self._interrupted()
             return self._failed(error)
@@ -190,7 +193,7 @@ class Execution:
             )
         return Finish(Outcome.COMPLETED, Status.COMPLETED, result=text)
 
-    def _failed(self, error: Exception) -> Finish:
+    def _failed(self, error: BaseException) -> Finish:
         claimed = self.claimed
         failures = claimed.failures + 1
         text = _error_text(error)
