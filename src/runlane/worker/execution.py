@@ -184,10 +184,11 @@ class Execution:
             text = dump_json(value)
         except TypeError as error:
             return self._dead(Fail(f"The result cannot be stored: {error}"))
-        if len(text) > self._host.max_result_bytes:
+        size = len(text.encode())
+        if size > self._host.max_result_bytes:
             return self._dead(
                 Fail(
-                    f"The result has {len(text)} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
+                    f"The result has {size} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
                     "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and return a reference."
                 )
             )
