@@ -109,6 +109,11 @@ class Context:
         """Make every later call raise this. For the worker."""
         self._interruption = interruption
 
+    def take_progress(self) -> tuple[float, str | None] | None:
+        """The newest progress that waits to be stored, to go with the end of the attempt. For the worker."""
+        value, self._next_progress = self._next_progress, None
+        return value
+
     def _say(self, make: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
         if threading.get_ident() == self._loop_thread:
             return make()
@@ -139,7 +144,7 @@ class Context:
         await self._desk.record(self._progress_entry(value))
 
     def _flush_progress(self) -> None:
-        value, self._next_progress = self._next_progress, None
+        value = self.take_progress()
         if value is None or self._interruption is not None:
             return
         self._last_progress_at = time.monotonic()

@@ -123,12 +123,15 @@ class Execution:
     async def end(self, finish: Finish) -> Recorded | None:
         """Store the end of the attempt; None when the run is not ours any more."""
         claimed = self.claimed
+        progress, note = self._context.take_progress() or (None, None)
         entry = Entry(
             claimed.run_id,
             claimed.attempt,
             claimed.lane,
             ordering_key=claimed.ordering_key,
             events=_closing_events(finish),
+            progress=progress,
+            progress_note=note,
             finish=finish,
         )
         try:
