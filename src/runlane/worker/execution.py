@@ -58,6 +58,7 @@ class Execution:
     """One attempt in this worker."""
 
     __slots__ = (
+        "_calling",
         "_context",
         "_finish",
         "_host",
@@ -74,6 +75,7 @@ class Execution:
         self._task_def = task_def
         self._host = host
         self._context = Context(claimed, host, loop)
+        self._calling = False
         self._reason: Reason | None = None
         self._finish: Finish | None = None
         self._status: Status | None = None
@@ -111,8 +113,12 @@ class Execution:
         self.nudge()
 
     def nudge(self) -> None:
-        """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted."""
-        if self._task_def.is_async and self.task is not None and not self.task.done():
+        """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted.
+
+        Only the function is: its end must be stored whoever interrupts, and a task that is cancelled before its first
+        step would never come to free its slot.
+        """
+        if self._calling and self._task_def.is_async and self.task is not None:
             self.task.cancel()
 
     def abandon(self) -> Finish | None:
@@ -150,6 +156,15 @@ class Execution:
         return {"outcome": self._finish.outcome.value, "status": self._status.value, **error}
 
     async def _call(self) -> Finish | None:
+        if self._reason is not None:
+            return self._interrupted()
+        self._calling = True
+        try:
+            return await self._outcome()
+        finally:
+            self._calling = False
+
+    async def _outcome(self) -> Finish | None:
         try:
             arguments = self._task_def.load(self.claimed.input)
             if self._task_def.is_async:
