@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from runlane.errors import ConfigurationError, RunlaneError, Unavailable
+from runlane.errors import ConfigurationError, RunlaneError
 from runlane.model.ids import new_id
 from runlane.probes import reach
 from runlane.settings import Settings
@@ -120,7 +120,7 @@ class Liveness:
                 try:
                     await self._live(first=first)
                     first = False
-                except Unavailable as error:
+                except Exception as error:
                     if first:
                         raise
                     log.warning("worker_cannot_register", error=str(error))
@@ -177,7 +177,7 @@ class Liveness:
                         self._settings.lease_seconds,
                         self._health.active(),
                     )
-            except (Unavailable, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the lease was not renewed; no more than that
                 log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
                 pause = _RETRY_SECONDS
                 continue
@@ -194,7 +194,7 @@ class Liveness:
         try:
             async with asyncio.timeout(self._settings.database_timeout_seconds):
                 offline = await sign_off(line.database, incarnation.worker_id)
-        except (Unavailable, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - the lease ends by itself
             log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
         else:
             log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
