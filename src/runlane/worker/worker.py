@@ -173,6 +173,8 @@ class Worker:
                 self._may_claim.clear()
                 self._liveness.check_now()
             elif not outcome.claims and not outcome.again:
+                # Waiting for a bell is no standstill, however long the poll interval is.
+                self.health.claim_loop_turned_at = time.monotonic() + self._memory.poll_seconds
                 await self._listener.wait(self._memory.poll_seconds)
 
     async def _claim(self, slots: int) -> ClaimOutcome:
