@@ -14,7 +14,7 @@ from runlane import Context, RunCancelled, Status, UnknownLane, probes
 from runlane.store.lanes import LaneChange, move_kinds, set_lane
 from runlane.store.record import Entry, Recorded
 from runlane.store.runs import cancel_run
-from runlane.store.workers import list_workers
+from runlane.store.workers import list_workers, take_over
 from runlane.worker import liveness
 from tests.harness import eventually
 from tests.integration.process import Process
@@ -442,7 +442,9 @@ async def test_a_worker_that_was_declared_lost_stops_and_comes_back(process: Pro
     await running(process, run_id)
     first = worker.worker_id
     store = await process.store()
-    await store.sql("update workers set lease_until = 1")
+    assert first is not None
+    await store.sql("update workers set status = 'lost', ended_at = heartbeat_at")
+    await store.database.transact(lambda session: take_over(session, [first]))
     run = await process.end(run_id)
     assert (run.result, run.losses, run.failures) == (2, 1, 0)
     assert stopped.is_set()
