@@ -240,6 +240,8 @@ class App:
     async def close(self) -> None:
         """Close what connect() opened. Safe to call twice."""
         connection, self._connection = self._connection, None
+        # A lock that somebody waited for belongs to its loop for ever, and the next use may be in another one.
+        self._connecting = None
         if connection is not None and connection.loop is asyncio.get_running_loop():
             await connection.committer.stop()
             await connection.database.close()
