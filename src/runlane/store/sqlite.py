@@ -72,6 +72,8 @@ class SqliteDatabase:
         return database
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        if self._connection is None:
+            raise Unavailable(f"The database {self.path} is closed in this process.")
         # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
         future = asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
         return await asyncio.shield(future)
