@@ -197,6 +197,7 @@ class Liveness:
         except (Unavailable, TimeoutError) as error:
             log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
         else:
+            reach("sign_off.committed")
             log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
 
     def _lose(self, incarnation: Incarnation, reason: str) -> None:
