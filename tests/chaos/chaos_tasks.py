@@ -1,0 +1,146 @@
+"""The tasks that the chaos tests execute, and the app that their worker processes are started with.
+
+A worker finds the sink and the gates in the folder named by CHAOS_FOLDER. A gate is a file: tasks wait for it, so a test
+decides when they may go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from sink import Sink
+
+from runlane import App, Context, Fail, Retry
+from runlane.testing import crash_points
+
+crash_points.install_from_environment()
+
+app = App()
+_sinks: dict[Path, Sink] = {}
+
+
+def folder() -> Path:
+    """Where this process shares files with the test."""
+    return Path(os.environ["CHAOS_FOLDER"])
+
+
+def sink() -> Sink:
+    """The sink of the test that this process works for."""
+    path = folder() / "sink.db"
+    if path not in _sinks:
+        _sinks[path] = Sink(path)
+    return _sinks[path]
+
+
+def _open(gate: str) -> bool:
+    return (folder() / gate).exists()
+
+
+@app.task("short", max_losses=1000)
+async def short(ctx: Context, milliseconds: float, label: str = "") -> dict[str, Any]:
+    """A little work with one effect."""
+    sink().begin(ctx.run_id, ctx.attempt, label)
+    await asyncio.sleep(milliseconds / 1000)
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, label)}
+
+
+@app.task("capped", lane="capped", max_losses=1000)
+async def capped(ctx: Context, milliseconds: float) -> dict[str, Any]:
+    """The same in a lane that tests put a cap on."""
+    return await short(ctx, milliseconds)
+
+
+@app.task("gated", max_losses=1000)
+async def gated(ctx: Context, gate: str, note: bool = False) -> dict[str, Any]:
+    """Wait for a gate; with `note`, write a line into the run's stream before the effect."""
+    sink().begin(ctx.run_id, ctx.attempt, gate)
+    while not _open(gate):
+        await asyncio.sleep(0.02)
+    if note:
+        await ctx.log("through the gate")
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
+@app.task("saving", max_losses=1000)
+async def saving(ctx: Context) -> dict[str, Any]:
+    """Two parts with a checkpoint between them; the first is not repeated once that is stored."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    if ctx.saved is None:
+        await ctx.checkpoint({"part": 1, "attempt": ctx.attempt})
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt), "saved": ctx.saved}
+
+
+@app.task("later", max_losses=1000)
+async def later(ctx: Context) -> dict[str, Any]:
+    """Ask once to be called again in a moment."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    if ctx.saved is None:
+        await ctx.checkpoint(True)
+        raise Retry(after_seconds=0.2)
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt)}
+
+
+@app.task("hopeless")
+async def hopeless(ctx: Context, label: str = "") -> None:
+    """Fail for good."""
+    sink().begin(ctx.run_id, ctx.attempt, label)
+    sink().complete(ctx.run_id, ctx.attempt, label)
+    raise Fail("It was never going to work.")
+
+
+@app.task("busy")
+async def busy(ctx: Context, seconds: float) -> dict[str, Any]:
+    """Keep the event loop busy in pure Python."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    end = time.monotonic() + seconds
+    turns = 0
+    while time.monotonic() < end:
+        turns += 1
+    return {"turns": turns, "verdict": sink().complete(ctx.run_id, ctx.attempt)}
+
+
+@app.task("hold_gil")
+async def hold_gil(ctx: Context, seconds: int) -> dict[str, Any]:
+    """Hold the interpreter's lock inside one C call, and report the longest time another thread had to wait."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    longest = 0.0
+    stop = threading.Event()
+    started = threading.Event()
+
+    def tick() -> None:
+        nonlocal longest
+        last = time.monotonic()
+        while not stop.is_set():
+            time.sleep(0.001)
+            now = time.monotonic()
+            longest = max(longest, now - last)
+            last = now
+            started.set()
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    started.wait()
+    # A PyDLL calls C without letting go of the interpreter's lock, as a badly written extension does.
+    left = seconds
+    libc = ctypes.PyDLL(None)
+    while left > 0:
+        left = libc.sleep(left)
+    await asyncio.sleep(0.05)
+    stop.set()
+    ticker.join()
+    return {"longest": longest, "verdict": sink().complete(ctx.run_id, ctx.attempt)}
+
+
+@app.task("stubborn", max_losses=1000)
+def stubborn(ctx: Context, gate: str) -> dict[str, Any]:
+    """A plain function that hears nothing until its gate opens."""
+    sink().begin(ctx.run_id, ctx.attempt, gate)
+    while not _open(gate):
+        time.sleep(0.02)
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
