@@ -56,7 +56,7 @@ _LOCK = Statement(
     ),
 )
 _TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
-_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(:mark as xid8)) as status"))
+_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
 
 
 class PostgresSession:
