@@ -34,7 +34,7 @@ from runlane.model.lane import LaneView, share_slots
 from runlane.model.run import Status
 from runlane.store.chain import Chain
 from runlane.store.database import Session
-from runlane.store.expressions import json_of, lit, member, now_us
+from runlane.store.expressions import MARK, json_of, lit, member, now_us
 from runlane.store.schema import lanes, run_events, run_inputs, run_steps, runs, workers
 from runlane.store.statement import Row, Statement
 from runlane.store.steps import CHECKPOINT_PATH
@@ -157,7 +157,7 @@ _claim = (
         progress=None,
         progress_note=None,
     )
-    .returning(*(runs.c[name] for name in _CLAIMED))
+    .returning(*(runs.c[name] for name in _CLAIMED), MARK)
 )
 
 
@@ -179,7 +179,7 @@ def _load(changed: FromClause) -> Select[Any]:
     )
 
 
-CLAIM = Chain("claim_lane", _claim, returns=_CLAIMED, links=[_tell], final=_load)
+CLAIM = Chain("claim_lane", _claim, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
 
 
 async def claim(

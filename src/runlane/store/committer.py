@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
 from runlane.model.run import Status
 from runlane.probes import reach
 from runlane.store.accept import NewRun, Verdict, accept
@@ -292,6 +292,6 @@ def _refuse(member: _Member, error: Exception) -> None:
     if isinstance(error, RunlaneError):
         member.answer.set_exception(error)
     else:
-        refused = Unavailable(f"The database refused to store this: {type(error).__name__}: {error}")
+        refused = Refused(f"The database refuses to store this: {type(error).__name__}: {error}")
         refused.__cause__ = error
         member.answer.set_exception(refused)

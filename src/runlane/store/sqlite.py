@@ -10,7 +10,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -20,8 +19,19 @@ from runlane.errors import ConfigurationError, Unavailable
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
+from runlane.threads import Threads
 
 T = TypeVar("T")
+
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
 
 
 class SqliteSession:
@@ -77,7 +87,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         self.path = path
         self._timeout_seconds = timeout_seconds
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="runlane-sqlite")
+        self._thread = Threads(asyncio.get_running_loop(), "runlane-sqlite", limit=1)
         self._connection: sqlite3.Connection | None = None
 
     @classmethod
@@ -85,24 +95,23 @@ class SqliteDatabase:
         """Open the file, creating it and its folder if need be."""
         database = cls(path, timeout_seconds)
         try:
-            await asyncio.get_running_loop().run_in_executor(database._thread, database._connect)
+            await database._thread.submit(database._connect)
         except BaseException:
-            database._thread.shutdown(wait=False)
+            database._thread.stop()
             raise
         return database
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
-        return await asyncio.shield(future)
+        return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 
     async def committed(self, mark: str) -> bool:
         raise AssertionError("a commit on SQLite is never in doubt")
 
     async def close(self) -> None:
         if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
+            await self._thread.submit(self._disconnect)
+        self._thread.stop()
 
     def _connect(self) -> None:
         try:
@@ -140,6 +149,9 @@ class SqliteDatabase:
                     connection.execute("rollback")
                 raise
         except sqlite3.OperationalError as error:
+            # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
+            if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
+                raise
             raise Unavailable(f"The database {self.path} cannot be used right now: {error}.") from error
         return result
 
