@@ -31,14 +31,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.base import Executable
 
-from runlane.errors import IdempotencyConflict
+from runlane.errors import IdempotencyConflict, Unavailable
 from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.expressions import MARK, json_of, lit, member, now_us
 from runlane.store.schema import idempotency_keys, lane_kinds, run_events, run_inputs, runs
-from runlane.store.statement import Statement
+from runlane.store.statement import Row, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,9 @@ def _insert_runs(batch: FromClause) -> Executable:
         .scalar_subquery()
     )
     keyed = t.ordering_key.is_not(None)
+    # The ids are ours, so a run that is there already was stored by an earlier try whose answer was lost.
     return (
-        insert(runs)
+        postgresql.insert(runs)
         .from_select(
             [
                 "id", "target", "lane", "status", "rank", "priority", "max_attempts", "max_losses", "last_seq",
@@ -121,23 +122,31 @@ def _insert_runs(batch: FromClause) -> Executable:
                 case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null()),
                 and_(keyed, ~held),
                 t.on_dead,
-            ).select_from(timed),
+            )
+            .select_from(timed)
+            .where(true()),
         )
-        .returning(runs.c.id, runs.c.status, runs.c.lane, MARK)
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at, MARK)
     )  # fmt: skip
 
 
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
     assert batch is not None  # noqa: S101 - the chain has a batch
-    b = batch.c
-    return insert(run_inputs).from_select(["run_id", "input"], select(b.id, b.input).select_from(batch))
+    return (
+        postgresql.insert(run_inputs)
+        .from_select(["run_id", "input"], select(batch.c.id, batch.c.input).select_from(batch).where(true()))
+        .on_conflict_do_nothing(index_elements=["run_id"])
+    )
 
 
 def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
-        select(c.id, lit(1), lit(0), lit(EventType.QUEUED), now_us(), json_of(status=c.status)).select_from(changed),
+        select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status)).select_from(
+            changed
+        ),
     )
 
 
@@ -159,9 +168,10 @@ ACCEPT = Chain(
     "accept",
     _insert_runs,
     columns=_RUN_COLUMNS,
-    returns={"id": Text(), "status": Text(), "lane": Text(), "mark": Text()},
+    returns={"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger(), "mark": Text()},
     links=[_insert_inputs, _insert_first_events],
 )
+_STORED = Statement("read_stored", select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")))
 _CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
 _READ_KEYS = Statement(
     "read_idempotency_keys",
@@ -177,9 +187,20 @@ async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
     """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks."""
     replays = await _replays(session, requests)
     fresh = [run for run in requests if run.id not in replays]
+    members = accept_members(fresh)
+    rows = list(await session.chain(ACCEPT, members))
+    if len(rows) < len(members):
+        missing = {run.id for run in fresh} - {row["id"] for row in rows}
+        rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
+    stored = accepted_of(rows)
+    return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
+
+
+def accept_members(requests: Sequence[NewRun]) -> list[tuple[object, ...]]:
+    """The requests as members of the ACCEPT chain."""
     positions: Counter[str] = Counter()
     members: list[tuple[object, ...]] = []
-    for run in fresh:
+    for run in requests:
         if run.ordering_key is not None:
             positions[run.ordering_key] += 1
         members.append(
@@ -189,9 +210,17 @@ async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
                 run.on_dead, run.input,
             )
         )  # fmt: skip
-    rows = await session.chain(ACCEPT, members)
-    stored = {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
-    return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
+    return members
+
+
+def accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
+    """What the ACCEPT chain answered, by id."""
+    return {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
+
+
+def stands_alone(request: NewRun) -> bool:
+    """Whether the run has no key that other runs have to do with, so that one statement can store it."""
+    return request.ordering_key is None and request.idempotency_key is None
 
 
 async def _replays(session: Session, requests: Sequence[NewRun]) -> dict[str, Verdict]:
@@ -217,7 +246,9 @@ async def _replays(session: Session, requests: Sequence[NewRun]) -> dict[str, Ve
             accepted = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
         else:
             # Two requests of this very batch: the first one's run is stored a moment later.
-            first = next(by_id[run_id] for run_id in won if by_id[run_id].idempotency_key == key)
+            first = next((by_id[run_id] for run_id in won if by_id[run_id].idempotency_key == key), None)
+            if first is None:
+                raise Unavailable("The run of an idempotency key was deleted at this moment; the next try stores it.")
             owner, fingerprint = first.id, first.fingerprint
             accepted = Accepted(owner, Status.QUEUED, first.lane, replayed=True)
         same = fingerprint == run.fingerprint

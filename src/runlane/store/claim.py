@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     FromClause,
     Integer,
     Select,
@@ -23,6 +24,7 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    or_,
     select,
     update,
 )
@@ -115,7 +117,9 @@ _SURVEY = Statement(
             workers.c.lease_until > now_us(),
         )
         .label("alive"),
-    ).select_from(lanes),
+    )
+    .select_from(lanes)
+    .where(or_(bindparam("every_lane", type_=Boolean()), member(lanes.c.name, "lanes"))),
 )
 
 _CLAIMED = {
@@ -186,27 +190,32 @@ async def claim(
     session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
 ) -> ClaimOutcome:
     """Take up to `slots` ready runs of these targets for the worker."""
-    locked = memory.names if memory.only is None else memory.names & memory.only
+    locked = memory.names
     alone = locked & memory.capped
     await session.lock(
         exclusive=[lane_lock(name) for name in alone],
         shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
     )
     target_list = session.texts(sorted(targets))
-    rows = await session.fetch(_SURVEY, worker_id=worker_id, targets=target_list)
+    rows = await session.fetch(
+        _SURVEY,
+        worker_id=worker_id,
+        targets=target_list,
+        every_lane=memory.only is None,
+        lanes=session.texts(sorted(memory.only or ())),
+    )
     if rows and not rows[0]["alive"]:
         return ClaimOutcome((), alive=False, again=False)
-    served = [row for row in rows if memory.only is None or row["name"] in memory.only]
     memory.names = {row["name"] for row in rows}
     memory.capped = {row["name"] for row in rows if row["max_slots"] is not None}
-    memory.poll_seconds = min((row["poll_interval_ms"] for row in served), default=250) / 1000
+    memory.poll_seconds = min((row["poll_interval_ms"] for row in rows), default=250) / 1000
     views = [
         LaneView(row["name"], bool(row["enabled"]), row["max_slots"], row["running"], row["head"])
-        for row in served
+        for row in rows
         # A lane whose lock we do not hold in the right way is left for the next round, which follows at once.
         if session.dialect == "sqlite" or row["name"] in (alone if row["max_slots"] is not None else locked)
     ]
-    again = len(views) < len(served)
+    again = len(views) < len(rows)
     taken: list[Row] = []
     for lane, share in share_slots(views, slots).items():
         taken += await session.chain(CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list)

@@ -72,6 +72,10 @@ class Database(Protocol):
         """Run `work` in one transaction and return its value after the commit."""
         ...
 
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored."""
+        ...
+
     async def committed(self, mark: str) -> bool:
         """Whether the transaction with this mark committed; waits until that is decided."""
         ...

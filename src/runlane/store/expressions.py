@@ -24,8 +24,9 @@ class now_us(FunctionElement[int]):  # noqa: N801 - reads as a SQL function in s
 
 @compiles(now_us, "postgresql")
 def _now_us_postgres(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
-    # clock_timestamp(), not now(): now() stands still at the start of the transaction.
-    return "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
+    # clock_timestamp(), not now(): now() stands still at the start of the transaction. date_part() gives a double,
+    # which is exact enough for microseconds and much cheaper than extract()'s numeric.
+    return "(date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 
 
 @compiles(now_us, "sqlite")
@@ -80,6 +81,15 @@ def lit(value: str | int) -> ColumnElement[Any]:
             raise ValueError(f"{value!r} is no constant for a statement")
         return literal_column(f"'{value}'", Text())
     return literal_column(str(int(value)), BigInteger())
+
+
+def by_key_only(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A text column that no index is chosen for.
+
+    Where a statement finds its rows by primary key and only checks their status, Postgres would rather walk a partial
+    index for that status: it takes a queue's partial indexes for nearly empty.
+    """
+    return value.op("||")(literal_column("''", Text()))
 
 
 def member(value: Any, name: str) -> ColumnElement[bool]:

@@ -158,6 +158,16 @@ class PostgresDatabase:
                 if tries == 5:
                     raise
 
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        connection = await self._take()
+        try:
+            return await PostgresSession(connection).chain(chain, members)
+        except CONNECTION_ERRORS as error:
+            connection.terminate()
+            raise Unavailable(f"The database does not answer: {_told(error)}.") from error
+        finally:
+            self._give_back(connection)
+
     async def committed(self, mark: str) -> bool:
         while True:
             connection = await self._take()

@@ -34,7 +34,7 @@ from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
 from runlane.store.events import APPEND_FENCED, EventRow
-from runlane.store.expressions import MARK, json_of, lit, now_us
+from runlane.store.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_events, run_results, runs
 from runlane.store.statement import Row
@@ -112,7 +112,7 @@ def _record(batch: FromClause) -> Executable:
     keeps_key = and_(new_status == lit(Status.FAILED), runs.c.on_dead == lit("block"))
     return (
         update(runs)
-        .where(runs.c.id == b.id, runs.c.attempt == b.attempt, runs.c.status == lit(Status.RUNNING))
+        .where(runs.c.id == b.id, runs.c.attempt == b.attempt, by_key_only(runs.c.status) == lit(Status.RUNNING))
         .values(
             status=new_status,
             failures=runs.c.failures + b.failures,

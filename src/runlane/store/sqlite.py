@@ -105,6 +105,9 @@ class SqliteDatabase:
         # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
         return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self.transact(lambda session: session.chain(chain, members))
+
     async def committed(self, mark: str) -> bool:
         raise AssertionError("a commit on SQLite is never in doubt")
 

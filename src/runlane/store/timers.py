@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 
 from runlane.model.run import Status
 from runlane.store.database import Session
-from runlane.store.expressions import lit, now_us
+from runlane.store.expressions import by_key_only, lit, now_us
 from runlane.store.schema import runs
 from runlane.store.statement import Statement
 
@@ -25,7 +25,7 @@ _due = (
 _QUEUE_DUE = Statement(
     "queue_due",
     update(runs)
-    .where(runs.c.id == _due.c.id, runs.c.status == lit(Status.SCHEDULED))
+    .where(runs.c.id == _due.c.id, by_key_only(runs.c.status) == lit(Status.SCHEDULED))
     .values(status=lit(Status.QUEUED))
     .returning(runs.c.lane),
 )
