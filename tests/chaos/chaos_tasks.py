@@ -144,3 +144,26 @@ def stubborn(ctx: Context, gate: str) -> dict[str, Any]:
     while not _open(gate):
         time.sleep(0.02)
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
+def _hold_gil_in_a_heartbeat(seconds: int) -> None:
+    """Make one heartbeat of this process stand still in the middle of its transaction, with every other thread."""
+    from runlane.store.postgres import PostgresSession
+
+    fetch = PostgresSession.fetch
+    held = False
+
+    async def fetch_and_hold(self: PostgresSession, statement: Any, *arguments: Any, **params: Any) -> Any:
+        nonlocal held
+        rows = await fetch(self, statement, *arguments, **params)
+        if statement.name == "heartbeat" and not held and _open("hold"):
+            held = True
+            (folder() / "held").touch()
+            ctypes.PyDLL(None).sleep(seconds)
+        return rows
+
+    PostgresSession.fetch = fetch_and_hold
+
+
+if "CHAOS_HOLD_IN_HEARTBEAT" in os.environ:
+    _hold_gil_in_a_heartbeat(int(os.environ["CHAOS_HOLD_IN_HEARTBEAT"]))

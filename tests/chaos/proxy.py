@@ -1,7 +1,7 @@
 """A TCP proxy between a process and Postgres: the network, with a switch.
 
 It can cut lines, leave the server with sessions whose client is gone, swallow everything (a black hole, as a
-firewall that forgot a connection makes), and lose the answers to commits, which leaves the client in doubt.
+firewall that forgot a connection makes), and lose answers, above all to commits, which leaves the client in doubt.
 """
 
 from __future__ import annotations
@@ -117,9 +117,11 @@ class Proxy:
         from_server = not doubtful
         while data := await reader.read(65536):
             await self._flowing.wait()
-            if doubtful and data.endswith(COMMIT) and self._chance.random() < self.doubt:
+            # Statements that are transactions of their own carry no commit, so a few of all messages suffer too.
+            chance = self.doubt if data.endswith(COMMIT) else self.doubt / 5
+            if doubtful and self._chance.random() < chance:
                 self.doubts += 1
-                # Half of the doubtful commits happen, the others do not; the client hears nothing of either.
+                # Half of them arrive, the others do not; the client hears nothing of either.
                 line.client.close()
                 if self._chance.random() < 0.5:
                     writer.write(data)
