@@ -125,6 +125,12 @@ class Liveness:
                         raise
                     log.warning("worker_cannot_register", error=str(error))
                     await self._pause(1.0)
+                except Exception:
+                    # A thread that ends here would leave a worker that looks alive and never works again.
+                    if first:
+                        raise
+                    log.exception("worker_cannot_register")
+                    await self._pause(1.0)
         finally:
             await server.stop()
 
@@ -180,6 +186,11 @@ class Liveness:
                     )
             except (Unavailable, TimeoutError) as error:
                 log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
+                pause = _RETRY_SECONDS
+                continue
+            except Exception:
+                # Whatever it is, it is no renewal: with the time left it is tried again, and then the life is over.
+                log.exception("heartbeat_failed", worker_id=incarnation.worker_id)
                 pause = _RETRY_SECONDS
                 continue
             if cancels is None:
