@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+import orjson
 import structlog
 
 from runlane.bridge import Bridge
@@ -330,13 +331,15 @@ class App:
         _check_priority(priority)
         if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
             raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
+        delay_us = int(delay_seconds * 1_000_000)
         if ordering_key is not None:
             check_text(ordering_key, "The ordering key", MAX_KEY)
         fingerprint = ""
         if idempotency_key is not None:
             check_text(idempotency_key, "The idempotency key", MAX_KEY)
-            body = f"{name}\x1f{text}\x1f{priority}\x1f{ordering_key}\x1f{delay_seconds}\x1f{hold}\x1f{on_dead}"
-            fingerprint = sha256(body.encode()).hexdigest()
+            # Sorted and in the units that are stored: the same request must not differ by how it was written.
+            body = [name, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
+            fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
         return NewRun(
             id=new_id("run"),
             target=name,
@@ -345,7 +348,7 @@ class App:
             priority=priority,
             max_attempts=task.max_attempts,
             max_losses=task.max_losses,
-            delay_us=int(delay_seconds * 1_000_000),
+            delay_us=delay_us,
             hold=bool(hold),
             ordering_key=ordering_key,
             on_dead=_on_dead(on_dead),

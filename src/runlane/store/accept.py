@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import (
     BigInteger,
@@ -77,8 +77,9 @@ _RUN_COLUMNS = {
 
 
 def _insert_runs(batch: FromClause) -> Executable:
-    # The time is taken once per row: a run's rank and its time of acceptance must agree.
-    timed = select(batch, now_us().label("at")).select_from(batch).subquery("timed")
+    # The time is taken once per row: a run's rank and its time of acceptance must agree. Materialized, because
+    # SQLite would put the call itself wherever the column is used.
+    timed = select(batch, now_us().label("at")).select_from(batch).cte("timed").prefix_with("materialized")
     t = timed.c
     holder, waiting = runs.alias("holder"), runs.alias("waiting")
     held = or_(
@@ -185,14 +186,15 @@ Verdict = Accepted | IdempotencyConflict
 
 async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
     """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks."""
-    replays = await _replays(session, requests)
-    fresh = [run for run in requests if run.id not in replays]
+    replays, twins = await _replays(session, requests)
+    fresh = [run for run in requests if run.id not in replays and run.id not in twins]
     members = accept_members(fresh)
     rows = list(await session.chain(ACCEPT, members))
     if len(rows) < len(members):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
     stored = accepted_of(rows)
+    stored |= {run_id: replace(stored[first], replayed=True) for run_id, first in twins.items()}
     return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
 
 
@@ -223,34 +225,39 @@ def stands_alone(request: NewRun) -> bool:
     return request.ordering_key is None and request.idempotency_key is None
 
 
-async def _replays(session: Session, requests: Sequence[NewRun]) -> dict[str, Verdict]:
-    """The verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had."""
+async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, Verdict], dict[str, str]]:
+    """The verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
+
+    Apart from these, the requests that repeat another one of this very batch, with that one's id: its run is stored
+    a moment later, and its verdict is theirs.
+    """
+    verdicts: dict[str, Verdict] = {}
+    twins: dict[str, str] = {}
     keyed = {run.id: run for run in requests if run.idempotency_key is not None}
     if not keyed:
-        return {}
+        return verdicts, twins
     # Sorted, so that two processes with the same keys wait for each other and do not deadlock.
     members = sorted((run.idempotency_key, run.fingerprint, run.id) for run in keyed.values())
     won = {row["run_id"] for row in await session.fetch(_CLAIM_KEYS, members)}
     lost = [run for run in keyed.values() if run.id not in won]
     if not lost:
-        return {}
+        return verdicts, twins
     keys = sorted({run.idempotency_key for run in lost if run.idempotency_key is not None})
     known = {row["key"]: row for row in await session.fetch(_READ_KEYS, keys=session.texts(keys))}
-    by_id = {run.id: run for run in requests}
-    verdicts: dict[str, Verdict] = {}
+    first_of = {run.idempotency_key: run for run in keyed.values() if run.id in won}
     for run in lost:
         key = run.idempotency_key or ""
         row = known.get(key)
         if row is not None:
-            owner, fingerprint = row["run_id"], row["fingerprint"]
-            accepted = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
+            owner, same = row["run_id"], row["fingerprint"] == run.fingerprint
+            verdicts[run.id] = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
         else:
-            # Two requests of this very batch: the first one's run is stored a moment later.
-            first = next((by_id[run_id] for run_id in won if by_id[run_id].idempotency_key == key), None)
+            first = first_of.get(key)
             if first is None:
                 raise Unavailable("The run of an idempotency key was deleted at this moment; the next try stores it.")
-            owner, fingerprint = first.id, first.fingerprint
-            accepted = Accepted(owner, Status.QUEUED, first.lane, replayed=True)
-        same = fingerprint == run.fingerprint
-        verdicts[run.id] = accepted if same else IdempotencyConflict(key, owner)
-    return verdicts
+            owner, same = first.id, first.fingerprint == run.fingerprint
+            twins[run.id] = owner
+        if not same:
+            twins.pop(run.id, None)
+            verdicts[run.id] = IdempotencyConflict(key, owner)
+    return verdicts, twins
