@@ -10,9 +10,8 @@ import asyncio
 import random
 import sys
 
-import chaos_tasks
-
 from runlane.errors import Unavailable
+from tests.chaos import chaos_tasks
 
 
 async def main(name: str, count: int, keys: int) -> None:

@@ -1,7 +1,7 @@
 """The tasks that the chaos tests execute, and the app that their worker processes are started with.
 
-A worker finds the sink and the gates in the folder named by CHAOS_FOLDER. A gate is a file: tasks wait for it, so a test
-decides when they may go on.
+A worker finds the sink and the gates in the folder named by CHAOS_FOLDER. A gate is a file: tasks wait for it, so a
+test decides when they may go on.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from sink import Sink
-
 from runlane import App, Context, Fail, Retry
+from runlane.errors import LeaseLost, RunCancelled
 from runlane.testing import crash_points
+from tests.chaos.sink import Sink
 
 crash_points.install_from_environment()
 
@@ -60,7 +61,7 @@ async def capped(ctx: Context, milliseconds: float) -> dict[str, Any]:
 async def gated(ctx: Context, gate: str, note: bool = False) -> dict[str, Any]:
     """Wait for a gate; with `note`, write a line into the run's stream before the effect."""
     sink().begin(ctx.run_id, ctx.attempt, gate)
-    while not _open(gate):
+    while not _open(gate):  # noqa: ASYNC110 - a file of another process, so there is no event to wait for
         await asyncio.sleep(0.02)
     if note:
         await ctx.log("through the gate")
@@ -144,6 +145,30 @@ def stubborn(ctx: Context, gate: str) -> dict[str, Any]:
     while not _open(gate):
         time.sleep(0.02)
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
+def _leave(how: str) -> None:
+    match how:
+        case "exit":
+            sys.exit("as a command line tool inside a library does")
+        case "interrupt":
+            raise KeyboardInterrupt
+        case "cancelled":
+            raise RunCancelled("by nobody outside")
+        case _:
+            raise LeaseLost("by nobody outside")
+
+
+@app.task("leaves", max_attempts=1)
+async def leaves(ctx: Context, how: str) -> None:
+    """End in a way that would end a whole process, or that looks like the worker's own doing."""
+    _leave(how)
+
+
+@app.task("leaves_thread", max_attempts=1)
+def leaves_thread(ctx: Context, how: str) -> None:
+    """The same in a thread."""
+    _leave(how)
 
 
 def _hold_gil_in_a_heartbeat(seconds: int) -> None:

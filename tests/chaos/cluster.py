@@ -14,21 +14,22 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import asyncpg
-import chaos_tasks
 from pydantic import SecretStr
-from sink import Sink
 
 from runlane import App
 from runlane.settings import Settings
 from runlane.testing.crash_points import VARIABLE, CrashPoint
+from tests.chaos import chaos_tasks
+from tests.chaos.sink import Sink
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
+TASKS = "tests.chaos.chaos_tasks"
 PATIENCE_SECONDS = 60.0
 LOG_LINES = 60
 Row = dict[str, Any]
@@ -44,7 +45,9 @@ async def eventually(
         if answer:
             return answer
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come true within {timeout_seconds:g} s; the last answer was {answer!r}")
+            raise AssertionError(
+                f"{what} did not come true within {timeout_seconds:g} s; the last answer was {answer!r}"
+            )
         await asyncio.sleep(every)
 
 
@@ -57,7 +60,7 @@ class Process:
         self.ended_ns: int | None = None
         with log.open("wb") as out:
             self._process = subprocess.Popen(
-                command, cwd=HERE, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
 
     @property
@@ -81,6 +84,10 @@ class Process:
         """SIGSTOP, and wait until every thread of it stands."""
         self.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    @property
+    def frozen(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
     def thaw(self) -> None:
         self.signal(signal.SIGCONT)
@@ -135,10 +142,14 @@ class Cluster:
     # --- processes
 
     def start(
-        self, name: str, command: Sequence[str], crash: CrashPoint | None = None, **environment: str
+        self,
+        name: str,
+        command: Sequence[str],
+        crash: CrashPoint | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> Process:
         number = len(self.processes) + 1
-        full = {**self.environment, **environment}
+        full = {**self.environment, **(environment or {})}
         if crash is not None:
             full[VARIABLE] = str(crash)
         process = Process(name, command, full, self.folder / f"process-{number:02}.log")
@@ -151,13 +162,13 @@ class Cluster:
         concurrency: int = 10,
         lanes: str | None = None,
         crash: CrashPoint | None = None,
-        **environment: str,
+        environment: Mapping[str, str] | None = None,
     ) -> Process:
         """`runlane worker`; it may not be online yet when this returns."""
-        command = [sys.executable, "-m", "runlane", "worker", "chaos_tasks:app", "--concurrency", str(concurrency)]
+        command = [sys.executable, "-m", "runlane", "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
         if lanes is not None:
             command += ["--lanes", lanes]
-        return self.start("worker", command, crash, **environment)
+        return self.start("worker", command, crash, environment)
 
     async def start_workers(self, count: int, **options: Any) -> list[Process]:
         """So many workers, online."""
@@ -188,7 +199,7 @@ class Cluster:
         """The rows of a query, read beside Runlane's own connections."""
         if self.url.startswith("sqlite"):
             return await asyncio.to_thread(self._sqlite_rows, query)
-        link = cast("Any", await cast("Any", asyncpg).connect(self.url))
+        link = await cast("Any", asyncpg).connect(self.url)
         try:
             return [dict(row) for row in await link.fetch(query)]
         finally:
@@ -272,8 +283,10 @@ class Cluster:
         completed = [row for row in attempts if row["outcome"] == "completed"]
         assert len(completed) == (1 if run["status"] == "completed" else 0), told
         if run["status"] == "failed":
-            assert run["failures"] >= run["max_attempts"] or run["losses"] > run["max_losses"] or any(
-                event["type"] == "attempt_failed" for event in events
+            assert (
+                run["failures"] >= run["max_attempts"]
+                or run["losses"] > run["max_losses"]
+                or any(event["type"] == "attempt_failed" for event in events)
             ), told
         else:
             assert not run["holds_key"], told
@@ -291,3 +304,6 @@ class Cluster:
             newest[call.run_id] = call.attempt
             new[call.run_id] += call.verdict == "new"
         assert set(new.values()) <= {1}
+
+
+MakeCluster = Callable[..., Awaitable[Cluster]]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from cluster import Cluster
 from pydantic import SecretStr
 
 from runlane.settings import Settings
 from runlane.store.migrate import upgrade
 from runlane.testing import PostgresServer
-
-MakeCluster = Callable[..., Awaitable[Cluster]]
+from tests.chaos.cluster import Cluster, MakeCluster
 
 
 @pytest.fixture(scope="session")

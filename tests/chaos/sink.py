@@ -84,7 +84,9 @@ class Sink:
 
     def calls(self) -> list[Call]:
         """Every call, in its order."""
-        return [Call(*row) for row in self._link.execute("select run_id, attempt, verdict, at_ns from calls order by no")]
+        return [
+            Call(*row) for row in self._link.execute("select run_id, attempt, verdict, at_ns from calls order by no")
+        ]
 
     def effects(self) -> dict[str, int]:
         """The attempt that performed each run's effect."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster import Cluster, eventually
-from conftest import MakeCluster
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
 async def test_blocking_code_keeps_its_lease(make_cluster: MakeCluster) -> None:
@@ -36,7 +35,7 @@ async def check_blocking_code(cluster: Cluster) -> None:
 
 async def test_an_interpreter_held_in_the_middle_of_a_heartbeat_keeps_its_lease(cluster: Cluster) -> None:
     """The server ends a session that stands still inside a transaction; the liveness lock must outlast that."""
-    held = cluster.start_worker(CHAOS_HOLD_IN_HEARTBEAT="8")
+    held = cluster.start_worker(environment={"CHAOS_HOLD_IN_HEARTBEAT": "8"})
     worker_id = await cluster.online(held)
     run = await cluster.app.enqueue("gated", {"gate": "go"})
     await cluster.running()

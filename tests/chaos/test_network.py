@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import pytest
-from cluster import Cluster, eventually
-from conftest import MakeCluster
-from proxy import Proxy
 from pydantic import SecretStr
 
 from runlane import App
 from runlane.settings import Settings
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
+from tests.chaos.proxy import Proxy
 
 
 @pytest.mark.timeout(240)
 async def test_lost_answers_to_commits_double_nothing_and_cost_no_worker_its_runs(cluster: Cluster) -> None:
     async with Proxy(cluster.url) as proxy:
-        workers = [cluster.start_worker(concurrency=8, RUNLANE_DATABASE_URL=proxy.url) for _ in range(2)]
+        workers = [
+            cluster.start_worker(concurrency=8, environment={"RUNLANE_DATABASE_URL": proxy.url}) for _ in range(2)
+        ]
         for worker in workers:
             await cluster.online(worker)
         # The enqueuer has no idempotency keys: the store itself must find out what became of each commit.
@@ -51,7 +54,7 @@ async def test_lost_answers_to_commits_double_nothing_and_cost_no_worker_its_run
 async def test_a_black_holed_worker_stops_by_itself_and_comes_back_under_a_new_id(make_cluster: MakeCluster) -> None:
     cluster = await make_cluster(RUNLANE_LEASE_SECONDS="4", RUNLANE_HEARTBEAT_SECONDS="0.3")
     async with Proxy(cluster.url) as proxy:
-        cut_off = cluster.start_worker(RUNLANE_DATABASE_URL=proxy.url)
+        cut_off = cluster.start_worker(environment={"RUNLANE_DATABASE_URL": proxy.url})
         old_id = await cluster.online(cut_off)
         runs = await cluster.app.enqueue_many([("gated", {"gate": "go", "note": True})] * 6)
         await cluster.running(6)
@@ -86,9 +89,9 @@ async def test_a_black_holed_worker_stops_by_itself_and_comes_back_under_a_new_i
 
 
 async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(cluster: Cluster) -> None:
-    """After a cut line the server may keep the old session and its lock; when that ends, the worker must hold it anew."""
+    """After a cut the server may keep the old session and its lock; when that ends, the worker must hold it anew."""
     async with Proxy(cluster.url) as proxy:
-        worker = cluster.start_worker(RUNLANE_DATABASE_URL=proxy.url)
+        worker = cluster.start_worker(environment={"RUNLANE_DATABASE_URL": proxy.url})
         worker_id = await cluster.online(worker)
         await cluster.start_workers(1, lanes="capped")
         lingering = proxy.cut_clients()
@@ -130,12 +133,12 @@ async def test_cut_sessions_cost_no_live_worker_its_runs(cluster: Cluster, how: 
         else:
             await crash_one_backend(cluster)
 
-        async def heartbeats_again() -> bool:
+        [now] = await cluster.rows("select (extract(epoch from clock_timestamp()) * 1000000)::bigint as at")
+
+        async def heartbeats_again(since: int = now["at"]) -> bool:
             rows = await cluster.rows(f"select id from workers where status = 'online' and heartbeat_at > {since}")
             return {row["id"] for row in rows} == ids
 
-        [row] = await cluster.rows("select (extract(epoch from clock_timestamp()) * 1000000)::bigint as at")
-        since = row["at"]
         await eventually(heartbeats_again, "heartbeats of both workers")
     cluster.open_gate("go")
     await cluster.all_ended()
@@ -148,9 +151,6 @@ async def test_cut_sessions_cost_no_live_worker_its_runs(cluster: Cluster, how: 
 
 async def crash_one_backend(cluster: Cluster) -> None:
     """SIGKILL one server process: the server drops everybody's session and recovers."""
-    import os
-    import signal
-
     [row, *_] = await cluster.rows(
         "select pid from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
     )

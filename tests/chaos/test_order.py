@@ -9,12 +9,11 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-from cluster import HERE, Cluster, eventually
-from conftest import MakeCluster
-from sink import Span
-from test_storm import kill_now_and_then
 
 from runlane.store.lanes import LaneChange, set_lane
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
+from tests.chaos.sink import Span
+from tests.chaos.test_storm import kill_now_and_then
 
 
 def most_at_once(spans: list[Span]) -> int:
@@ -78,7 +77,7 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
     chance = random.Random(22)
     workers = await cluster.start_workers(3)
     enqueuers = [
-        cluster.start("enqueuer", [sys.executable, str(HERE / "chaos_enqueuer.py"), name, "100", "10"])
+        cluster.start("enqueuer", [sys.executable, "-m", "tests.chaos.chaos_enqueuer", name, "100", "10"])
         for name in ("a", "b", "c")
     ]
 
@@ -97,7 +96,9 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
     killing.cancel()
     await asyncio.gather(killing, return_exceptions=True)
     assert killing.cancelled(), "the killing stopped by itself"
-    assert len(await cluster.rows("select id from workers where status = 'lost'")) >= 2, "too few kills to prove anything"
+    assert len(await cluster.rows("select id from workers where status = 'lost'")) >= 2, (
+        "too few kills to prove anything"
+    )
     await cluster.check_story()
     accepted = await accepted_by_key(cluster)
     run_ids = [run_id for key in accepted.values() for run_id in key]

@@ -1,17 +1,17 @@
-"""A database that answers, but not with what was asked: read-only after a failover, or with a schema that does not fit."""
+"""A database that answers, but not as asked: read-only after a failover, or with a table that does not fit."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 import asyncpg
-from cluster import Cluster, eventually
 
 from runlane.testing import PostgresServer
+from tests.chaos.cluster import Cluster, eventually
 
 
 async def command(url: str, text: str) -> None:
-    link = cast("Any", await cast("Any", asyncpg).connect(url))
+    link = await cast("Any", asyncpg).connect(url)
     try:
         await link.execute(text)
     finally:

@@ -6,27 +6,21 @@ import asyncio
 import random
 
 import pytest
-from cluster import Cluster
-from conftest import MakeCluster
 
 from runlane.testing import PostgresServer
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 RUNS = 5000
 KILL_EVERY_SECONDS = 3.0
 
 
-async def kill_now_and_then(cluster: Cluster, chance: random.Random, **options: int) -> None:
+async def kill_now_and_then(cluster: Cluster, chance: random.Random, concurrency: int = 10) -> None:
     """SIGKILL a random worker every few seconds and start another in its place, until cancelled."""
     while True:
         await asyncio.sleep(KILL_EVERY_SECONDS * chance.uniform(0.7, 1.3))
         victim = chance.choice([process for process in cluster.processes if process.alive])
         victim.kill()
-        cluster.start_worker(**options)
-
-
-async def wait_for_half(cluster: Cluster, total: int) -> None:
-    while await cluster.count("ended_at is not null") < total / 2:
-        await asyncio.sleep(0.2)
+        cluster.start_worker(concurrency=concurrency)
 
 
 async def check_everything(cluster: Cluster, run_ids: list[str]) -> None:
@@ -48,7 +42,11 @@ async def test_5000_runs_on_postgres_with_kills_and_a_restart(
     requests = [("short", {"milliseconds": chance.uniform(20, 110)}) for _ in range(RUNS)]
     runs = await cluster.app.enqueue_many(requests)
     killing = asyncio.create_task(kill_now_and_then(cluster, chance, concurrency=6))
-    await asyncio.wait_for(wait_for_half(cluster, RUNS), 120)
+
+    async def half_is_done() -> bool:
+        return await cluster.count("ended_at is not null") > RUNS / 2
+
+    await eventually(half_is_done, "half of the runs", 120, every=0.2)
     await asyncio.to_thread(chaos_postgres.restart)
     await cluster.all_ended(120)
     killing.cancel()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import signal
 import time
 
-from cluster import Cluster, eventually
-from conftest import MakeCluster
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
 async def test_a_killed_workers_run_starts_again_elsewhere(cluster: Cluster) -> None:
@@ -47,7 +46,9 @@ async def test_a_worker_restarted_at_once_takes_nothing_over_by_name(cluster: Cl
     await cluster.check_story()
     cluster.check_effects([run.run_id for run in runs])
     for run in runs:
-        story = [(event.type, event.attempt, event.data.get("worker_id")) for event in await cluster.app.events(run.run_id)]
+        story = [
+            (event.type, event.attempt, event.data.get("worker_id")) for event in await cluster.app.events(run.run_id)
+        ]
         assert story == [
             ("queued", 0, None),
             ("worker_picked_up", 1, old_id),
