@@ -182,10 +182,11 @@ class Execution:
                 value = await self._call_in_thread(arguments)
                 if inspect.isawaitable(value):
                     value = await value
-        except (asyncio.CancelledError, Interrupted) as error:
-            if self._reason is None and isinstance(error, asyncio.CancelledError):
-                # The function cancelled itself, or a library did inside it: its own failure.
-                return self._failed(RuntimeError("The task was cancelled from inside."))
+        except (asyncio.CancelledError, Interrupted, SystemExit, KeyboardInterrupt) as error:
+            if self._reason is None:
+                # The function stopped itself, or a library did inside it (sys.exit): its own failure. If the lease
+                # was lost after all, the fence refuses this.
+                return self._failed(_stopped_from_inside(error))
             return self._interrupted()
         except Retry as retry:
             return self._put_back(retry)
@@ -247,6 +248,12 @@ class Execution:
                 return self._failed(TimeoutError(f"The attempt took longer than its {seconds:g} s."))
             case Reason.LOST | None:
                 return None
+
+
+def _stopped_from_inside(error: BaseException) -> RuntimeError:
+    told = RuntimeError(f"The task was stopped from inside: {type(error).__name__}: {error}")
+    told.__cause__ = error
+    return told
 
 
 def _closing_events(finish: Finish) -> list[tuple[str, str]]:
