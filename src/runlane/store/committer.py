@@ -180,6 +180,8 @@ class Committer:
                     if await self._database.committed(mark):
                         return result
                     mark = None
+                    # Whoever was told that it failed must not be stored after all.
+                    batch[:] = [member for member in batch if not member.answer.done()]
                 if all(isinstance(member, _Accept) for member in batch):
                     at_once = await self._accept_at_once([member for member in batch if isinstance(member, _Accept)])
                     if at_once is not None:
@@ -195,7 +197,6 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # Whoever was told that it failed must not be stored after all.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
