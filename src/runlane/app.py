@@ -231,6 +231,7 @@ class App:
         loop = asyncio.get_running_loop()
         connection = self._connections.get(loop)
         if connection is None:
+            self._forget_closed_loops()
             async with self._connecting.setdefault(loop, asyncio.Lock()):
                 connection = self._connections.get(loop)
                 if connection is None:
@@ -243,6 +244,14 @@ class App:
         if connection is not None:
             await connection.committer.stop()
             await connection.database.close()
+
+    def _forget_closed_loops(self) -> None:
+        """asyncio.run() ends its loop without a word to us; what was opened for it would stay for ever."""
+        for loop, connection in list(self._connections.items()):
+            if loop.is_closed():
+                del self._connections[loop]
+                self._connecting.pop(loop, None)
+                connection.database.forget()
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for a call of this app from code that has no event loop: app.blocking(app.enqueue("report", {...}))."""

@@ -197,7 +197,7 @@ def release(run: RunId, json: Json = False) -> None:
     change_run(run, "release", json=json)
 
 
-@runs.command()
+@runs.command(context_settings={"ignore_unknown_options": True})  # -5 is a priority, not an option
 def priority(
     run: RunId,
     value: Annotated[int, typer.Argument(help="-100 to 100; higher runs earlier.", metavar="PRIORITY")],

@@ -12,6 +12,7 @@ from runlane.app import App
 from runlane.cli.show import clock, print_json, print_table, span
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.run import Status
+from runlane.model.text import dump_json
 from runlane.settings import load_settings
 from runlane.store.database import Database, open_database
 from runlane.store.dead_letters import list_dead_letters, read_dead_letter
@@ -213,9 +214,12 @@ def show_run(run_id: str, *, json: bool) -> None:
     for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
         if run[field] is not None:
             print(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
-    for field in ("ordering_key", "worker_id", "progress", "progress_note", "input", "result"):
+    for field in ("ordering_key", "worker_id", "progress", "progress_note"):
         if run[field] is not None:
             print(f"{field:>14}  {run[field]}")
+    for field in ("input", "result"):
+        if run[field] is not None:
+            print(f"{field:>14}  {dump_json(run[field])}")
     if run["error"]:
         print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:
@@ -224,7 +228,8 @@ def show_run(run_id: str, *, json: bool) -> None:
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
         print(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
     for event in run["events"]:
-        print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {event['data'] or ''}")
+        data = dump_json(event["data"]) if event["data"] else ""
+        print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
 
 
 def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:

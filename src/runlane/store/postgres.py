@@ -8,6 +8,7 @@ locks would stop a lane.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, cast
@@ -48,6 +49,8 @@ CONNECTION_ERRORS = (
     TimeoutError,
 )
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+
+_TRIES = 5
 
 _LOCK = Statement(
     "lock",
@@ -154,9 +157,10 @@ class PostgresDatabase:
             tries += 1
             try:
                 return await self._transact_once(work)
-            except _TRY_AGAIN:
-                if tries == 5:
-                    raise
+            except _TRY_AGAIN as error:
+                if tries == _TRIES:
+                    # Crowded, not wrong: whoever waits may ask again, and nobody's content is at fault.
+                    raise Unavailable(f"The database is too busy: {_told(error)}.") from error
 
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         connection = await self._take()
@@ -186,6 +190,14 @@ class PostgresDatabase:
         for connection in self._open:
             # close() waits for the server and would hang behind a cut line; nothing is open in a transaction.
             connection.terminate()
+        self._open.clear()
+        self._idle.clear()
+
+    def forget(self) -> None:
+        self._closed = True
+        for connection in self._open:
+            with contextlib.suppress(Exception):  # its event loop is closed; all that counts is that the socket goes
+                connection.terminate()
         self._open.clear()
         self._idle.clear()
 

@@ -24,6 +24,7 @@ from sqlalchemy import (
     delete,
     exists,
     insert,
+    literal_column,
     null,
     or_,
     select,
@@ -234,7 +235,13 @@ _take_back = (
         lit(Outcome.LOST).label("outcome"),
         null().label("result"),
         json_of(
-            type=lit("WorkerLost"), worker_id=runs.c.worker_id, losses=runs.c.losses, max_losses=runs.c.max_losses
+            type=lit("WorkerLost"),
+            message=literal_column("'Worker '", Text())
+            + runs.c.worker_id
+            + literal_column("' vanished during the attempt.'", Text()),
+            worker_id=runs.c.worker_id,
+            losses=runs.c.losses,
+            max_losses=runs.c.max_losses,
         ).label("error"),
     )
 )

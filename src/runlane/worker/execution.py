@@ -22,7 +22,7 @@ from runlane.model.backoff import backoff_seconds
 from runlane.model.event import EventType
 from runlane.model.run import Status
 from runlane.model.task import Task
-from runlane.model.text import clean_text, dump_json
+from runlane.model.text import clean_text, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Finish, Outcome, Recorded
 from runlane.worker.context import Context, Desk
@@ -148,12 +148,15 @@ class Execution:
     async def end(self, finish: Finish) -> Recorded | None:
         """Store the end of the attempt; None when the run is not ours any more."""
         claimed = self.claimed
+        progress, note = self._context.take_progress()
         entry = Entry(
             claimed.run_id,
             claimed.attempt,
             claimed.lane,
             ordering_key=claimed.ordering_key,
             events=_closing_events(finish),
+            progress=progress,
+            progress_note=note,
             finish=finish,
         )
         try:
@@ -168,8 +171,13 @@ class Execution:
         """How it ended, for a log line."""
         if self._finish is None or self._status is None:
             return {"outcome": "given up"}
-        error = {} if self._finish.error is None else {"error": self._finish.error.split('"traceback"', 1)[0][:200]}
-        return {"outcome": self._finish.outcome.value, "status": self._status.value, **error}
+        told = {"outcome": self._finish.outcome.value, "status": self._status.value}
+        if self._finish.error is not None:
+            error = load_json(self._finish.error)
+            told["error"] = f"{error['type']}: {error['message']}"
+            if "traceback" in error:
+                told["exception"] = error["traceback"]
+        return told
 
     async def _call(self) -> Finish | None:
         if self._reason is not None:
