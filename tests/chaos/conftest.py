@@ -19,6 +19,8 @@ from tests.chaos.cluster import Cluster, MakeCluster
 def chaos_postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
         yield server
+        # An orderly stop would first write out dozens of databases that nobody needs any more.
+        server.kill()
 
 
 @pytest.fixture
