@@ -98,7 +98,7 @@ async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: Pos
         killing = asyncio.create_task(kill_now_and_then(cluster, chance))
         kinds: dict[str, str] = {}
         cancelled: set[str] = set()
-        for number in range(500):
+        for number in range(900):
             task = chance.choice(["short", "short", "saving", "later", "hopeless", "capped"])
             arguments = {"milliseconds": chance.uniform(1, 100)} if task in ("short", "capped") else {}
             key = f"key-{chance.randrange(20)}" if chance.random() < 0.4 else None
@@ -112,7 +112,7 @@ async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: Pos
             if chance.random() < 0.1:
                 cancelled.add(accepted.run_id)
                 await insist(partial(cluster.app.cancel, accepted.run_id))
-            if number == 300:
+            if number == 500:
                 chaos_postgres.kill()
                 await asyncio.to_thread(chaos_postgres.start)
         await cluster.all_ended(120)
@@ -120,7 +120,7 @@ async def test_everything_at_once(make_cluster: MakeCluster, chaos_postgres: Pos
         await asyncio.gather(killing, return_exceptions=True)
         assert killing.cancelled(), "the killing stopped by itself"
         assert proxy.doubts > 5, "too few lost answers to prove anything"
-    assert len(kinds) == await cluster.count("true") == 500
+    assert len(kinds) == await cluster.count("true") == 900
     await cluster.check_story()
     rows = {row["id"]: row for row in await cluster.rows("select * from runs")}
     for run_id, task in kinds.items():
