@@ -33,7 +33,7 @@ from runlane.model.text import check_text
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
-from runlane.store.committer import BATCH_SIZE, Committer
+from runlane.store.committer import Committer, in_batches
 from runlane.store.database import Database, open_database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
@@ -173,8 +173,8 @@ class App:
             for task, arguments in requests
         ]
         accepted: list[Accepted] = []
-        for start in range(0, len(new_runs), BATCH_SIZE):
-            accepted += await self._accept(new_runs[start : start + BATCH_SIZE])
+        for batch in in_batches(new_runs):
+            accepted += await self._accept(batch)
         return accepted
 
     async def get(self, run_id: str) -> Run:

@@ -151,8 +151,6 @@ def _leave(how: str) -> None:
     match how:
         case "exit":
             sys.exit("as a command line tool inside a library does")
-        case "interrupt":
-            raise KeyboardInterrupt
         case "cancelled":
             raise RunCancelled("by nobody outside")
         case _:

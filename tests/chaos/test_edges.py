@@ -22,7 +22,7 @@ async def test_code_that_wants_to_leave_ends_its_run_and_not_its_worker(cluster:
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
     for task in ("leaves", "leaves_thread"):
-        for how in ("exit", "interrupt", "cancelled", "lost"):
+        for how in ("exit", "cancelled", "lost"):
             run = await cluster.app.enqueue(task, {"how": how})
             ended = await cluster.app.wait(run.run_id, 30)
             assert (ended.status, ended.attempt, ended.failures) == ("failed", 1, 1), (task, how)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -28,6 +28,8 @@ log = structlog.get_logger(__name__)
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
+# And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
+BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
 
 
@@ -41,6 +43,10 @@ class _Accept:
     def size(self) -> int:
         return len(self.runs)
 
+    @property
+    def characters(self) -> int:
+        return sum(len(run.input) for run in self.runs)
+
 
 @dataclass(slots=True)
 class _Record:
@@ -51,6 +57,14 @@ class _Record:
     @property
     def size(self) -> int:
         return 1
+
+    @property
+    def characters(self) -> int:
+        finish = self.entry.finish
+        texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
+        if finish is not None:
+            texts += [finish.result, finish.error]
+        return sum(len(text) for text in texts if text is not None)
 
 
 _Member = _Accept | _Record
@@ -136,12 +150,16 @@ class Committer:
 
     def _next_batch(self) -> list[_Member]:
         batch: list[_Member] = []
-        size = 0
-        while self._waiting and (not batch or size + self._waiting[0].size <= BATCH_SIZE):
-            member = self._waiting.popleft()
+        size = characters = 0
+        while self._waiting:
+            member = self._waiting[0]
             if not member.answer.done():
-                batch.append(member)
                 size += member.size
+                characters += member.characters
+                if batch and (size > BATCH_SIZE or characters > BATCH_CHARACTERS):
+                    break
+                batch.append(member)
+            self._waiting.popleft()
         return batch
 
     async def _commit(self, batch: list[_Member]) -> None:
@@ -180,8 +198,9 @@ class Committer:
                     if await self._database.committed(mark):
                         return result
                     mark = None
-                    # Whoever was told that it failed must not be stored after all.
                     batch[:] = [member for member in batch if not member.answer.done()]
+                    if not batch:
+                        return _Result()
                 if all(isinstance(member, _Accept) for member in batch):
                     at_once = await self._accept_at_once([member for member in batch if isinstance(member, _Accept)])
                     if at_once is not None:
@@ -197,6 +216,8 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
+                    # Whoever was told that it failed must not be stored after all. In doubt they stay: the answer,
+                    # if it committed, is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -248,6 +269,20 @@ class Committer:
             self._ring(ready)
 
 
+def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
+    """The runs in their order, in pieces that are good for one transaction each."""
+    batch: list[NewRun] = []
+    characters = 0
+    for run in new_runs:
+        characters += len(run.input)
+        if batch and (len(batch) == BATCH_SIZE or characters > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], len(run.input)
+        batch.append(run)
+    if batch:
+        yield batch
+
+
 class _Lost(LeaseLost):
     """The fence refused an entry."""
 
@@ -295,6 +330,7 @@ def _merged(entries: Sequence[Entry]) -> list[Entry]:
             run_id=entry.run_id,
             attempt=entry.attempt,
             lane=entry.lane,
+            # Only an end names its key, and what was said after it must not take the key's lock away.
             ordering_key=entry.ordering_key or known.ordering_key,
             events=[*known.events, *entry.events],
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,

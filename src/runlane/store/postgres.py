@@ -45,6 +45,7 @@ CONNECTION_ERRORS = (
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover the next connection finds the primary
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's last words arrived, the end of the connection has not yet
     OSError,
     TimeoutError,
 )
@@ -61,6 +62,14 @@ _LOCK = Statement(
 )
 _TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
 _STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
+_WITNESS = Statement(
+    "witness_of_mark",
+    text(
+        "select exists (select 1 from unnest(cast(:runs as text[]), cast(:numbers as integer[])) as told(run_id, seq) "
+        "join run_events on run_events.run_id = told.run_id and run_events.seq = told.seq "
+        "where run_events.xmin = cast(cast(cast(:mark as text) as xid8) as xid)) as seen"
+    ),
+)
 
 
 class PostgresSession:
@@ -70,7 +79,15 @@ class PostgresSession:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.mark: str | None = None
+        self._marked: Sequence[Row] = ()
+
+    @property
+    def mark(self) -> str | None:
+        """The transaction's number and the events that it wrote, as far as rows with a mark told of them."""
+        if not self._marked:
+            return None
+        events = [(row.get("id") or row["run_id"], row.get("last_seq", 1)) for row in self._marked]
+        return " ".join([self._marked[0]["mark"], *(f"{run_id}:{seq}" for run_id, seq in events)])
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
@@ -88,8 +105,8 @@ class PostgresSession:
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
-        if rows and self.mark is None and "mark" in rows[0]:
-            self.mark = rows[0]["mark"]
+        if rows and not self._marked and "mark" in rows[0]:
+            self._marked = rows
         return rows
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
@@ -173,10 +190,20 @@ class PostgresDatabase:
             self._give_back(connection)
 
     async def committed(self, mark: str) -> bool:
+        number, *events = mark.split(" ")
         while True:
             connection = await self._take()
             try:
-                status = await connection.fetchval(_STATUS.compiled("postgresql").sql, mark)
+                status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
+                if status == "committed" and events:
+                    # A server that crashed gives numbers again that never reached its disk, so the number alone may
+                    # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
+                    pairs = [event.rsplit(":", 1) for event in events]
+                    told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
+                    arguments = _WITNESS.bind("postgresql", {**told, "mark": number}, None)
+                    return bool(await connection.fetchval(_WITNESS.compiled("postgresql").sql, *arguments))
+            except asyncpg.InvalidParameterValueError:
+                return False  # a number that the server, after a crash, has not given again yet
             except CONNECTION_ERRORS as error:
                 raise Unavailable(f"The database does not answer: {_told(error)}.") from error
             finally:

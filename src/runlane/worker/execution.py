@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from runlane.errors import Fail, Interrupted, LeaseLost, Retry, RunCancelled
+from runlane.errors import Fail, LeaseLost, Retry, RunCancelled
 from runlane.model.backoff import backoff_seconds
 from runlane.model.event import EventType
 from runlane.model.run import Status
@@ -190,19 +190,19 @@ class Execution:
                 value = await self._call_in_thread(arguments)
                 if inspect.isawaitable(value):
                     value = await value
-        except (asyncio.CancelledError, Interrupted, SystemExit, KeyboardInterrupt) as error:
-            if self._reason is None:
-                # The function stopped itself, or a library did inside it (sys.exit): its own failure. If the lease
-                # was lost after all, the fence refuses this.
-                return self._failed(_stopped_from_inside(error))
-            return self._interrupted()
         except Retry as retry:
             return self._put_back(retry)
         except Fail as error:
             return self._dead(error)
-        except Exception as error:  # noqa: BLE001 - the run's own failure, whatever it is
+        except KeyboardInterrupt:
+            raise  # meant for the process
+        except BaseException as error:  # noqa: BLE001 - the run's own failure, whatever it is: nobody else would end it
             if self._reason is not None:
                 return self._interrupted()
+            if isinstance(error, asyncio.CancelledError):
+                # The function cancelled itself, or a library did inside it.
+                return self._failed(RuntimeError("The task was cancelled from inside."))
+            # An interruption that nobody asked for is a failure too; if the lease is lost, the fence refuses this.
             return self._failed(error)
         if self._reason is not None and self._task_def.is_async:
             return self._interrupted()
@@ -226,7 +226,7 @@ class Execution:
             )
         return Finish(Outcome.COMPLETED, Status.COMPLETED, result=text)
 
-    def _failed(self, error: Exception) -> Finish:
+    def _failed(self, error: BaseException) -> Finish:
         claimed = self.claimed
         failures = claimed.failures + 1
         text = _error_text(error)
@@ -256,12 +256,6 @@ class Execution:
                 return self._failed(TimeoutError(f"The attempt took longer than its {seconds:g} s."))
             case Reason.LOST | None:
                 return None
-
-
-def _stopped_from_inside(error: BaseException) -> RuntimeError:
-    told = RuntimeError(f"The task was stopped from inside: {type(error).__name__}: {error}")
-    told.__cause__ = error
-    return told
 
 
 def _closing_events(finish: Finish) -> list[tuple[str, str]]:
