@@ -31,6 +31,7 @@ async def kill_now_and_then(cluster: Cluster, chance: random.Random, concurrency
 async def check_everything(cluster: Cluster, run_ids: list[str]) -> None:
     await cluster.check_story()
     cluster.check_effects(run_ids)
+    assert await cluster.rows("select run_id, error from run_results where error is not null") == []
     statuses = await cluster.rows("select status, count(*) as n from runs group by status")
     assert statuses == [{"status": "completed", "n": len(run_ids)}]
     assert await cluster.count("failures > 0") == 0
