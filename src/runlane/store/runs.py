@@ -5,7 +5,7 @@ Each change names the state it expects; when no row changes, the run was elsewhe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ from runlane.errors import RunNotFound, WrongState
 from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Run, Status
 from runlane.model.text import dump_json, load_json
+from runlane.probes import reach
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY, attempt_value
 from runlane.store.events import append
@@ -255,7 +256,7 @@ async def cancel_run(database: Database, run_id: str) -> Change:
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
         return Change(run_id, Status(current["status"]), worker_id=current["worker_id"])
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def approve_run(database: Database, run_id: str) -> Change:
@@ -267,7 +268,7 @@ async def approve_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def retry_run(database: Database, run_id: str) -> Change:
@@ -282,7 +283,7 @@ async def retry_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a failed run can be retried")
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def release_run(database: Database, run_id: str) -> Change:
@@ -294,7 +295,7 @@ async def release_run(database: Database, run_id: str) -> Change:
             return _change(row, await release_next(session, [key] if key else []))
         raise await _wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def set_priority(database: Database, run_id: str, priority: int) -> Change:
@@ -305,7 +306,18 @@ async def set_priority(database: Database, run_id: str, priority: int) -> Change
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
 
-    return await database.transact(work)
+    return await _operate(database, work)
+
+
+async def _operate(database: Database, work: Callable[[Session], Awaitable[Change]]) -> Change:
+    async def probed(session: Session) -> Change:
+        change = await work(session)
+        reach("operate.before_commit")
+        return change
+
+    change = await database.transact(probed)
+    reach("operate.committed")
+    return change
 
 
 def run_value(row: Row, *, whole: bool) -> Run:

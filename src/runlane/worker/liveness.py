@@ -199,6 +199,7 @@ class Liveness:
         except Exception as error:  # noqa: BLE001 - the reaper does it then
             log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=_told(error))
         else:
+            reach("sign_off.committed")
             log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
 
     def _lose(self, incarnation: Incarnation, reason: str) -> None:

@@ -271,6 +271,9 @@ class Worker:
         if self._running.get(execution.claimed.run_id) is execution:
             del self._running[execution.claimed.run_id]
         self._slot_free.set()
+        if execution.claimed.lane in self._memory.capped:
+            # A slot of the cluster is free; the claim loop may be waiting for a bell that nobody else rings.
+            self._listener.wake()
         if not self._running:
             self._all_done.set()
 
@@ -373,8 +376,10 @@ class Worker:
             done.cancel()
         for execution in list(self._running.values()):
             self.interrupt(execution, Reason.HAND_BACK)
-        ending: list[asyncio.Future[Any]] = [*self._background]
-        ending += [execution.task for execution in self._running.values() if execution.task is not None]
+        # Those that see executions stop come first: they give up code that does not, which is waited for no longer.
+        if self._background:
+            await asyncio.wait(self._background, timeout=_LAST_WRITES_SECONDS)
+        ending = [execution.task for execution in self._running.values() if execution.task is not None]
         if ending:
             await asyncio.wait(ending, timeout=_LAST_WRITES_SECONDS)
 
