@@ -1,0 +1,107 @@
+"""The command: run the measurements, write JSON, table and plot; or make the table again from a JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import datetime
+import logging
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+from bench.conditions import conditions
+from bench.ground import Ground, open_ground
+from bench.measures import QUICK, Sizes, accept, claims, drain, latency, limit, memory, takeover
+from bench.plot import plot
+from bench.process import ROOT
+from bench.samples import Report, Sample, load, save
+from bench.table import table, unsteady
+
+MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
+    "drain": drain.measure,
+    "limit": limit.measure,
+    "accept": accept.measure,
+    "latency": latency.measure,
+    "takeover": takeover.measure,
+    "claims": claims.measure,
+    "memory": memory.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = _options(arguments)
+    if options.table is not None:
+        report = load(options.table)
+        print(table(report))
+        return
+    # A worker in this process would tell of its coming and going between the figures.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    sizes = QUICK if options.quick else Sizes()
+    if options.repeats is not None:
+        sizes = dataclasses.replace(sizes, repeats=options.repeats)
+    out: Path = options.out
+    out.mkdir(parents=True, exist_ok=True)
+    name = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S") + ("-quick" if options.quick else "")
+    with open_ground(out / f"{name}.log") as ground:
+        report = asyncio.run(_run(ground, sizes, options.only, out / f"{name}.json"))
+    plot(report, out / name)
+    print(f"\n{table(report)}\n")
+    for group in unsteady(report):
+        print(f"unsteady, repeat when the machine is calm: {group}")
+    print(f"load before {report.conditions['load_before']}, after {[round(value, 2) for value in os.getloadavg()]}")
+    print(f"every sample: {out / name}.json, plot: {out / name}.png and .svg, workers' output: {out / name}.log")
+
+
+async def _run(ground: Ground, sizes: Sizes, only: Sequence[str], path: Path) -> Report:
+    report = Report(conditions(await ground.settings(), sizes), [])
+    shown = ", ".join(f"{key}={value}" for key, value in report.conditions["postgres"].items())
+    print(f"Postgres: {shown}", flush=True)
+    for name in only:
+        began = time.monotonic()
+        async for sample in MEASURES[name](ground, sizes):
+            report.samples.append(sample)
+            print(_told(sample), flush=True)
+            # Saved after each, so that an interrupted run keeps what it has.
+            save(report, path)
+        print(f"{name} took {time.monotonic() - began:.0f} s", flush=True)
+    return report
+
+
+def _told(sample: Sample) -> str:
+    values = sorted(sample.values)
+    if not values:
+        figure = "-"
+    elif len(values) == 1:
+        figure = f"{values[0]:,.1f}"
+    else:
+        figure = f"p50 {values[len(values) // 2]:,.2f}, max {values[-1]:,.2f} of {len(values)}"
+    where = f"{sample.measure:9} {sample.system:14} {sample.variant:28}"
+    return f"{where} repeat {sample.repeat}: {figure} {sample.unit}  (load {sample.load}) {sample.remark}"
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Runlane against its peers.")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, one repeat: proves that the harness works")
+    parser.add_argument("--only", type=_measures, default=list(MEASURES), help=f"some of {','.join(MEASURES)}")
+    parser.add_argument("--repeats", type=int, help="repeats of each measurement (3)")
+    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out", help="folder for the results (bench/out)")
+    parser.add_argument("--table", type=Path, metavar="JSON", help="print the table of an earlier run and stop")
+    return parser.parse_args(arguments)
+
+
+def _measures(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in MEASURES]
+    if unknown or not names:
+        raise argparse.ArgumentTypeError(f"no such measurement: {', '.join(unknown)}. There are {', '.join(MEASURES)}")
+    return names
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
