@@ -8,16 +8,17 @@ import dataclasses
 import datetime
 import logging
 import os
+import signal
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from pathlib import Path
 
 import structlog
 
 from bench.conditions import conditions
 from bench.ground import Ground, open_ground
-from bench.measures import QUICK, Sizes, accept, claims, drain, latency, limit, memory, takeover
+from bench.measures import QUICK, SYSTEMS, Sizes, accept, claims, drain, latency, limit, memory, takeover
 from bench.plot import plot
 from bench.process import ROOT
 from bench.samples import Report, Sample, load, save
@@ -39,23 +40,29 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.table is not None:
         report = load(options.table)
         print(table(report))
+        if options.plot is not None:
+            plot(report, options.plot)
         return
     # A worker in this process would tell of its coming and going between the figures.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     sizes = QUICK if options.quick else Sizes()
     if options.repeats is not None:
         sizes = dataclasses.replace(sizes, repeats=options.repeats)
+    sizes = dataclasses.replace(sizes, systems=tuple(options.systems))
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     name = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S") + ("-quick" if options.quick else "")
+    # Ended from outside, it must still end its workers; a shell may have set SIGINT to be ignored.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     with open_ground(out / f"{name}.log") as ground:
         report = asyncio.run(_run(ground, sizes, options.only, out / f"{name}.json"))
-    plot(report, out / name)
+    if not options.no_plot:
+        plot(report, out / name)
     print(f"\n{table(report)}\n")
     for group in unsteady(report):
         print(f"unsteady, repeat when the machine is calm: {group}")
     print(f"load before {report.conditions['load_before']}, after {[round(value, 2) for value in os.getloadavg()]}")
-    print(f"every sample: {out / name}.json, plot: {out / name}.png and .svg, workers' output: {out / name}.log")
+    print(f"every sample: {out / name}.json, workers' output: {out / name}.log")
 
 
 async def _run(ground: Ground, sizes: Sizes, only: Sequence[str], path: Path) -> Report:
@@ -89,17 +96,28 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Runlane against its peers.")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repeat: proves that the harness works")
     parser.add_argument("--only", type=_measures, default=list(MEASURES), help=f"some of {','.join(MEASURES)}")
+    parser.add_argument("--systems", type=_systems, default=list(SYSTEMS), help=f"some of {','.join(SYSTEMS)}")
+    parser.add_argument("--no-plot", action="store_true", help="write no picture")
     parser.add_argument("--repeats", type=int, help="repeats of each measurement (3)")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out", help="folder for the results (bench/out)")
     parser.add_argument("--table", type=Path, metavar="JSON", help="print the table of an earlier run and stop")
+    parser.add_argument("--plot", type=Path, metavar="PATH", help="with --table: write PATH.png and PATH.svg as well")
     return parser.parse_args(arguments)
 
 
 def _measures(text: str) -> list[str]:
+    return _chosen(text, MEASURES)
+
+
+def _systems(text: str) -> list[str]:
+    return _chosen(text, SYSTEMS)
+
+
+def _chosen(text: str, known: Collection[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in MEASURES]
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
-        raise argparse.ArgumentTypeError(f"no such measurement: {', '.join(unknown)}. There are {', '.join(MEASURES)}")
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'nothing'} is not one of {', '.join(known)}")
     return names
 
 

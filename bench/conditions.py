@@ -8,7 +8,7 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ def conditions(postgres: Mapping[str, str], sizes: Sizes) -> dict[str, Any]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "load_before": [round(load, 2) for load in os.getloadavg()],
-        "versions": {name: version(name) for name in _PACKAGES},
+        "versions": {name: _version(name) for name in _PACKAGES},
         "postgres": dict(postgres),
         "sizes": asdict(sizes),
     }
@@ -46,6 +46,13 @@ def _commit() -> str:
         return git("rev-parse", "--short=12", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def _cpu() -> str:

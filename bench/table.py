@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.measures.drain import ANALYZED
 from bench.samples import Report, spread
 
 HEADER = ("what", "Runlane", "Procrastinate", "taskiq streams", "taskiq lists", "ratio", "goal", "met")
@@ -18,7 +19,7 @@ US, PROC, STREAM, LIST = "runlane", "procrastinate", "taskiq-stream", "taskiq-li
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the table. `cells` are the systems, in the order of the header; those left out have nothing to say."""
+    """One line of the table. `cells` are the systems, in the order of the header; the last ones may be left out."""
 
     what: str
     cells: Sequence[str]
@@ -74,6 +75,15 @@ def _drain(report: Report) -> Iterator[Line]:
         met,
     )
     yield Line(f"the same, {many}", [_rate(report.median("drain", US, many))])
+    analyzed = ratio(report, "drain", variant + ANALYZED, PROC)
+    yield Line(
+        f"the same, {variant}{ANALYZED}",
+        _rate_cells(report, "drain", variant + ANALYZED),
+        _times(analyzed),
+        "≥ 10x Procrastinate",
+        None if analyzed is None else analyzed >= 10,
+    )
+    yield Line(f"the same, {many}{ANALYZED}", [_rate(report.median("drain", US, many + ANALYZED))])
 
 
 def _limit(report: Report) -> Iterator[Line]:

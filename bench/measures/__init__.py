@@ -7,18 +7,34 @@ from dataclasses import dataclass
 
 from bench.ground import Place
 from bench.systems import System
-from bench.systems.procrastinate import Procrastinate
 from bench.systems.runlane import Runlane
-from bench.systems.taskiq import Taskiq
 
-MakeSystem = Callable[[Place], System]
+
+# The peers are imported when they take part, so that Runlane alone can be measured where they are not installed.
+def _procrastinate(place: Place) -> System:
+    from bench.systems.procrastinate import Procrastinate
+
+    return Procrastinate(place.database_url)
+
+
+def _taskiq_stream(place: Place) -> System:
+    from bench.systems.taskiq import Taskiq
+
+    return Taskiq("stream", place.redis_url, place.queue)
+
+
+def _taskiq_list(place: Place) -> System:
+    from bench.systems.taskiq import Taskiq
+
+    return Taskiq("list", place.redis_url, place.queue)
+
 
 # In the order in which they take turns.
-SYSTEMS: dict[str, MakeSystem] = {
+SYSTEMS: dict[str, Callable[[Place], System]] = {
     "runlane": lambda place: Runlane(place.database_url),
-    "procrastinate": lambda place: Procrastinate(place.database_url),
-    "taskiq-stream": lambda place: Taskiq("stream", place.redis_url, place.queue),
-    "taskiq-list": lambda place: Taskiq("list", place.redis_url, place.queue),
+    "procrastinate": _procrastinate,
+    "taskiq-stream": _taskiq_stream,
+    "taskiq-list": _taskiq_list,
 }
 
 
@@ -27,6 +43,7 @@ class Sizes:
     """How much of everything; a quick run proves that the harness works and measures nothing."""
 
     repeats: int = 3
+    systems: tuple[str, ...] = tuple(SYSTEMS)
     drain: tuple[tuple[str, int], ...] = (
         ("runlane", 30_000),
         ("procrastinate", 2_500),
@@ -44,6 +61,10 @@ class Sizes:
     queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     idle_seconds: float = 5.0
     limit: int = 50_000
+
+    def among(self, *names: str) -> list[str]:
+        """Those of these systems that take part."""
+        return [name for name in names if name in self.systems]
 
 
 QUICK = Sizes(

@@ -16,7 +16,7 @@ _WARM_UP = 50
 async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
     """Two samples per repeat and system; one for a system without a bulk call."""
     for repeat in range(sizes.repeats):
-        for name in SYSTEMS:
+        for name in sizes.systems:
             with ground.place() as place:
                 system = SYSTEMS[name](place)
                 await system.prepare()

@@ -25,10 +25,10 @@ _SYSTEMS = ("runlane", "procrastinate", "taskiq-stream")
 async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
     """Per repeat, system and place of the worker: the tries from the call, and from the return."""
     for repeat in range(sizes.repeats):
-        for name in _SYSTEMS:
+        for name in sizes.among(*_SYSTEMS):
             for sample in await _one_process(ground, name, sizes, repeat):
                 yield sample
-        for name in _SYSTEMS:
+        for name in sizes.among(*_SYSTEMS):
             for sample in await _two_processes(ground, name, sizes, repeat):
                 yield sample
 

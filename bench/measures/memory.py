@@ -20,7 +20,7 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
     for repeat in range(sizes.repeats):
         with ExitStack() as stack:
             pids: dict[str, int] = {}
-            for name in _SYSTEMS:
+            for name in sizes.among(*_SYSTEMS):
                 place = stack.enter_context(ground.place())
                 system = SYSTEMS[name](place)
                 await system.prepare()

@@ -26,7 +26,7 @@ _ONLINE = "select count(*) as n from workers where status = 'online' and lease_u
 async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
     """One sample with every kill for Runlane, one for each peer."""
     yield await _kills(ground, sizes.kills)
-    for name in ("procrastinate", "taskiq-stream"):
+    for name in sizes.among("procrastinate", "taskiq-stream"):
         yield await _one_kill(ground, name, sizes.peer_patience_seconds)
 
 
