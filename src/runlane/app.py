@@ -1,19 +1,22 @@
 """App: the registry of tasks, and the way in for runs.
 
-An App is cheap to make at import time: it connects when it is first used. One App serves one event loop at a time; in
-a new loop it connects again.
+An App is cheap to make at import time: it connects when it is first used, once per event loop. Code without an event
+loop uses `blocking`, which has one in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
 
+import orjson
 import structlog
 
+from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.memory import MemoryBus
 from runlane.duties.duty import Duty
@@ -40,6 +43,7 @@ from runlane.worker.worker import Worker
 log = structlog.get_logger(__name__)
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 MAX_KEY = 512
 MAX_DELAY_SECONDS = 366 * 86400
@@ -54,6 +58,7 @@ class Connection:
     database: Database
     committer: Committer
     bus: Bus
+    lanes: set[str]
 
 
 class App:
@@ -62,8 +67,9 @@ class App:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
-        self._connection: Connection | None = None
-        self._connecting: asyncio.Lock | None = None
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
+        self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._bridge = Bridge(self.close)
 
     @property
     def settings(self) -> Settings:
@@ -201,20 +207,20 @@ class App:
 
     async def approve(self, run_id: str) -> run_store.Change:
         """Let a held run go."""
-        return self._rung(await run_store.approve_run(await self.database(), run_id))
+        return await self._rung(await run_store.approve_run(await self.database(), run_id))
 
     async def retry(self, run_id: str) -> run_store.Change:
         """Give a failed run its attempts again."""
-        return self._rung(await run_store.retry_run(await self.database(), run_id))
+        return await self._rung(await run_store.retry_run(await self.database(), run_id))
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
-        return self._rung(await run_store.release_run(await self.database(), run_id))
+        return await self._rung(await run_store.release_run(await self.database(), run_id))
 
     async def set_priority(self, run_id: str, priority: int) -> run_store.Change:
         """Move a waiting run forward or back."""
         _check_priority(priority)
-        return self._rung(await run_store.set_priority(await self.database(), run_id, priority))
+        return await self._rung(await run_store.set_priority(await self.database(), run_id, priority))
 
     async def database(self) -> Database:
         """The open database."""
@@ -223,25 +229,24 @@ class App:
     async def connect(self) -> Connection:
         """Open what is needed, once per event loop. On the embedded file the schema is made or raised here."""
         loop = asyncio.get_running_loop()
-        connection = self._connection
-        if connection is not None and connection.loop is loop:
-            return connection
-        if connection is not None:
-            # The old loop is gone and took its tasks along; only the sockets are left to drop.
-            self._connection, self._connecting = None, None
-        if self._connecting is None:
-            self._connecting = asyncio.Lock()
-        async with self._connecting:
-            if self._connection is None:
-                self._connection = await self._open(loop)
-            return self._connection
+        connection = self._connections.get(loop)
+        if connection is None:
+            async with self._connecting.setdefault(loop, asyncio.Lock()):
+                connection = self._connections.get(loop)
+                if connection is None:
+                    connection = self._connections[loop] = await self._open(loop)
+        return connection
 
     async def close(self) -> None:
-        """Close what connect() opened. Safe to call twice."""
-        connection, self._connection = self._connection, None
-        if connection is not None and connection.loop is asyncio.get_running_loop():
+        """Close what connect() opened in this event loop. Safe to call twice."""
+        connection = self._connections.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
             await connection.committer.stop()
             await connection.database.close()
+
+    def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for a call of this app from code that has no event loop: app.blocking(app.enqueue("report", {...}))."""
+        return self._bridge.run(coroutine)
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -282,19 +287,25 @@ class App:
         database = await open_database(settings)
         try:
             await check_schema(database, settings.shown_database)
-            await declare_lanes(database, {DEFAULT_LANE, *(task.lane for task in self._tasks.values())})
+            lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
+            await declare_lanes(database, lanes)
             bus = MemoryBus()
             committer = Committer(database, bus.ring)
             await committer.start()
         except BaseException:
             await database.close()
             raise
-        return Connection(loop, database, committer, bus)
+        return Connection(loop, database, committer, bus, lanes)
 
     async def _accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
         if not new_runs:
             return []
         connection = await self.connect()
+        undeclared = {run.lane for run in new_runs} - connection.lanes
+        if undeclared:
+            # A task registered after the app connected.
+            await declare_lanes(connection.database, undeclared)
+            connection.lanes |= undeclared
         verdicts = await connection.committer.accept(new_runs, self.settings.database_timeout_seconds)
         for verdict in verdicts:
             if isinstance(verdict, Exception):
@@ -320,13 +331,15 @@ class App:
         _check_priority(priority)
         if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
             raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
+        delay_us = int(delay_seconds * 1_000_000)
         if ordering_key is not None:
             check_text(ordering_key, "The ordering key", MAX_KEY)
         fingerprint = ""
         if idempotency_key is not None:
             check_text(idempotency_key, "The idempotency key", MAX_KEY)
-            body = f"{name}\x1f{text}\x1f{priority}\x1f{ordering_key}\x1f{delay_seconds}\x1f{hold}\x1f{on_dead}"
-            fingerprint = sha256(body.encode()).hexdigest()
+            # Sorted and in the units that are stored: the same request must not differ by how it was written.
+            body = [name, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
+            fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
         return NewRun(
             id=new_id("run"),
             target=name,
@@ -335,7 +348,7 @@ class App:
             priority=priority,
             max_attempts=task.max_attempts,
             max_losses=task.max_losses,
-            delay_us=int(delay_seconds * 1_000_000),
+            delay_us=delay_us,
             hold=bool(hold),
             ordering_key=ordering_key,
             on_dead=_on_dead(on_dead),
@@ -343,9 +356,8 @@ class App:
             fingerprint=fingerprint,
         )
 
-    def _rung(self, change: run_store.Change) -> run_store.Change:
-        if self._connection is not None:
-            self._connection.bus.ring(change.ready_lanes)
+    async def _rung(self, change: run_store.Change) -> run_store.Change:
+        (await self.connect()).bus.ring(change.ready_lanes)
         return change
 
 

@@ -10,6 +10,7 @@ RunlaneError
 ├── RunNotFound
 ├── WrongState                the run is not in a state that allows this
 ├── Unavailable               the database cannot be reached right now; try again
+├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
 │   ├── AppNotFound           the app path does not import
@@ -124,6 +125,12 @@ class Unavailable(RunlaneError):
 
     code = "unavailable"
     http_status = 503
+
+
+class Refused(RunlaneError):
+    """The database refuses to store this, alone and again."""
+
+    code = "refused"
 
 
 class ConfigurationError(RunlaneError):

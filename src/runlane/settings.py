@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from runlane.errors import InvalidSettings
@@ -21,7 +21,10 @@ EMBEDDED_FILE = Path(".runlane") / "runlane.db"
 class Settings(BaseSettings):
     """What a process may be told. Durations are in seconds unless the name says otherwise."""
 
-    model_config = SettingsConfigDict(env_prefix="RUNLANE_", frozen=True, extra="forbid", env_ignore_empty=True)
+    # Inputs stay out of errors: one of them may be a URL with a password.
+    model_config = SettingsConfigDict(
+        env_prefix="RUNLANE_", frozen=True, extra="forbid", env_ignore_empty=True, hide_input_in_errors=True
+    )
 
     database_url: SecretStr | None = Field(
         default=None,
@@ -72,9 +75,14 @@ class Settings(BaseSettings):
                 f"lease_seconds={self.lease_seconds:g} must be at least three times "
                 f"heartbeat_seconds={self.heartbeat_seconds:g}, or one late heartbeat loses every run"
             )
-        if self.database_url is not None:
-            check_database_url(self.database_url.get_secret_value())
         return self
+
+    @field_validator("database_url")
+    @classmethod
+    def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None:
+            check_database_url(url.get_secret_value())
+        return url
 
     @property
     def sqlite_path(self) -> Path | None:
@@ -114,9 +122,11 @@ def check_database_url(url: str) -> None:
         try:
             parts = urlsplit(url)
             _ = parts.port
-        except ValueError as error:
+        except ValueError:
+            # What urlsplit complains about is often a piece of a password with a slash or a # in it.
             raise ValueError(
-                f"the URL cannot be read ({error}). Form: postgresql://user:password@host:5432/name"
+                "the URL cannot be read. Form: postgresql://user:password@host:5432/name, "
+                "with / # ? @ and : in the password written as %2F %23 %3F %40 and %3A"
             ) from None
         if not parts.path.strip("/") and "dbname=" not in (parts.query or ""):
             raise ValueError("the URL names no database. Form: postgresql://user:password@host:5432/name")

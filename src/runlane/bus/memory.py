@@ -59,4 +59,9 @@ class MemoryBus:
 
     def on_cancel(self, heard: Callable[[str], None]) -> Callable[[], None]:
         self._cancel_hearers.append(heard)
-        return lambda: self._cancel_hearers.remove(heard)
+
+        def end() -> None:
+            if heard in self._cancel_hearers:
+                self._cancel_hearers.remove(heard)
+
+        return end

@@ -147,3 +147,8 @@ class Accepted:
     status: Status
     lane: str
     replayed: bool = False
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.run_id

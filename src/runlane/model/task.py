@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, NotRequired, Required, cast, get_type_hints
 
 import orjson
@@ -120,11 +120,11 @@ def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[s
         raise ConfigurationError(f"{origin} must take its Context first: def name(ctx: Context, ...).")
     try:
         hints = get_type_hints(function, include_extras=True)
-    except NameError as error:
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise ConfigurationError(
             f"{origin}: its annotations cannot be resolved ({error}). Define or import the types at module level."
         ) from None
-    fields: dict[str, Any] = {}
+    shape_of: dict[str, Any] = {}
     takes_any = False
     for parameter in parameters[1:]:
         hint = hints.get(parameter.name, Any)
@@ -137,8 +137,8 @@ def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[s
                 )
             case _:
                 required = parameter.default is inspect.Parameter.empty
-                fields[parameter.name] = Required[hint] if required else NotRequired[hint]
-    shape = TypedDict("Arguments", fields)  # type: ignore[operator]  # pyright wants a literal here
+                shape_of[parameter.name] = Required[hint] if required else NotRequired[hint]
+    shape = TypedDict("Arguments", shape_of)  # type: ignore[operator]  # pyright wants a literal here
     config = ConfigDict(extra="allow" if takes_any else "forbid", strict=True, arbitrary_types_allowed=False)
     try:
         return cast("TypeAdapter[dict[str, Any]]", TypeAdapter(with_config(config)(shape)))
@@ -155,12 +155,13 @@ def _to_json(arguments: Any, name: str) -> bytes:
             f"The input of {name} must be an object with its arguments by name, not {_shown(arguments)}."
         )
     try:
-        text = orjson.dumps(dict(cast("Mapping[str, Any]", arguments)))
+        plain = dict(cast("Mapping[str, Any]", arguments))
+        text = orjson.dumps(plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"The input of {name} is not JSON: {error}.") from None
     # orjson writes NaN and Infinity as null; that would change what the caller sent without a word.
     if b"null" in text:
-        _refuse_nan(arguments, name)
+        _refuse_nan(plain, name)
     return text
 
 
@@ -174,6 +175,9 @@ def _refuse_nan(value: Any, name: str) -> None:
         case list() | tuple():
             for item in cast("list[Any]", value):
                 _refuse_nan(item, name)
+        case _ if is_dataclass(value):
+            for item in fields(value):
+                _refuse_nan(getattr(value, item.name), name)
         case _:
             pass
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import (
     BigInteger,
@@ -31,13 +31,14 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.base import Executable
 
-from runlane.errors import IdempotencyConflict
+from runlane.errors import IdempotencyConflict, Unavailable
 from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
+from runlane.store.chain import Chain
 from runlane.store.database import Session
-from runlane.store.events import append
-from runlane.store.schema import idempotency_keys, lane_kinds, run_inputs, runs
-from runlane.store.statement import MARK, Statement, lit, member, now_us
+from runlane.store.expressions import MARK, json_of, lit, member, now_us
+from runlane.store.schema import idempotency_keys, lane_kinds, run_events, run_inputs, runs
+from runlane.store.statement import Row, Statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,14 @@ _RUN_COLUMNS = {
     "ordering_key": Text(),
     "key_position": Integer(),
     "on_dead": Text(),
+    "input": Text(),
 }
 
 
 def _insert_runs(batch: FromClause) -> Executable:
-    # The time is taken once per row: a run's rank and its time of acceptance must agree.
-    timed = select(batch, now_us().label("at")).select_from(batch).subquery("timed")
+    # The time is taken once per row: a run's rank and its time of acceptance must agree. Materialized, because
+    # SQLite would put the call itself wherever the column is used.
+    timed = select(batch, now_us().label("at")).select_from(batch).cte("timed").prefix_with("materialized")
     t = timed.c
     holder, waiting = runs.alias("holder"), runs.alias("waiting")
     held = or_(
@@ -90,8 +93,9 @@ def _insert_runs(batch: FromClause) -> Executable:
         .scalar_subquery()
     )
     keyed = t.ordering_key.is_not(None)
+    # The ids are ours, so a run that is there already was stored by an earlier try whose answer was lost.
     return (
-        insert(runs)
+        postgresql.insert(runs)
         .from_select(
             [
                 "id", "target", "lane", "status", "rank", "priority", "max_attempts", "max_losses", "last_seq",
@@ -119,14 +123,32 @@ def _insert_runs(batch: FromClause) -> Executable:
                 case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null()),
                 and_(keyed, ~held),
                 t.on_dead,
-            ).select_from(timed),
+            )
+            .select_from(timed)
+            .where(true()),
         )
-        .returning(runs.c.id, runs.c.status, runs.c.lane, MARK)
+        .on_conflict_do_nothing(index_elements=["id"])
+        .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at, MARK)
     )  # fmt: skip
 
 
-def _insert_inputs(batch: FromClause) -> Executable:
-    return insert(run_inputs).from_select(["run_id", "input"], select(batch.c.run_id, batch.c.input).select_from(batch))
+def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - the chain has a batch
+    return (
+        postgresql.insert(run_inputs)
+        .from_select(["run_id", "input"], select(batch.c.id, batch.c.input).select_from(batch).where(true()))
+        .on_conflict_do_nothing(index_elements=["run_id"])
+    )
+
+
+def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status)).select_from(
+            changed
+        ),
+    )
 
 
 def _claim_keys(batch: FromClause) -> Executable:
@@ -143,8 +165,14 @@ def _claim_keys(batch: FromClause) -> Executable:
     )
 
 
-_INSERT_RUNS = Statement("insert_runs", _insert_runs, _RUN_COLUMNS)
-_INSERT_INPUTS = Statement("insert_inputs", _insert_inputs, {"run_id": Text(), "input": Text()})
+ACCEPT = Chain(
+    "accept",
+    _insert_runs,
+    columns=_RUN_COLUMNS,
+    returns={"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger(), "mark": Text()},
+    links=[_insert_inputs, _insert_first_events],
+)
+_STORED = Statement("read_stored", select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")))
 _CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
 _READ_KEYS = Statement(
     "read_idempotency_keys",
@@ -158,55 +186,78 @@ Verdict = Accepted | IdempotencyConflict
 
 async def accept(session: Session, requests: Sequence[NewRun]) -> list[Verdict]:
     """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks."""
-    replays = await _replays(session, requests)
-    fresh = [run for run in requests if run.id not in replays]
+    replays, twins = await _replays(session, requests)
+    fresh = [run for run in requests if run.id not in replays and run.id not in twins]
+    members = accept_members(fresh)
+    rows = list(await session.chain(ACCEPT, members))
+    if len(rows) < len(members):
+        missing = {run.id for run in fresh} - {row["id"] for row in rows}
+        rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
+    stored = accepted_of(rows)
+    stored |= {run_id: replace(stored[first], replayed=True) for run_id, first in twins.items()}
+    return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
+
+
+def accept_members(requests: Sequence[NewRun]) -> list[tuple[object, ...]]:
+    """The requests as members of the ACCEPT chain."""
     positions: Counter[str] = Counter()
     members: list[tuple[object, ...]] = []
-    for run in fresh:
+    for run in requests:
         if run.ordering_key is not None:
             positions[run.ordering_key] += 1
         members.append(
             (
                 run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us,
-                run.hold, run.ordering_key, positions[run.ordering_key] if run.ordering_key else 0, run.on_dead,
+                run.hold, run.ordering_key, positions[run.ordering_key] if run.ordering_key else 0,
+                run.on_dead, run.input,
             )
         )  # fmt: skip
-    rows = await session.fetch(_INSERT_RUNS, members)
-    await session.fetch(_INSERT_INPUTS, [(run.id, run.input) for run in fresh])
-    await append(
-        session,
-        [(row["id"], 1, 0, EventType.QUEUED.value, f'{{"status":"{row["status"]}"}}') for row in rows],
-    )
-    stored = {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
-    return [replays[run.id] if run.id in replays else stored[run.id] for run in requests]
+    return members
 
 
-async def _replays(session: Session, requests: Sequence[NewRun]) -> dict[str, Verdict]:
-    """The verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had."""
+def accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
+    """What the ACCEPT chain answered, by id."""
+    return {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
+
+
+def stands_alone(request: NewRun) -> bool:
+    """Whether the run has no key that other runs have to do with, so that one statement can store it."""
+    return request.ordering_key is None and request.idempotency_key is None
+
+
+async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, Verdict], dict[str, str]]:
+    """The verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
+
+    Apart from these, the requests that repeat another one of this very batch, with that one's id: its run is stored
+    a moment later, and its verdict is theirs.
+    """
+    verdicts: dict[str, Verdict] = {}
+    twins: dict[str, str] = {}
     keyed = {run.id: run for run in requests if run.idempotency_key is not None}
     if not keyed:
-        return {}
+        return verdicts, twins
     # Sorted, so that two processes with the same keys wait for each other and do not deadlock.
     members = sorted((run.idempotency_key, run.fingerprint, run.id) for run in keyed.values())
     won = {row["run_id"] for row in await session.fetch(_CLAIM_KEYS, members)}
     lost = [run for run in keyed.values() if run.id not in won]
     if not lost:
-        return {}
+        return verdicts, twins
     keys = sorted({run.idempotency_key for run in lost if run.idempotency_key is not None})
     known = {row["key"]: row for row in await session.fetch(_READ_KEYS, keys=session.texts(keys))}
-    by_id = {run.id: run for run in requests}
-    verdicts: dict[str, Verdict] = {}
+    first_of = {run.idempotency_key: run for run in keyed.values() if run.id in won}
     for run in lost:
         key = run.idempotency_key or ""
         row = known.get(key)
         if row is not None:
-            owner, fingerprint = row["run_id"], row["fingerprint"]
-            accepted = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
+            owner, same = row["run_id"], row["fingerprint"] == run.fingerprint
+            verdicts[run.id] = Accepted(owner, Status(row["status"]), row["lane"], replayed=True)
         else:
-            # Two requests of this very batch: the first one's run is stored a moment later.
-            first = next(by_id[run_id] for run_id in won if by_id[run_id].idempotency_key == key)
-            owner, fingerprint = first.id, first.fingerprint
-            accepted = Accepted(owner, Status.QUEUED, first.lane, replayed=True)
-        same = fingerprint == run.fingerprint
-        verdicts[run.id] = accepted if same else IdempotencyConflict(key, owner)
-    return verdicts
+            first = first_of.get(key)
+            if first is None:
+                raise Unavailable("The run of an idempotency key was deleted at this moment; the next try stores it.")
+            owner, same = first.id, first.fingerprint == run.fingerprint
+            twins[run.id] = owner
+        if not same:
+            twins.pop(run.id, None)
+            verdicts[run.id] = IdempotencyConflict(key, owner)
+    return verdicts, twins

@@ -11,17 +11,34 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Integer, bindparam, case, exists, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType
 from runlane.model.ids import lock_key
 from runlane.model.lane import LaneView, share_slots
 from runlane.model.run import Status
-from runlane.model.text import dump_json
+from runlane.store.chain import Chain
 from runlane.store.database import Session
-from runlane.store.events import APPEND_FENCED
-from runlane.store.schema import lanes, run_inputs, run_steps, runs, workers
-from runlane.store.statement import Statement, lit, member, now_us
+from runlane.store.expressions import MARK, json_of, lit, member, now_us
+from runlane.store.schema import lanes, run_events, run_inputs, run_steps, runs, workers
+from runlane.store.statement import Row, Statement
 from runlane.store.steps import CHECKPOINT_PATH
 
 
@@ -100,9 +117,25 @@ _SURVEY = Statement(
             workers.c.lease_until > now_us(),
         )
         .label("alive"),
-    ).select_from(lanes),
+    )
+    .select_from(lanes)
+    .where(or_(bindparam("every_lane", type_=Boolean()), member(lanes.c.name, "lanes"))),
 )
 
+_CLAIMED = {
+    "id": Text(),
+    "target": Text(),
+    "lane": Text(),
+    "rank": BigInteger(),
+    "attempt": Integer(),
+    "failures": Integer(),
+    "max_attempts": Integer(),
+    "ordering_key": Text(),
+    "accepted_at": BigInteger(),
+    "claimed_at": BigInteger(),
+    "last_seq": Integer(),
+    "worker_id": Text(),
+}
 _picked = (
     select(runs.c.id)
     .where(
@@ -115,8 +148,7 @@ _picked = (
     .with_for_update(skip_locked=True)
     .cte("picked")
 )
-CLAIM = Statement(
-    "claim_lane",
+_claim = (
     update(runs)
     .where(runs.c.id == _picked.c.id)
     .values(
@@ -129,100 +161,79 @@ CLAIM = Statement(
         progress=None,
         progress_note=None,
     )
-    .returning(
-        runs.c.id,
-        runs.c.target,
-        runs.c.lane,
-        runs.c.rank,
-        runs.c.attempt,
-        runs.c.failures,
-        runs.c.max_attempts,
-        runs.c.ordering_key,
-        runs.c.accepted_at,
-        runs.c.claimed_at,
-        runs.c.last_seq,
-    ),
+    .returning(*(runs.c[name] for name in _CLAIMED), MARK)
 )
 
-_INPUTS = Statement("read_inputs", select(run_inputs).where(member(run_inputs.c.run_id, "ids")))
-_SAVED = Statement(
-    "read_saved",
-    select(run_steps.c.run_id, run_steps.c.output).where(
-        member(run_steps.c.run_id, "ids"), run_steps.c.path == lit(CHECKPOINT_PATH)
-    ),
-)
+
+def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(
+            c.id, c.last_seq, c.attempt, lit(EventType.PICKED_UP), now_us(), json_of(worker_id=c.worker_id)
+        ).select_from(changed),
+    )
+
+
+def _load(changed: FromClause) -> Select[Any]:
+    saved = run_steps.c.output.label("saved")
+    checkpoint = and_(run_steps.c.run_id == changed.c.id, run_steps.c.path == lit(CHECKPOINT_PATH))
+    return select(changed, run_inputs.c.input, saved).select_from(
+        changed.join(run_inputs, run_inputs.c.run_id == changed.c.id).outerjoin(run_steps, checkpoint)
+    )
+
+
+CLAIM = Chain("claim_lane", _claim, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
 
 
 async def claim(
     session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
 ) -> ClaimOutcome:
     """Take up to `slots` ready runs of these targets for the worker."""
-    locked = memory.names if memory.only is None else memory.names & memory.only
+    locked = memory.names
     alone = locked & memory.capped
     await session.lock(
         exclusive=[lane_lock(name) for name in alone],
         shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
     )
     target_list = session.texts(sorted(targets))
-    rows = await session.fetch(_SURVEY, worker_id=worker_id, targets=target_list)
+    rows = await session.fetch(
+        _SURVEY,
+        worker_id=worker_id,
+        targets=target_list,
+        every_lane=memory.only is None,
+        lanes=session.texts(sorted(memory.only or ())),
+    )
     if rows and not rows[0]["alive"]:
         return ClaimOutcome((), alive=False, again=False)
-    served = [row for row in rows if memory.only is None or row["name"] in memory.only]
     memory.names = {row["name"] for row in rows}
     memory.capped = {row["name"] for row in rows if row["max_slots"] is not None}
-    memory.poll_seconds = min((row["poll_interval_ms"] for row in served), default=250) / 1000
+    memory.poll_seconds = min((row["poll_interval_ms"] for row in rows), default=250) / 1000
     views = [
         LaneView(row["name"], bool(row["enabled"]), row["max_slots"], row["running"], row["head"])
-        for row in served
+        for row in rows
         # A lane whose lock we do not hold in the right way is left for the next round, which follows at once.
         if session.dialect == "sqlite" or row["name"] in (alone if row["max_slots"] is not None else locked)
     ]
-    again = len(views) < len(served)
-    taken: list[dict[str, Any]] = []
+    again = len(views) < len(rows)
+    taken: list[Row] = []
     for lane, share in share_slots(views, slots).items():
-        rows = await session.fetch(CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list)
-        taken.extend(dict(row) for row in rows)
-    if not taken:
-        return ClaimOutcome((), alive=True, again=again)
-    claims = await _load(session, taken)
-    await session.fetch(
-        APPEND_FENCED,
-        [
-            (
-                row["id"],
-                row["last_seq"],
-                row["attempt"],
-                EventType.PICKED_UP.value,
-                dump_json({"worker_id": worker_id}),
-            )
-            for row in taken
-        ],
-    )
-    return ClaimOutcome(claims, alive=True, again=again)
-
-
-async def _load(session: Session, taken: list[dict[str, Any]]) -> list[Claimed]:
-    ids = session.texts([str(row["id"]) for row in taken])
-    inputs = {row["run_id"]: row["input"] for row in await session.fetch(_INPUTS, ids=ids)}
-    again = [str(row["id"]) for row in taken if row["attempt"] != 1]
-    saved: dict[str, str] = {}
-    if again:
-        rows = await session.fetch(_SAVED, ids=session.texts(again))
-        saved = {row["run_id"]: row["output"] for row in rows}
+        taken += await session.chain(CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list)
     taken.sort(key=lambda row: (row["rank"], row["id"]))
-    return [
-        Claimed(
-            run_id=row["id"],
-            target=row["target"],
-            lane=row["lane"],
-            attempt=row["attempt"],
-            failures=row["failures"],
-            max_attempts=row["max_attempts"],
-            ordering_key=row["ordering_key"],
-            accepted_at_us=row["accepted_at"],
-            claimed_at_us=row["claimed_at"],
-            input=inputs[row["id"]],
-            saved=saved.get(str(row["id"])),
-        )
-        for row in taken
-    ]
+    return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
+
+
+def _claimed(row: Row) -> Claimed:
+    return Claimed(
+        run_id=row["id"],
+        target=row["target"],
+        lane=row["lane"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        max_attempts=row["max_attempts"],
+        ordering_key=row["ordering_key"],
+        accepted_at_us=row["accepted_at"],
+        claimed_at_us=row["claimed_at"],
+        input=row["input"],
+        saved=row["saved"],
+    )

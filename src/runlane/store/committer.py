@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
 from runlane.model.run import Status
 from runlane.probes import reach
-from runlane.store.accept import NewRun, Verdict, accept
+from runlane.store.accept import ACCEPT, NewRun, Verdict, accept, accept_members, accepted_of, stands_alone
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.ordering import Released, key_locks
 from runlane.store.record import Entry, Recorded, record
@@ -180,6 +180,10 @@ class Committer:
                     if await self._database.committed(mark):
                         return result
                     mark = None
+                if all(isinstance(member, _Accept) for member in batch):
+                    at_once = await self._accept_at_once([member for member in batch if isinstance(member, _Accept)])
+                    if at_once is not None:
+                        return at_once
                 return await self._database.transact(work)
             except CommitInDoubt as doubt:
                 # Without a mark nothing was written, so nothing can be doubled.
@@ -194,6 +198,20 @@ class Committer:
                     # Whoever was told that it failed must not be stored after all.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _accept_at_once(self, batch: list[_Accept]) -> _Result | None:
+        """Store runs that stand alone in one round trip; None when they do not, or when some were there already.
+
+        Nothing is in doubt after a broken connection: the ids are ours, and the next try finds what was stored.
+        """
+        new_runs = [run for member in batch for run in member.runs]
+        if not all(stands_alone(run) for run in new_runs):
+            return None
+        reach("accept.before_commit")
+        stored = accepted_of(await self._database.once(ACCEPT, accept_members(new_runs)))
+        if len(stored) < len(new_runs):
+            return None
+        return _Result(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 
     def _tell(self, batch: list[_Member], result: _Result) -> None:
         self.commits += 1
@@ -276,7 +294,7 @@ def _merged(entries: Sequence[Entry]) -> list[Entry]:
             run_id=entry.run_id,
             attempt=entry.attempt,
             lane=entry.lane,
-            ordering_key=entry.ordering_key,
+            ordering_key=entry.ordering_key or known.ordering_key,
             events=[*known.events, *entry.events],
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
             progress=entry.progress if entry.progress is not None else known.progress,
@@ -292,6 +310,6 @@ def _refuse(member: _Member, error: Exception) -> None:
     if isinstance(error, RunlaneError):
         member.answer.set_exception(error)
     else:
-        refused = Unavailable(f"The database refused to store this: {type(error).__name__}: {error}")
+        refused = Refused(f"The database refuses to store this: {type(error).__name__}: {error}")
         refused.__cause__ = error
         member.answer.set_exception(refused)

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from runlane.errors import Unavailable
 from runlane.settings import Settings
+from runlane.store.chain import Chain
 from runlane.store.statement import Dialect, Row, Statement
 
 T = TypeVar("T")
@@ -35,6 +36,12 @@ class Session(Protocol):
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         """Run a statement and return its rows."""
+        ...
+
+    async def chain(
+        self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        """Run a change and what hangs on it."""
         ...
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
@@ -63,6 +70,10 @@ class Database(Protocol):
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work` in one transaction and return its value after the commit."""
+        ...
+
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored."""
         ...
 
     async def committed(self, mark: str) -> bool:

@@ -12,8 +12,9 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.model.text import dump_json, load_json
 from runlane.store.database import Database, Session, read
+from runlane.store.expressions import member, now_us
 from runlane.store.schema import dead_letters, run_attempts, run_inputs, run_results, runs
-from runlane.store.statement import Row, Statement, member, now_us
+from runlane.store.statement import Row, Statement
 
 _DEAD = Statement(
     "read_dead",

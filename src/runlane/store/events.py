@@ -14,8 +14,9 @@ from sqlalchemy.sql.base import Executable
 from runlane.model.event import Event
 from runlane.model.text import load_json
 from runlane.store.database import Database, Session, read
+from runlane.store.expressions import now_us
 from runlane.store.schema import run_events, runs
-from runlane.store.statement import Statement, now_us
+from runlane.store.statement import Statement
 
 # run_id, seq, attempt, type, data as JSON text
 EventRow = tuple[str, int, int, str, str]

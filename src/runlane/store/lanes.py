@@ -21,8 +21,9 @@ from runlane.model.run import Status
 from runlane.model.text import check_text
 from runlane.store.claim import lane_lock
 from runlane.store.database import Database, Session, read
+from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import lane_kinds, lanes, runs
-from runlane.store.statement import Statement, lit, member, now_us
+from runlane.store.statement import Statement
 
 # How many waiting runs move to another lane in one transaction.
 _MOVE_AT_ONCE = 5000

@@ -12,10 +12,15 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
+from sqlalchemy import text
+
 from runlane.model.ids import lock_key
 from runlane.settings import Settings
-from runlane.store.database import Database, Session
+from runlane.store.database import Database, Session, read
 from runlane.store.sqlite import SqliteDatabase
+from runlane.store.statement import Statement
+
+_TAKE = Statement("take_liveness_lock", text("select pg_try_advisory_lock(:key) as got"))
 
 
 class Line(Protocol):
@@ -27,6 +32,10 @@ class Line(Protocol):
     @property
     def has_lock(self) -> bool:
         """Whether the reaper may look for the lock at all."""
+        ...
+
+    async def hold(self) -> None:
+        """Take the lock if it is not held: a new connection may have found it taken by the old one's remains."""
         ...
 
     async def close(self) -> None:
@@ -47,16 +56,10 @@ async def open_line(settings: Settings, worker_id: str) -> Line:
         return _FileLine(database, lock)
     from runlane.store.postgres import PostgresDatabase
 
-    key = lock_key("alive", worker_id)
-
-    async def take(connection: Any) -> None:
-        # Not the waiting form: after a cut line the server may still keep our old session and its lock.
-        # Then that one holds it for us until it ends, and the heartbeat speaks for us meanwhile.
-        await connection.fetchval("select pg_try_advisory_lock($1)", key)
-
-    has_lock = not settings.pgbouncer
-    database = await PostgresDatabase.open(settings, 1, on_connect=take if has_lock else None)
-    return _SessionLine(database, has_lock)
+    line = _SessionLine(lock_key("alive", worker_id), has_lock=not settings.pgbouncer)
+    line.database = await PostgresDatabase.open(settings, 1, on_connect=line.connected)
+    await line.hold()
+    return line
 
 
 async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> bool:
@@ -71,9 +74,23 @@ async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> 
 
 
 class _SessionLine:
-    def __init__(self, database: Database, has_lock: bool) -> None:
-        self.database = database
+    database: Database
+
+    def __init__(self, key: int, *, has_lock: bool) -> None:
         self.has_lock = has_lock
+        self._key = key
+        self._held = False
+
+    async def connected(self, connection: Any) -> None:
+        """A lock belongs to its connection; a new one has none yet."""
+        self._held = False
+
+    async def hold(self) -> None:
+        if self.has_lock and not self._held:
+            # Not the waiting form: after a cut line the server may keep our old session, and its lock, for a
+            # while. Then that one stands for us, and the next heartbeat tries again.
+            rows = await read(self.database, _TAKE, key=self._key)
+            self._held = bool(rows[0]["got"])
 
     async def close(self) -> None:
         await self.database.close()
@@ -85,6 +102,9 @@ class _FileLine:
     def __init__(self, database: Database, lock: _FileLock) -> None:
         self.database = database
         self._lock = lock
+
+    async def hold(self) -> None:
+        return None
 
     async def close(self) -> None:
         await self.database.close()

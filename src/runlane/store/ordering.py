@@ -18,8 +18,9 @@ from runlane.model.ids import lock_key
 from runlane.model.run import Status
 from runlane.store.database import Session
 from runlane.store.events import append
+from runlane.store.expressions import lit, now_us
 from runlane.store.schema import runs
-from runlane.store.statement import Statement, lit, now_us
+from runlane.store.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from sqlalchemy import text
 
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
+from runlane.store.chain import Chain
 from runlane.store.database import CommitInDoubt, Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
 
@@ -32,6 +33,7 @@ _SESSION_SETTINGS = {
     "enable_mergejoin": "off",
     "enable_sort": "off",
     "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
 }
 
@@ -39,7 +41,8 @@ CONNECTION_ERRORS = (
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # shutdown, crash of another backend, starting up
     asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # disk full, too many connections
+    asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover the next connection finds the primary
     asyncpg.InterfaceError,
     OSError,
     TimeoutError,
@@ -54,7 +57,7 @@ _LOCK = Statement(
     ),
 )
 _TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
-_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(:mark as xid8)) as status"))
+_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
 
 
 class PostgresSession:
@@ -71,11 +74,17 @@ class PostgresSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        compiled = statement.compiled("postgresql")
-        rows = cast(
-            "list[Row]",
-            await self._connection.fetch(compiled.sql, *statement.bind("postgresql", params, members)),
-        )
+        return await self._fetch(statement.compiled("postgresql").sql, statement.bind("postgresql", params, members))
+
+    async def chain(
+        self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        return await self._fetch(chain.compiled().sql, chain.bind(params, members))
+
+    async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
+        rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
         if rows and self.mark is None and "mark" in rows[0]:
             self.mark = rows[0]["mark"]
         return rows
@@ -148,6 +157,16 @@ class PostgresDatabase:
             except _TRY_AGAIN:
                 if tries == 5:
                     raise
+
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        connection = await self._take()
+        try:
+            return await PostgresSession(connection).chain(chain, members)
+        except CONNECTION_ERRORS as error:
+            connection.terminate()
+            raise Unavailable(f"The database does not answer: {_told(error)}.") from error
+        finally:
+            self._give_back(connection)
 
     async def committed(self, mark: str) -> bool:
         while True:

@@ -1,7 +1,7 @@
 """What a worker writes about its run: events, checkpoints, progress and the end, all behind the fence.
 
-RECORD is the fence: it names the run, the attempt and `running`, and only the members it returns have won. The
-inserts that follow in the same transaction are for those members alone. A member that lost changes nothing.
+RECORD's head is the fence: it names the run, the attempt and `running`, and only the members it returns have won.
+What follows, in the chain and in the transaction, is for those members alone. A member that lost changes nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Float,
     FromClause,
     Integer,
@@ -29,13 +30,14 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType
 from runlane.model.run import Status
-from runlane.model.text import dump_json
+from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
 from runlane.store.events import APPEND_FENCED, EventRow
+from runlane.store.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.ordering import Released, release_next
-from runlane.store.schema import run_attempts, run_results, runs
-from runlane.store.statement import MARK, Row, Statement, lit, now_us
+from runlane.store.schema import run_attempts, run_events, run_results, runs
+from runlane.store.statement import Row
 from runlane.store.steps import CHECKPOINT_PATH, SAVE_STEPS
 
 
@@ -96,21 +98,21 @@ def _record(batch: FromClause) -> Executable:
     b = batch.c
     # A run that somebody cancelled is not put back: it ends here.
     new_status = case(
-        (b.status.is_(None), runs.c.status),
+        (b.new_status.is_(None), runs.c.status),
         (
             and_(
                 runs.c.cancel_requested_at.is_not(None),
-                b.status.in_([lit(Status.QUEUED), lit(Status.SCHEDULED), lit(Status.PAUSED)]),
+                b.new_status.in_([lit(Status.QUEUED), lit(Status.SCHEDULED), lit(Status.PAUSED)]),
             ),
             lit(Status.CANCELLED),
         ),
-        else_=b.status,
+        else_=b.new_status,
     )
     ends = new_status.in_(_TERMINAL)
     keeps_key = and_(new_status == lit(Status.FAILED), runs.c.on_dead == lit("block"))
     return (
         update(runs)
-        .where(runs.c.id == b.run_id, runs.c.attempt == b.attempt, runs.c.status == lit(Status.RUNNING))
+        .where(runs.c.id == b.id, runs.c.attempt == b.attempt, by_key_only(runs.c.status) == lit(Status.RUNNING))
         .values(
             status=new_status,
             failures=runs.c.failures + b.failures,
@@ -135,53 +137,70 @@ def _record(batch: FromClause) -> Executable:
     )
 
 
-RECORD = Statement(
+def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: the attempts that ended with this change. `changed` carries their outcome and error."""
+    c = changed.c
+    return insert(run_attempts).from_select(
+        ["run_id", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"],
+        select(c.id, c.attempt, c.worker_id, c.claimed_at, now_us(), c.outcome, c.error)
+        .select_from(changed)
+        .where(c.outcome.is_not(None)),
+    )
+
+
+def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: the results of the runs that ended with this change."""
+    c = changed.c
+    return insert(run_results).from_select(
+        ["run_id", "result", "error"],
+        select(c.id, c.result, c.error).select_from(changed).where(c.status.in_(_TERMINAL)),
+    )
+
+
+def say_done(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: the last event of the runs that ended with this change."""
+    c = changed.c
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(c.id, c.last_seq, c.attempt, lit(EventType.DONE), now_us(), json_of(status=c.status))
+        .select_from(changed)
+        .where(c.status.in_(_TERMINAL)),
+    )
+
+
+RECORD = Chain(
     "record",
     _record,
-    {
-        "run_id": Text(),
+    columns={
+        "id": Text(),
         "attempt": Integer(),
-        "status": Text(),
+        "new_status": Text(),
         "failures": Integer(),
         "delay_us": BigInteger(),
         "events": Integer(),
         "progress": Float(),
         "progress_note": Text(),
+        "outcome": Text(),
+        "result": Text(),
+        "error": Text(),
     },
-)
-
-
-def _end_attempts(batch: FromClause) -> Executable:
-    b = batch.c
-    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    return insert(run_attempts).from_select(
-        ["run_id", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"],
-        select(b.run_id, b.attempt, runs.c.worker_id, runs.c.claimed_at, now_us(), b.outcome, b.error).select_from(
-            batch.join(runs, fence)
-        ),
-    )
-
-
-END_ATTEMPTS = Statement(
-    "end_attempts",
-    _end_attempts,
-    {"run_id": Text(), "attempt": Integer(), "outcome": Text(), "error": Text()},
-)
-
-
-def _store_results(batch: FromClause) -> Executable:
-    b = batch.c
-    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    return insert(run_results).from_select(
-        ["run_id", "result", "error"],
-        select(b.run_id, b.result, b.error).select_from(batch.join(runs, fence)),
-    )
-
-
-STORE_RESULTS = Statement(
-    "store_results",
-    _store_results,
-    {"run_id": Text(), "attempt": Integer(), "result": Text(), "error": Text()},
+    returns={
+        "id": Text(),
+        "attempt": Integer(),
+        "status": Text(),
+        "last_seq": Integer(),
+        "claimed_at": BigInteger(),
+        "worker_id": Text(),
+        "ordering_key": Text(),
+        "holds_key": Boolean(),
+        "mark": Text(),
+    },
+    key=("id", "attempt"),
+    carries=("outcome", "result", "error"),
+    links=[end_attempts, store_results, say_done],
+    final=lambda changed: select(
+        *(changed.c[name] for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "mark"))
+    ),
 )
 
 
@@ -192,42 +211,34 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     """
     # By id, so that two transactions over the same runs lock them in the same order.
     ordered = sorted(entries, key=lambda entry: (entry.run_id, entry.attempt))
-    rows = await session.fetch(RECORD, [_member(entry) for entry in ordered])
+    rows = await session.chain(RECORD, [_member(entry) for entry in ordered])
     won: dict[tuple[str, int], Row] = {(row["id"], row["attempt"]): row for row in rows}
-    winners = [(entry, won[entry.run_id, entry.attempt]) for entry in ordered if (entry.run_id, entry.attempt) in won]
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
-    finishes: list[tuple[Entry, Finish, Row]] = []
-    for entry, row in winners:
+    ended: list[Row] = []
+    for entry in ordered:
+        row = won.get((entry.run_id, entry.attempt))
+        if row is None:
+            continue
         events.extend(_numbered(entry, row))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
-        if entry.finish is not None:
-            finishes.append((entry, entry.finish, row))
+        if entry.finish is not None and Status(row["status"]).terminal:
+            ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(APPEND_FENCED, events)
-    released = await _finish(session, finishes)
+    released = await settle(session, ended)
     verdicts = {key: Recorded(row["last_seq"], Status(row["status"])) for key, row in won.items()}
     return verdicts, released
 
 
-async def _finish(session: Session, finishes: Sequence[tuple[Entry, Finish, Row]]) -> list[Released]:
-    if not finishes:
-        return []
-    await session.fetch(
-        END_ATTEMPTS,
-        [(entry.run_id, entry.attempt, finish.outcome.value, finish.error) for entry, finish, _ in finishes],
-    )
-    ended = [(entry, finish, row) for entry, finish, row in finishes if Status(row["status"]).terminal]
-    await session.fetch(
-        STORE_RESULTS,
-        [(entry.run_id, entry.attempt, finish.result, finish.error) for entry, finish, _ in ended],
-    )
-    dead = [row["id"] for _, _, row in ended if row["status"] == Status.FAILED]
+async def settle(session: Session, ended: Sequence[Row]) -> list[Released]:
+    """After runs ended in this transaction: bury the dead, hand their ordering keys on."""
+    dead = [row["id"] for row in ended if row["status"] == Status.FAILED]
     if dead:
         await bury(session, dead)
     return await release_next(
-        session, [row["ordering_key"] for _, _, row in ended if row["ordering_key"] and not row["holds_key"]]
+        session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
     )
 
 
@@ -242,13 +253,16 @@ def _member(entry: Entry) -> tuple[Any, ...]:
         len(entry.events),
         entry.progress,
         entry.progress_note,
+        finish.outcome.value if finish else None,
+        finish.result if finish else None,
+        finish.error if finish else None,
     )
 
 
 def _numbered(entry: Entry, row: Row) -> list[EventRow]:
-    status = Status(row["status"])
-    named = entry.events
-    if status.terminal:
-        named = [*named, (EventType.DONE.value, dump_json({"status": status.value}))]
-    first = row["last_seq"] - len(named) + 1
-    return [(entry.run_id, first + offset, entry.attempt, kind, data) for offset, (kind, data) in enumerate(named)]
+    # The closing event, if there is one, has the last number and is written by the chain.
+    last = row["last_seq"] - (1 if entry.finish is not None and Status(row["status"]).terminal else 0)
+    first = last - len(entry.events) + 1
+    return [
+        (entry.run_id, first + offset, entry.attempt, kind, data) for offset, (kind, data) in enumerate(entry.events)
+    ]

@@ -6,6 +6,7 @@ from sqlalchemy import Float, Table, bindparam, cast, delete, select
 from sqlalchemy.types import BigInteger
 
 from runlane.store.database import Session
+from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import (
     dead_letters,
     idempotency_keys,
@@ -16,7 +17,7 @@ from runlane.store.schema import (
     run_steps,
     runs,
 )
-from runlane.store.statement import Statement, lit, member, now_us
+from runlane.store.statement import Statement
 from runlane.store.workers import FORGET
 
 AT_ONCE = 500

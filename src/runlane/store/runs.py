@@ -34,9 +34,10 @@ from runlane.model.text import dump_json, load_json
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY, attempt_value
 from runlane.store.events import append
+from runlane.store.expressions import by_key_only, lit, now_us
 from runlane.store.ordering import Released, key_locks, release_next
 from runlane.store.schema import run_attempts, run_inputs, run_results, runs
-from runlane.store.statement import Row, Statement, lit, now_us
+from runlane.store.statement import Row, Statement
 from runlane.store.steps import READ_STEPS
 
 _WAITING = [lit(status) for status in Status if status.waiting]
@@ -109,7 +110,7 @@ _CANCEL_WAITING = Statement(
 _CANCEL_RUNNING = Statement(
     "cancel_running",
     update(runs)
-    .where(_by_id, runs.c.status == lit(Status.RUNNING), runs.c.cancel_requested_at.is_(None))
+    .where(_by_id, by_key_only(runs.c.status) == lit(Status.RUNNING), runs.c.cancel_requested_at.is_(None))
     .values(cancel_requested_at=now_us(), last_seq=runs.c.last_seq + lit(1))
     .returning(*_changed),
 )

@@ -10,15 +10,28 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
+import orjson
+
 from runlane.errors import ConfigurationError, Unavailable
+from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
+from runlane.threads import Threads
 
 T = TypeVar("T")
+
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
 
 
 class SqliteSession:
@@ -36,6 +49,23 @@ class SqliteSession:
             return []
         compiled = statement.compiled("sqlite")
         cursor = self._connection.execute(compiled.sql, statement.bind("sqlite", params, members))
+        return cast("list[Row]", cursor.fetchall())
+
+    async def chain(
+        self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        head, links, final = chain.parts()
+        rows = await self.fetch(head, members, **params)
+        if not rows:
+            return []
+        changed = orjson.dumps(chain.changed(rows, members)).decode()
+        for link in links:
+            self._connection.execute(link.sql, chain.bind_part(link, params, members, changed))
+        if final is None:
+            return rows
+        cursor = self._connection.execute(final.sql, chain.bind_part(final, params, members, changed))
         return cast("list[Row]", cursor.fetchall())
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
@@ -57,7 +87,7 @@ class SqliteDatabase:
     def __init__(self, path: Path, timeout_seconds: float) -> None:
         self.path = path
         self._timeout_seconds = timeout_seconds
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="runlane-sqlite")
+        self._thread = Threads(asyncio.get_running_loop(), "runlane-sqlite", limit=1)
         self._connection: sqlite3.Connection | None = None
 
     @classmethod
@@ -65,24 +95,26 @@ class SqliteDatabase:
         """Open the file, creating it and its folder if need be."""
         database = cls(path, timeout_seconds)
         try:
-            await asyncio.get_running_loop().run_in_executor(database._thread, database._connect)
+            await database._thread.submit(database._connect)
         except BaseException:
-            database._thread.shutdown(wait=False)
+            database._thread.stop()
             raise
         return database
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
-        future = asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
-        return await asyncio.shield(future)
+        return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
+
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self.transact(lambda session: session.chain(chain, members))
 
     async def committed(self, mark: str) -> bool:
         raise AssertionError("a commit on SQLite is never in doubt")
 
     async def close(self) -> None:
         if self._connection is not None:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
-        self._thread.shutdown(wait=False)
+            await self._thread.submit(self._disconnect)
+        self._thread.stop()
 
     def _connect(self) -> None:
         try:
@@ -120,6 +152,9 @@ class SqliteDatabase:
                     connection.execute("rollback")
                 raise
         except sqlite3.OperationalError as error:
+            # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
+            if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
+                raise
             raise Unavailable(f"The database {self.path} cannot be used right now: {error}.") from error
         return result
 

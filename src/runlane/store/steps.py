@@ -9,8 +9,9 @@ from sqlalchemy import FromClause, Integer, Text, and_, bindparam, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
+from runlane.store.expressions import now_us
 from runlane.store.schema import run_steps, runs
-from runlane.store.statement import Statement, now_us
+from runlane.store.statement import Statement
 
 CHECKPOINT_PATH = "checkpoint"
 

@@ -8,8 +8,9 @@ from sqlalchemy import select, update
 
 from runlane.model.run import Status
 from runlane.store.database import Session
+from runlane.store.expressions import by_key_only, lit, now_us
 from runlane.store.schema import runs
-from runlane.store.statement import Statement, lit, now_us
+from runlane.store.statement import Statement
 
 AT_ONCE = 1000
 
@@ -24,7 +25,7 @@ _due = (
 _QUEUE_DUE = Statement(
     "queue_due",
     update(runs)
-    .where(runs.c.id == _due.c.id, runs.c.status == lit(Status.SCHEDULED))
+    .where(runs.c.id == _due.c.id, by_key_only(runs.c.status) == lit(Status.SCHEDULED))
     .values(status=lit(Status.QUEUED))
     .returning(runs.c.lane),
 )

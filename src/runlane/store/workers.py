@@ -14,6 +14,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Float,
+    FromClause,
     Integer,
     Text,
     and_,
@@ -23,22 +24,24 @@ from sqlalchemy import (
     delete,
     exists,
     insert,
+    null,
     or_,
     select,
     update,
 )
+from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType
 from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
+from runlane.store.chain import Chain
 from runlane.store.claim import worker_lock
 from runlane.store.database import Database, Session, read
-from runlane.store.dead_letters import bury
-from runlane.store.events import EventRow, append
-from runlane.store.ordering import key_locks, release_next
-from runlane.store.record import END_ATTEMPTS, STORE_RESULTS, Outcome
-from runlane.store.schema import runs, workers
-from runlane.store.statement import Row, Statement, database_started_us, lit, member, now_us
+from runlane.store.expressions import database_started_us, json_of, lit, member, now_us
+from runlane.store.ordering import key_locks
+from runlane.store.record import Outcome, end_attempts, say_done, settle, store_results
+from runlane.store.schema import run_events, runs, workers
+from runlane.store.statement import Statement
 
 # How long workers may take to come back after the database dropped all connections.
 RECONNECT_SECONDS = 3
@@ -195,14 +198,24 @@ _RUNS_OF = Statement(
     .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
     .order_by(runs.c.id),
 )
+_TAKEN = {
+    "id": Text(),
+    "lane": Text(),
+    "status": Text(),
+    "attempt": Integer(),
+    "last_seq": Integer(),
+    "worker_id": Text(),
+    "claimed_at": BigInteger(),
+    "ordering_key": Text(),
+    "holds_key": Boolean(),
+}
 _next_status = case(
     (runs.c.cancel_requested_at.is_not(None), lit(Status.CANCELLED)),
     (runs.c.losses >= runs.c.max_losses, lit(Status.FAILED)),
     else_=lit(Status.QUEUED),
 )
 _ends = _next_status != lit(Status.QUEUED)
-_TAKE_BACK = Statement(
-    "take_back_runs",
+_take_back = (
     update(runs)
     .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
     .values(
@@ -217,17 +230,37 @@ _TAKE_BACK = Statement(
         last_seq=runs.c.last_seq + lit(1) + case((_ends, lit(1)), else_=lit(0)),
     )
     .returning(
-        runs.c.id,
-        runs.c.lane,
-        runs.c.status,
-        runs.c.attempt,
-        runs.c.losses,
-        runs.c.max_losses,
-        runs.c.last_seq,
-        runs.c.worker_id,
-        runs.c.ordering_key,
-        runs.c.holds_key,
-    ),
+        *(runs.c[name] for name in _TAKEN),
+        lit(Outcome.LOST).label("outcome"),
+        null().label("result"),
+        json_of(
+            type=lit("WorkerLost"), worker_id=runs.c.worker_id, losses=runs.c.losses, max_losses=runs.c.max_losses
+        ).label("error"),
+    )
+)
+
+
+def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    closing = case((c.status == lit(Status.QUEUED), lit(0)), else_=lit(1))
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(
+            c.id,
+            c.last_seq - closing,
+            c.attempt,
+            lit(EventType.WORKER_LOST),
+            now_us(),
+            json_of(worker_id=c.worker_id, status=c.status),
+        ).select_from(changed),
+    )
+
+
+TAKE_BACK = Chain(
+    "take_back_runs",
+    _take_back,
+    returns={**_TAKEN, "outcome": Text(), "result": Text(), "error": Text()},
+    links=[end_attempts, store_results, say_done, _say_lost],
 )
 _LIST = Statement(
     "list_workers",
@@ -325,17 +358,8 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
     # Locks before rows, everywhere: a run that ends here hands its ordering key on.
     keys = [row["ordering_key"] for row in await session.fetch(_RUNS_OF, worker_ids=ids)]
     await session.lock(exclusive=key_locks(keys))
-    rows = await session.fetch(_TAKE_BACK, worker_ids=ids)
-    await session.fetch(END_ATTEMPTS, [(row["id"], row["attempt"], Outcome.LOST.value, _loss(row)) for row in rows])
-    ended = [row for row in rows if Status(row["status"]).terminal]
-    await session.fetch(STORE_RESULTS, [(row["id"], row["attempt"], None, _loss(row)) for row in ended])
-    await append(session, [event for row in rows for event in _events(row)])
-    dead = [row["id"] for row in ended if row["status"] == Status.FAILED]
-    if dead:
-        await bury(session, dead)
-    released = await release_next(
-        session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
-    )
+    rows = await session.chain(TAKE_BACK, worker_ids=ids)
+    released = await settle(session, [row for row in rows if Status(row["status"]).terminal])
     ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
     ready |= {item.lane for item in released if item.status is Status.QUEUED}
     return TakeOver(tuple(worker_ids), len(rows), tuple(sorted(ready)))
@@ -360,23 +384,3 @@ async def list_workers(database: Database, *, gone_too: bool = False) -> list[Wo
         )
         for row in await read(database, _LIST, all=gone_too)
     ]
-
-
-def _loss(row: Row) -> str:
-    return dump_json(
-        {
-            "type": "WorkerLost",
-            "message": f"Worker {row['worker_id']} vanished while it executed attempt {row['attempt']} "
-            f"(loss {row['losses']}, {row['max_losses']} allowed).",
-        }
-    )
-
-
-def _events(row: Row) -> list[EventRow]:
-    status = Status(row["status"])
-    lost = dump_json({"worker_id": row["worker_id"], "status": status.value})
-    named: list[tuple[str, str]] = [(EventType.WORKER_LOST.value, lost)]
-    if status.terminal:
-        named.append((EventType.DONE.value, dump_json({"status": status.value})))
-    first = row["last_seq"] - len(named) + 1
-    return [(row["id"], first + offset, row["attempt"], kind, data) for offset, (kind, data) in enumerate(named)]

@@ -58,6 +58,7 @@ class Execution:
     """One attempt in this worker."""
 
     __slots__ = (
+        "_begun",
         "_context",
         "_finish",
         "_host",
@@ -66,6 +67,7 @@ class Execution:
         "_task_def",
         "abandoned",
         "claimed",
+        "ending",
         "task",
     )
 
@@ -77,6 +79,8 @@ class Execution:
         self._reason: Reason | None = None
         self._finish: Finish | None = None
         self._status: Status | None = None
+        self._begun = False
+        self.ending = False
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
 
@@ -87,6 +91,7 @@ class Execution:
 
     async def run(self) -> None:
         """Call the function and store how it ended."""
+        self._begun = True
         timeout = self._task_def.timeout_seconds
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, self._host.interrupt, self, Reason.TIMEOUT)
@@ -96,12 +101,15 @@ class Execution:
             if timer is not None:
                 timer.cancel()
         if finish is not None and not self.abandoned:
-            await self.end(finish)
+            await self._store(finish)
 
-    def interrupt(self, reason: Reason) -> None:
-        """Stop the function. The first reason counts, except that a lost lease outdoes all others."""
-        if self.abandoned or (self._reason is not None and reason is not Reason.LOST):
-            return
+    def interrupt(self, reason: Reason) -> bool:
+        """Stop the function; False when there is nothing to stop. The first reason counts, but a lost lease outdoes it.
+
+        A function that has returned is not interrupted any more: how it ended is on its way to the database.
+        """
+        if self.abandoned or ((self.ending or self._reason is not None) and reason is not Reason.LOST):
+            return False
         self._reason = reason
         self._context.interrupt(
             LeaseLost(f"Run {self.claimed.run_id} is no longer this worker's.")
@@ -109,16 +117,33 @@ class Execution:
             else RunCancelled(f"Run {self.claimed.run_id} is stopped: {reason.value}.")
         )
         self.nudge()
+        return True
 
     def nudge(self) -> None:
-        """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted."""
-        if self._task_def.is_async and self.task is not None and not self.task.done():
+        """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted.
+
+        A task that has not begun is left to find its reason itself: cancelled now, none of its code would run, and
+        nobody would say how it ended.
+        """
+        if self._begun and self._task_def.is_async and self.task is not None and not self.task.done():
             self.task.cancel()
 
     def abandon(self) -> Finish | None:
         """Give up on code that does not stop; how its run ends now."""
         self.abandoned = True
         return self._interrupted()
+
+    async def _store(self, finish: Finish) -> None:
+        self.ending = True
+        while True:
+            try:
+                await self.end(finish)
+            except asyncio.CancelledError:
+                # A late cancellation by user code. If the first try was stored after all, the fence refuses this one.
+                if self._reason is Reason.LOST:
+                    raise
+            else:
+                return
 
     async def end(self, finish: Finish) -> Recorded | None:
         """Store the end of the attempt; None when the run is not ours any more."""
@@ -147,6 +172,8 @@ class Execution:
         return {"outcome": self._finish.outcome.value, "status": self._status.value, **error}
 
     async def _call(self) -> Finish | None:
+        if self._reason is not None:
+            return self._interrupted()
         try:
             arguments = self._task_def.load(self.claimed.input)
             if self._task_def.is_async:

@@ -171,6 +171,7 @@ class Liveness:
             sent = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
+                    await line.hold()
                     cancels = await renew(
                         line.database,
                         incarnation.worker_id,

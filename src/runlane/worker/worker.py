@@ -27,14 +27,16 @@ from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.lanes import check_lanes
 from runlane.store.record import Entry, Finish, Outcome, Recorded
 from runlane.store.workers import begin_draining
+from runlane.threads import Threads
 from runlane.worker.execution import Execution, Reason
 from runlane.worker.health import Health
 from runlane.worker.liveness import Incarnation, Liveness
-from runlane.worker.threads import Threads
 
 log = structlog.get_logger(__name__)
 
 _PAUSE_SECONDS = 0.2
+# How long a drain waits for the last ends to be stored; what is not stored by then is the reaper's.
+_LAST_WRITES_SECONDS = 10.0
 
 
 class Worker:
@@ -60,7 +62,7 @@ class Worker:
         self._listener = bus.listen(self._memory.only)
         self._unhear = bus.on_cancel(self._cancel)
         self._loop = asyncio.get_running_loop()
-        self._threads = Threads(self._loop)
+        self._threads = Threads(self._loop, "runlane-task", limit=self._capacity)
         self._running: dict[str, Execution] = {}
         self._stuck: set[asyncio.Future[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
@@ -165,8 +167,10 @@ class Worker:
                 log.warning("claim_failed", error=str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            except Exception:  # a worker that stops claiming is worse than one that complains for ever
+            except Exception:
+                # Runs may have been taken that nobody executes; under our heartbeat they would wait for ever.
                 log.exception("claim_failed")
+                self._give_up_life()
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             if not outcome.alive:
@@ -181,21 +185,19 @@ class Worker:
             self._may_claim.clear()
             return ClaimOutcome((), alive=True, again=True)
 
-        async def work(session: Session) -> ClaimOutcome:
+        outcome = ClaimOutcome((), alive=True, again=True)
+
+        async def work(session: Session) -> None:
+            nonlocal outcome
             outcome = await claim(session, incarnation.worker_id, self._tasks, slots, self._memory)
             if outcome.claims:
                 reach("claim.before_commit")
-            return outcome
 
         try:
-            outcome = await self._database.transact(work)
+            await self._database.transact(work)
         except CommitInDoubt as doubt:
-            # Claims that nobody executes would wait for ever under our heartbeat: become somebody else, and
-            # the reaper moves them.
-            log.warning("claim_in_doubt", worker_id=incarnation.worker_id)
-            incarnation.lost = True
-            self._lose(incarnation)
-            raise Unavailable(str(doubt)) from doubt
+            if not await self._resolve(doubt, incarnation):
+                return ClaimOutcome((), alive=True, again=True)
         if outcome.claims:
             reach("claim.committed")
         if incarnation is not self._incarnation:
@@ -203,6 +205,15 @@ class Worker:
         for claimed in outcome.claims:
             self._start(claimed)
         return outcome
+
+    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation) -> bool:
+        """Whether claims committed whose answer was lost. Taken but not executed, they would wait for ever."""
+        while doubt.mark is not None and incarnation.may_work():
+            try:
+                return await self._database.committed(doubt.mark)
+            except Unavailable:
+                await asyncio.sleep(_PAUSE_SECONDS)
+        return False
 
     # --- executing
 
@@ -241,9 +252,7 @@ class Worker:
             await execution.end(Finish(Outcome.FAILED, Status.FAILED, error=dump_json(message)))
         except Exception:
             log.exception("run_left_to_reaper", run_id=execution.claimed.run_id)
-            if self._incarnation is not None:
-                self._incarnation.lost = True
-                self._lose(self._incarnation)
+            self._give_up_life()
 
     def _ended(self, execution: Execution) -> None:
         if self._running.get(execution.claimed.run_id) is execution:
@@ -254,9 +263,8 @@ class Worker:
 
     def interrupt(self, execution: Execution, reason: Reason) -> None:
         """Stop an execution for this reason, and see that it stops."""
-        if execution.reason is not None and reason is not Reason.LOST:
+        if not execution.interrupt(reason):
             return
-        execution.interrupt(reason)
         watching = asyncio.create_task(self._see_it_stop(execution, reason))
         self._background.add(watching)
         watching.add_done_callback(self._background.discard)
@@ -274,7 +282,7 @@ class Worker:
             await asyncio.wait([task], timeout=min(1.0, max(0.01, deadline - self._loop.time())))
             if not task.done():
                 execution.nudge()
-        if task.done() or execution.abandoned:
+        if task.done() or execution.abandoned or (execution.ending and reason is not Reason.LOST):
             return
         finish = execution.abandon()
         self._stuck.add(task)
@@ -305,6 +313,12 @@ class Worker:
         for execution in list(self._running.values()):
             self.interrupt(execution, Reason.LOST)
         self._liveness.check_now()
+
+    def _give_up_life(self) -> None:
+        """Become somebody else: the reaper moves whatever the old name still owns."""
+        if self._incarnation is not None:
+            self._incarnation.lost = True
+            self._lose(self._incarnation)
 
     def _hear_cancels(self, incarnation: Incarnation, cancels: Sequence[tuple[str, int]]) -> None:
         if incarnation is self._incarnation:
@@ -344,8 +358,10 @@ class Worker:
             done.cancel()
         for execution in list(self._running.values()):
             self.interrupt(execution, Reason.HAND_BACK)
-        if self._background:
-            await asyncio.wait(self._background, timeout=10)
+        ending: list[asyncio.Future[Any]] = [*self._background]
+        ending += [execution.task for execution in self._running.values() if execution.task is not None]
+        if ending:
+            await asyncio.wait(ending, timeout=_LAST_WRITES_SECONDS)
 
 
 async def _wait(event: asyncio.Event, timeout_seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Threads for plain functions: started when needed, at most one per slot, daemons.
+"""Threads for work that would block an event loop: started when needed, daemons.
 
 Not a ThreadPoolExecutor: that one waits for its threads when the interpreter exits, so a function that hangs would
-keep a stopping worker alive until it is killed.
+keep a stopping worker alive until it is killed; and it refuses work in exit handlers, where a database is closed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ _Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[[], Any]]
 
 
 class Threads:
-    """Runs plain functions for one event loop."""
+    """Runs plain functions for one event loop, in at most `limit` threads."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, limit: int) -> None:
         self._loop = loop
+        self._name = name
+        self._limit = limit
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._idle = 0
         self._started = 0
@@ -30,22 +32,23 @@ class Threads:
         """Run the function in a thread; the future belongs to the event loop."""
         future: asyncio.Future[Any] = self._loop.create_future()
         with self._lock:
-            start = self._idle == 0
+            start = self._idle <= 0 and self._started < self._limit
             if start:
                 self._started += 1
             else:
+                # Below zero it counts the jobs that wait for a thread.
                 self._idle -= 1
         self._jobs.put((future, contextvars.copy_context(), function))
         if start:
-            threading.Thread(target=self._work, name=f"runlane-task-{self._started}", daemon=True).start()
+            threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True).start()
         return future
 
     def stop(self) -> None:
-        """End the idle threads; busy ones end with the process."""
+        """End the threads once they have done what was submitted; those that never finish end with the process."""
         with self._lock:
-            for _ in range(self._idle):
+            for _ in range(self._started):
                 self._jobs.put(None)
-            self._idle = 0
+            self._started = 0
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -1,0 +1,133 @@
+"""What the two dialects say differently, as expressions that statements use without knowing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, cast, literal_column
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql import bindparam
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Text
+
+
+class now_us(FunctionElement[int]):  # noqa: N801 - reads as a SQL function in statements
+    """Microseconds since the epoch by the database's clock, at the moment the statement runs."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "now_us"
+
+
+@compiles(now_us, "postgresql")
+def _now_us_postgres(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
+    # clock_timestamp(), not now(): now() stands still at the start of the transaction. date_part() gives a double,
+    # which is exact enough for microseconds and much cheaper than extract()'s numeric.
+    return "(date_part('epoch', clock_timestamp()) * 1000000)::bigint"
+
+
+@compiles(now_us, "sqlite")
+def _now_us_sqlite(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
+    # Registered on every connection: SQLite's own clock functions stop at milliseconds.
+    return "now_us()"
+
+
+class database_started_us(FunctionElement[int]):  # noqa: N801
+    """When the database server started; long ago where there is no server."""
+
+    type = BigInteger()
+    inherit_cache = True
+    name = "database_started_us"
+
+
+@compiles(database_started_us, "postgresql")
+def _started_postgres(element: database_started_us, compiler: SQLCompiler, **kw: Any) -> str:
+    return "(extract(epoch from pg_postmaster_start_time()) * 1000000)::bigint"
+
+
+@compiles(database_started_us, "sqlite")
+def _started_sqlite(element: database_started_us, compiler: SQLCompiler, **kw: Any) -> str:
+    return "0"
+
+
+class transaction_mark(FunctionElement[str]):  # noqa: N801
+    """What tells later whether this transaction committed; null where a commit is never in doubt."""
+
+    type = Text()
+    inherit_cache = True
+    name = "transaction_mark"
+
+
+@compiles(transaction_mark, "postgresql")
+def _mark_postgres(element: transaction_mark, compiler: SQLCompiler, **kw: Any) -> str:
+    return "pg_current_xact_id()::text"
+
+
+@compiles(transaction_mark, "sqlite")
+def _mark_sqlite(element: transaction_mark, compiler: SQLCompiler, **kw: Any) -> str:
+    return "null"
+
+
+MARK = transaction_mark().label("mark")
+
+
+def lit(value: str | int) -> ColumnElement[Any]:
+    """A constant written into the statement. A bound status would hide from Postgres that a partial index fits."""
+    if isinstance(value, str):
+        if not value.replace("_", "").isalnum():
+            raise ValueError(f"{value!r} is no constant for a statement")
+        return literal_column(f"'{value}'", Text())
+    return literal_column(str(int(value)), BigInteger())
+
+
+def by_key_only(value: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A text column that no index is chosen for.
+
+    Where a statement finds its rows by primary key and only checks their status, Postgres would rather walk a partial
+    index for that status: it takes a queue's partial indexes for nearly empty.
+    """
+    return value.op("||")(literal_column("''", Text()))
+
+
+def member(value: Any, name: str) -> ColumnElement[bool]:
+    """`value` is one of the parameter `name`, a list of text: one bound value, so the text never varies."""
+    return _one_of(value, name)
+
+
+class _one_of(ColumnElement[bool]):  # noqa: N801
+    inherit_cache = False
+
+    def __init__(self, value: ColumnElement[Any], name: str) -> None:
+        self.value = value
+        self.parameter = name
+
+
+@compiles(_one_of, "postgresql")
+def _one_of_postgres(element: _one_of, compiler: SQLCompiler, **kw: Any) -> str:
+    bound = bindparam(element.parameter, type_=ARRAY(Text()))
+    return f"{compiler.process(element.value, **kw)} = any ({compiler.process(bound, **kw)})"
+
+
+@compiles(_one_of, "sqlite")
+def _one_of_sqlite(element: _one_of, compiler: SQLCompiler, **kw: Any) -> str:
+    bound = bindparam(element.parameter, type_=Text())
+    value, values = compiler.process(element.value, **kw), compiler.process(bound, **kw)
+    return f"{value} in (select value from json_each({values}))"  # noqa: S608 - compiled parts, nothing of a user's
+
+
+def json_of(**fields: ColumnElement[Any]) -> ColumnElement[str]:
+    """JSON text with these fields. For our own statuses, ids and numbers only: nothing is escaped."""
+    text: ColumnElement[Any] | None = None
+    for name, value in fields.items():
+        quoted = isinstance(value.type, Text)
+        opening = literal_column(f"""'{"{" if text is None else ","}"{name}":{'"' if quoted else ""}'""", Text())
+        text = opening if text is None else text.op("||")(opening)
+        text = text.op("||")(cast(value, Text))
+        if quoted:
+            text = text.op("||")(literal_column("""'"'""", Text()))
+    if text is None:
+        return literal_column("'{}'", Text())
+    return text.op("||")(literal_column("'}'", Text()))

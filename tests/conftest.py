@@ -1,0 +1,118 @@
+"""Databases for every test: a real Postgres for the session, a migrated template cloned per test, SQLite files.
+
+The contract suite runs over three backends. `postgres-pgbouncer` is Postgres as it is used behind PgBouncer in
+transaction mode: no prepared statements, settings with each transaction, no session locks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from runlane import probes
+from runlane.settings import Settings
+from runlane.store.database import open_database
+from runlane.store.lanes import declare_lanes
+from runlane.store.migrate import upgrade
+from runlane.testing import ExternalPostgres, PostgresServer, postgres_for_tests
+from tests.harness import Store, settings_for
+
+BACKENDS = ("sqlite", "postgres", "postgres-pgbouncer")
+_TEMPLATE = "runlane_template"
+_numbers = count(1)
+
+
+def in_new_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Run async set-up from a plain fixture, whether or not a loop runs around it."""
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        thread.submit(lambda: asyncio.run(work())).result()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quiet_logs() -> None:
+    """Keep the worker's log lines out of the test report; failures carry their own facts."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+
+
+@pytest.fixture(autouse=True)
+def no_probe_left() -> Generator[None]:
+    """A hook that a failed test left behind must not stop the next one."""
+    yield
+    probes.install(None)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Generator[PostgresServer | ExternalPostgres]:
+    with postgres_for_tests() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer | ExternalPostgres) -> Generator[str]:
+    postgres_server.drop_database(_TEMPLATE)
+    url = postgres_server.create_database(_TEMPLATE)
+    in_new_loop(lambda: upgrade(settings_for(url)))
+    yield _TEMPLATE
+    postgres_server.drop_database(_TEMPLATE)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "template.db"
+    in_new_loop(lambda: upgrade(settings_for(f"sqlite:///{path}")))
+    return path
+
+
+@pytest.fixture
+def empty_postgres(postgres_server: PostgresServer | ExternalPostgres) -> Generator[str]:
+    """The URL of a database without a schema."""
+    name = f"runlane_test_{next(_numbers)}"
+    postgres_server.drop_database(name)
+    yield postgres_server.create_database(name)
+    postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer | ExternalPostgres, postgres_template: str) -> Generator[str]:
+    """The URL of a migrated database of this test's own."""
+    name = f"runlane_test_{next(_numbers)}"
+    if isinstance(postgres_server, ExternalPostgres):
+        postgres_server.drop_database(name)
+    yield postgres_server.create_database(name, postgres_template)
+    if isinstance(postgres_server, ExternalPostgres):
+        postgres_server.drop_database(name)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
+    path = tmp_path / "runlane.db"
+    shutil.copyfile(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture(params=BACKENDS)
+def settings(request: pytest.FixtureRequest) -> Settings:
+    """Settings of a migrated, empty database; overridden by suites that run over fewer backends."""
+    backend: str = request.param
+    url: str = request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url")
+    return settings_for(url, pgbouncer=backend == "postgres-pgbouncer")
+
+
+@pytest.fixture
+async def store(settings: Settings) -> AsyncGenerator[Store]:
+    """The store of this test, with the lane `default`."""
+    database = await open_database(settings)
+    await declare_lanes(database, ["default"])
+    try:
+        yield Store(settings, database)
+    finally:
+        await database.close()

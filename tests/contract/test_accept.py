@@ -1,0 +1,87 @@
+"""Accepting runs: what is stored, in which state, in which order, in which lane."""
+
+from __future__ import annotations
+
+import pytest
+
+from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
+from runlane.store.lanes import declare_lanes, move_kinds, unassign_kinds
+from tests.harness import Store, new_run
+
+
+async def test_a_run_is_stored_whole(store: Store) -> None:
+    run_id = await store.add(input='{"a": 1}', priority=5, max_attempts=4, lane="default")
+    run = await store.get(run_id)
+    assert (run.target, run.lane, run.status, run.priority) == ("job", "default", Status.QUEUED, 5)
+    assert (run.attempt, run.failures, run.losses, run.max_attempts) == (0, 0, 0, 4)
+    assert run.input == {"a": 1}
+    assert run.due_at_us is run.claimed_at_us is run.ended_at_us is run.worker_id is None
+    events = await store.check_stream(run_id)
+    assert [(event.type, event.attempt, event.data) for event in events] == [("queued", 0, {"status": "queued"})]
+
+
+async def test_five_thousand_runs_keep_their_order(store: Store) -> None:
+    requests = [new_run() for _ in range(5_000)]
+    verdicts = await store.add_all(*requests)
+    assert [verdict.run_id for verdict in verdicts] == [request.id for request in requests]
+    assert {table: await store.count(table) for table in ("runs", "run_inputs", "run_events")} == {
+        "runs": 5_000,
+        "run_inputs": 5_000,
+        "run_events": 5_000,
+    }
+    claims = await store.claim(await store.worker(), 5_000)
+    assert [claimed.run_id for claimed in claims] == [request.id for request in requests]
+
+
+async def test_nothing_to_accept_is_nothing(store: Store) -> None:
+    assert await store.accept() == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({}, Status.QUEUED),
+        ({"delay_us": 60_000_000}, Status.SCHEDULED),
+        ({"hold": True}, Status.AWAITING_APPROVAL),
+        ({"hold": True, "delay_us": 60_000_000}, Status.AWAITING_APPROVAL),
+        ({"ordering_key": "k"}, Status.QUEUED),
+        ({"ordering_key": "k", "delay_us": 60_000_000}, Status.SCHEDULED),
+    ],
+)
+async def test_the_first_state(store: Store, fields: dict[str, object], status: Status) -> None:
+    (verdict,) = await store.accept(new_run(**fields))
+    assert isinstance(verdict, Accepted)
+    assert verdict.status is status
+    run = await store.get(verdict.run_id)
+    assert run.status is status
+    assert (run.due_at_us is not None) == ("delay_us" in fields)
+    if run.due_at_us is not None:
+        assert run.due_at_us - run.accepted_at_us == 60_000_000
+
+
+async def test_rank_and_time_of_acceptance_agree(store: Store) -> None:
+    for priority in (-100, 0, 100):
+        run_id = await store.add(priority=priority)
+        row = (await store.sql("select rank, accepted_at from runs where id = :id", id=run_id))[0]
+        assert row["rank"] == row["accepted_at"] - priority * PRIORITY_STEP_US
+
+
+async def test_an_operators_lane_wins_over_the_declared_one(store: Store) -> None:
+    await declare_lanes(store.database, ["media", "bulk"])
+    await move_kinds(store.database, ["job"], "bulk")
+    (verdict,) = await store.add_all(new_run(lane="media"))
+    assert verdict.lane == "bulk"
+    assert (await store.get(verdict.run_id)).lane == "bulk"
+    await unassign_kinds(store.database, ["job"])
+    (verdict,) = await store.add_all(new_run(lane="media"))
+    assert verdict.lane == "media"
+
+
+@pytest.mark.parametrize("text", ["grün 🙂", "tab\tline\nquote'\"\\", "{}[]%$1:name", "\u2028\x01"])
+async def test_text_of_any_kind_survives(store: Store, text: str) -> None:
+    run_id = await store.add(ordering_key=text, input='{"t": "\\u0000x"}', idempotency_key=text, fingerprint="f")
+    run = await store.get(run_id)
+    assert run.ordering_key == text
+    assert run.input == {"t": "\x00x"}
+    replay = (await store.add_all(new_run(idempotency_key=text, fingerprint="f")))[0]
+    assert (replay.run_id, replay.replayed) == (run_id, True)

@@ -1,0 +1,203 @@
+"""What the suites share: short ways to accept, claim and finish runs, raw SQL on either dialect, bounded waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from sqlalchemy import text
+
+from runlane.errors import IdempotencyConflict
+from runlane.model.event import Event
+from runlane.model.ids import new_id
+from runlane.model.run import Accepted, Run, Status
+from runlane.settings import Settings, load_settings
+from runlane.store.accept import NewRun, Verdict, accept
+from runlane.store.claim import Claimed, LaneMemory, claim
+from runlane.store.database import Database, Session, read
+from runlane.store.events import read_events
+from runlane.store.ordering import key_locks
+from runlane.store.record import Entry, Finish, Outcome, Recorded, record
+from runlane.store.runs import find_run
+from runlane.store.statement import Statement
+from runlane.store.workers import register
+
+WAIT_SECONDS = 30.0
+TABLES = (
+    "runs", "run_inputs", "run_results", "run_attempts", "run_steps", "run_events", "idempotency_keys",
+    "dead_letters", "workers", "lanes", "lane_kinds",
+)  # fmt: skip
+
+
+def settings_for(url: str, **overrides: Any) -> Settings:
+    """Settings for a database of the suite, without a health port unless asked for."""
+    fields: dict[str, Any] = {"database_url": url, "worker_health_port": 0}
+    return load_settings(**(fields | overrides))
+
+
+async def eventually(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
+    """Wait until the condition, plain or async, holds; its value. The bound is for a machine under load."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if inspect.isawaitable(value):
+            value = await value
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not hold within {seconds:g} seconds")
+        await asyncio.sleep(0.01)
+
+
+def new_run(**overrides: Any) -> NewRun:
+    """A request to run `job` in the default lane."""
+    plain = NewRun(
+        id=new_id("run"),
+        target="job",
+        lane="default",
+        input="{}",
+        priority=0,
+        max_attempts=3,
+        max_losses=10,
+        delay_us=0,
+        hold=False,
+        ordering_key=None,
+        on_dead="skip",
+        idempotency_key=None,
+        fingerprint="",
+    )
+    return replace(plain, **overrides)
+
+
+def completed(result: str = "null") -> Finish:
+    return Finish(Outcome.COMPLETED, Status.COMPLETED, result=result)
+
+
+def dead(message: str = "no") -> Finish:
+    return Finish(Outcome.FAILED, Status.FAILED, error=f'{{"type":"Error","message":"{message}","traceback":"tb"}}')
+
+
+def failed_once(delay_us: int = 60_000_000) -> Finish:
+    error = '{"type":"Error","message":"again","traceback":"tb"}'
+    return Finish(Outcome.FAILED, Status.SCHEDULED, error=error, delay_us=delay_us)
+
+
+def entry_of(claimed: Claimed, finish: Finish | None = None, **fields: Any) -> Entry:
+    return Entry(
+        claimed.run_id, claimed.attempt, claimed.lane, ordering_key=claimed.ordering_key, finish=finish, **fields
+    )
+
+
+class Store:
+    """A database with shortcuts. Each method is one transaction unless it says otherwise."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self.settings = settings
+        self.database = database
+
+    async def accept(self, *requests: NewRun) -> list[Verdict]:
+        async def work(session: Session) -> list[Verdict]:
+            await session.lock(exclusive=key_locks([request.ordering_key for request in requests]))
+            return await accept(session, requests)
+
+        return await self.database.transact(work)
+
+    async def add(self, **fields: Any) -> str:
+        """Accept one run; its id."""
+        return (await self.add_all(new_run(**fields)))[0].run_id
+
+    async def add_all(self, *requests: NewRun) -> list[Accepted]:
+        verdicts = await self.accept(*requests)
+        assert not any(isinstance(verdict, IdempotencyConflict) for verdict in verdicts)
+        return cast("list[Accepted]", verdicts)
+
+    async def worker(self, *, lease_seconds: float = 600, has_lock: bool = False) -> str:
+        """Register a worker; its id."""
+        worker_id = new_id("wrk")
+        await register(
+            self.database,
+            worker_id=worker_id,
+            host="host",
+            pid=1,
+            version="test",
+            lanes=("default",),
+            capacity=10,
+            has_lock=has_lock,
+            lease_seconds=lease_seconds,
+        )
+        return worker_id
+
+    async def claim(
+        self,
+        worker_id: str,
+        slots: int = 10,
+        *,
+        targets: Sequence[str] = ("job",),
+        memory: LaneMemory | None = None,
+    ) -> list[Claimed]:
+        """Claim as the worker's loop does: again for as long as a lane could not be served."""
+        memory = memory or LaneMemory()
+        while True:
+            outcome = await self.database.transact(lambda session: claim(session, worker_id, targets, slots, memory))
+            if outcome.claims or not outcome.again:
+                return list(outcome.claims)
+
+    async def claim_one(self, worker_id: str | None = None) -> Claimed:
+        claims = await self.claim(worker_id or await self.worker(), 1)
+        assert len(claims) == 1
+        return claims[0]
+
+    async def record(self, *entries: Entry) -> dict[tuple[str, int], Recorded]:
+        async def work(session: Session) -> dict[tuple[str, int], Recorded]:
+            await session.lock(exclusive=key_locks([entry.ordering_key for entry in entries if entry.finish]))
+            return (await record(session, entries))[0]
+
+        return await self.database.transact(work)
+
+    async def finish(self, claimed: Claimed, finish: Finish | None = None) -> Recorded | None:
+        verdicts = await self.record(entry_of(claimed, finish or completed()))
+        return verdicts.get((claimed.run_id, claimed.attempt))
+
+    async def get(self, run_id: str) -> Run:
+        return await find_run(self.database, run_id)
+
+    async def status(self, run_id: str) -> Status:
+        return (await self.get(run_id)).status
+
+    async def events(self, run_id: str) -> list[Event]:
+        return list(await read_events(self.database, run_id))
+
+    async def event_types(self, run_id: str) -> list[str]:
+        return [event.type for event in await self.events(run_id)]
+
+    async def sql(self, statement: str, **params: Any) -> list[dict[str, Any]]:
+        """Raw SQL; parameters are written :name."""
+        rows = await read(self.database, Statement("raw", text(statement)), **params)
+        return [dict(row) for row in rows]
+
+    async def count(self, table: str) -> int:
+        return (await self.sql(f"select count(*) as n from {table}"))[0]["n"]
+
+    async def contents(self) -> dict[str, list[dict[str, Any]]]:
+        """Every row of every table, for tests that prove that nothing changed."""
+        found: dict[str, list[dict[str, Any]]] = {}
+        for table in TABLES:
+            rows = await self.sql(f"select * from {table}")
+            found[table] = sorted(rows, key=repr)
+        return found
+
+    async def check_stream(self, run_id: str) -> list[Event]:
+        """The run's events, after checking the rules that hold for every stream."""
+        run, events = await self.get(run_id), await self.events(run_id)
+        assert [event.seq for event in events] == list(range(1, run.last_seq + 1))
+        done = [event for event in events if event.type == "done"]
+        revivals = sum(event.type == "revived" for event in events)
+        assert len(done) == revivals + (1 if run.status.terminal else 0)
+        if run.status.terminal:
+            assert events[-1].type == "done"
+            assert events[-1].data == {"status": run.status.value}
+        return events

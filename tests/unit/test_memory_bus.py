@@ -1,0 +1,57 @@
+"""The bus of one process: a bell is remembered once, and ends are harmless."""
+
+from __future__ import annotations
+
+from runlane.bus.memory import MemoryBus
+
+
+async def test_a_bell_that_rang_before_the_wait_is_heard() -> None:
+    bus = MemoryBus()
+    listener = bus.listen(frozenset({"a"}))
+    bus.ring(["a"])
+    bus.ring(["a", "b"])
+    assert await listener.wait(10)
+    assert not await listener.wait(0.001)
+
+
+async def test_a_bell_of_another_lane_wakes_nobody() -> None:
+    bus = MemoryBus()
+    listener, everybody = bus.listen(frozenset({"a"})), bus.listen(None)
+    bus.ring(["b"])
+    assert not await listener.wait(0.001)
+    assert await everybody.wait(10)
+
+
+async def test_a_closed_listener_hears_nothing_and_may_be_closed_again() -> None:
+    bus = MemoryBus()
+    listener = bus.listen(None)
+    listener.close()
+    listener.close()
+    bus.ring(["a"])
+    assert not await listener.wait(0.001)
+
+
+async def test_wake_rings_one_listener_alone() -> None:
+    bus = MemoryBus()
+    one, two = bus.listen(None), bus.listen(None)
+    one.wake()
+    assert await one.wait(10)
+    assert not await two.wait(0.001)
+
+
+def test_cancel_signals_reach_everybody_who_listens() -> None:
+    bus = MemoryBus()
+    heard: list[str] = []
+    end = bus.on_cancel(heard.append)
+    bus.signal_cancel("run_1")
+    end()
+    bus.signal_cancel("run_2")
+    assert heard == ["run_1"]
+
+
+def test_ending_a_cancel_subscription_twice_is_harmless() -> None:
+    bus = MemoryBus()
+    heard: list[str] = []
+    end = bus.on_cancel(heard.append)
+    end()
+    end()

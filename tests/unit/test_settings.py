@@ -1,0 +1,139 @@
+"""Settings come from the environment, and a bad one is told by its variable and without secrets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from runlane import InvalidSettings, Settings
+from runlane.settings import load_settings
+
+BAD = {
+    "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
+    "PGBOUNCER": ["maybe"],
+    "DATABASE_CONNECTIONS": ["1", "201", "many"],
+    "DATABASE_TIMEOUT_SECONDS": ["0", "-1", "soon"],
+    "CONCURRENCY": ["0", "10001", "1.5"],
+    "THREADS": ["0", "1001"],
+    "GRACE_SECONDS": ["-1"],
+    "CANCEL_GRACE_SECONDS": ["-1"],
+    "WORKER_HEALTH_PORT": ["-1", "65536", "http"],
+    "LEASE_SECONDS": ["1", "3601"],
+    "HEARTBEAT_SECONDS": ["0.01"],
+    "REAPER_SECONDS": ["0"],
+    "SILENCE_SECONDS": ["0.1"],
+    "TIMER_SECONDS": ["0"],
+    "MAX_INPUT_BYTES": ["1023", "1MB"],
+    "MAX_RESULT_BYTES": ["1"],
+    "RETENTION_DAYS": ["0", "-3"],
+    "RETENTION_SECONDS": ["0"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_a_bad_value_is_told_by_its_variable(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"RUNLANE_{name}", value)
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings()
+    message = str(caught.value)
+    assert message.startswith("The settings are not valid: ")
+    assert f"RUNLANE_{name}: " in message
+    assert "pydantic" not in message
+    assert len(message) < 300
+
+
+def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
+    free = {"worker_health_host"}
+    assert {name.lower() for name in BAD} | free == set(Settings.model_fields)
+
+
+def test_several_bad_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNLANE_CONCURRENCY", "0")
+    monkeypatch.setenv("RUNLANE_THREADS", "x")
+    with pytest.raises(InvalidSettings, match=r"RUNLANE_CONCURRENCY.*RUNLANE_THREADS"):
+        load_settings()
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="RUNLANE_CONCURENCY"):
+        load_settings(concurency=3)
+
+
+def test_a_lease_must_outlast_three_heartbeats() -> None:
+    with pytest.raises(InvalidSettings, match=r"lease_seconds=5 must be at least three times heartbeat_seconds=2"):
+        load_settings(lease_seconds=5, heartbeat_seconds=2)
+    assert load_settings(lease_seconds=6, heartbeat_seconds=2).lease_seconds == 6
+
+
+def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNLANE_DATABASE_URL", "")
+    assert load_settings().sqlite_path == Path(".runlane/runlane.db")
+
+
+def test_the_environment_is_read_and_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNLANE_CONCURRENCY", "7")
+    assert load_settings().concurrency == 7
+    assert load_settings(concurrency=8).concurrency == 8
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load_settings()
+    with pytest.raises(ValidationError):
+        settings.concurrency = 3
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [("sqlite:///a/b.db", Path("a/b.db")), ("sqlite:////a/b.db", Path("/a/b.db")), ("postgresql://h/x", None)],
+)
+def test_the_file_of_a_sqlite_url(url: str, path: Path | None) -> None:
+    assert load_settings(database_url=url).sqlite_path == path
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://app:hunter2@db.local:6432/shop", "postgresql://db.local:6432/shop"),
+        ("postgres://app:hunter2@db.local/shop?password=hunter2", "postgres://db.local/shop"),
+        ("postgresql:///shop", "postgresql://local socket/shop"),
+        ("sqlite:///x.db", "x.db"),
+    ],
+)
+def test_the_shown_database_has_no_password(url: str, shown: str) -> None:
+    assert load_settings(database_url=url).shown_database == shown
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://app:hunter2@host",
+        "postgresql://app:hunter2/x@host/shop",
+        "postgresql://app:hunter2#x@host/shop",
+        "postgresql://app:x@host:hunter2/shop",
+        "postgresql://[app:hunter2@host/shop",
+        "mysql://app:hunter2@host/shop",
+        "hunter2",
+    ],
+)
+def test_a_refused_url_never_prints_its_password(url: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        load_settings(database_url=url)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ValidationError) as raw:
+        Settings(database_url=url)  # type: ignore[arg-type]
+    assert "hunter2" not in str(raw.value)
+
+
+def test_settings_do_not_print_the_password() -> None:
+    settings = load_settings(database_url="postgresql://app:hunter2@host/shop")
+    assert "hunter2" not in f"{settings!r} {settings}"
+
+
+def test_every_setting_says_what_it_is_or_has_a_telling_name() -> None:
+    undescribed: dict[str, Any] = {
+        name: field for name, field in Settings.model_fields.items() if not field.description
+    }
+    assert not undescribed

@@ -1,0 +1,71 @@
+"""The public surface, and the error tree as errors.py draws it."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+
+import pytest
+
+import runlane
+from runlane import errors
+
+PUBLIC_ERRORS = {
+    name: value
+    for name, value in vars(errors).items()
+    if inspect.isclass(value) and issubclass(value, BaseException) and value.__module__ == errors.__name__
+}
+
+
+def test_the_public_names_are_sorted_and_exist() -> None:
+    assert list(runlane.__all__) == sorted(runlane.__all__)
+    assert all(hasattr(runlane, name) for name in runlane.__all__)
+
+
+def test_every_public_name_of_the_package_is_listed() -> None:
+    names = {name for name, value in vars(runlane).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert names == set(runlane.__all__)
+
+
+def test_every_error_is_public() -> None:
+    assert set(PUBLIC_ERRORS) <= set(runlane.__all__)
+
+
+def test_every_error_has_a_code_of_its_own_and_a_status() -> None:
+    coded = [value for value in PUBLIC_ERRORS.values() if issubclass(value, errors.RunlaneError)]
+    codes = [value.code for value in coded]
+    assert len(codes) == len(set(codes))
+    assert all(re.fullmatch(r"[a-z_]+", code) for code in codes)
+    assert all(400 <= value.http_status < 600 for value in coded)
+
+
+def test_the_drawn_tree_is_the_real_one() -> None:
+    drawn: dict[str, str] = {}
+    path: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^([│├└─ ]*)([A-Z]\w+)(\(BaseException\))?(\s{2,}|$)", line)
+        if found is None:
+            continue
+        depth = len(found.group(1)) // 4
+        path[depth:] = [found.group(2)]
+        drawn[found.group(2)] = path[depth - 1] if depth else ("BaseException" if found.group(3) else "Exception")
+    assert drawn == {name: value.__bases__[0].__name__ for name, value in PUBLIC_ERRORS.items()}
+
+
+def test_interruptions_are_not_ordinary_exceptions() -> None:
+    for kind in (errors.Interrupted, errors.RunCancelled, errors.LeaseLost):
+        assert not issubclass(kind, Exception)
+
+
+def test_the_nearest_name_is_offered_when_there_is_one() -> None:
+    assert 'did you mean "ingest"' in str(errors.UnknownTask("ingset", ["ingest", "other"]))
+    assert "did you mean" not in str(errors.UnknownTask("zzz", ["ingest"]))
+    assert "Registered: none." in str(errors.UnknownTask("a", []))
+    assert "t17, …" in str(errors.UnknownTask("zz", [f"t{number}" for number in range(20)]))
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, 400 * 86400])
+def test_retry_refuses_a_wait_without_sense(seconds: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and a year"):
+        errors.Retry(after_seconds=seconds)
