@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from pathlib import Path
+from types import FrameType
 
 import structlog
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     out.mkdir(parents=True, exist_ok=True)
     name = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S") + ("-quick" if options.quick else "")
     # Ended from outside, it must still end its workers; a shell may have set SIGINT to be ignored.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    signal.signal(signal.SIGTERM, _end)
     with open_ground(out / f"{name}.log") as ground:
         report = asyncio.run(_run(ground, sizes, options.only, out / f"{name}.json"))
     if not options.no_plot:
@@ -63,6 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"unsteady, repeat when the machine is calm: {group}")
     print(f"load before {report.conditions['load_before']}, after {[round(value, 2) for value in os.getloadavg()]}")
     print(f"every sample: {out / name}.json, workers' output: {out / name}.log")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    sys.exit(f"ended by {signal.Signals(number).name}")
 
 
 async def _run(ground: Ground, sizes: Sizes, only: Sequence[str], path: Path) -> Report:
