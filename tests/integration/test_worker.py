@@ -533,7 +533,11 @@ async def test_what_the_database_refuses_fails_the_run_and_not_the_worker(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that slipped past the repair: the run must end, and not be tried for ever."""
-    monkeypatch.setattr("runlane.worker.context.dump_json", lambda value: '"half \ud800"')
+
+    def unstorable(value: object) -> str:
+        return '"half \ud800"'
+
+    monkeypatch.setattr("runlane.worker.context.dump_json", unstorable)
 
     @process.app.task("job", max_attempts=1)
     async def job(ctx: Context, where: str) -> Any:
@@ -544,7 +548,7 @@ async def test_what_the_database_refuses_fails_the_run_and_not_the_worker(
     await process.start()
     run = await process.run("job", {"where": "log"})
     assert run.status is Status.FAILED
-    monkeypatch.setattr("runlane.worker.execution.dump_json", lambda value: '"half \ud800"')
+    monkeypatch.setattr("runlane.worker.execution.dump_json", unstorable)
     run = await process.run("job", {"where": "result"})
     assert run.status is Status.FAILED
     assert run.error is not None
