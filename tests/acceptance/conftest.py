@@ -133,27 +133,41 @@ class Shell:
         return child.returncode, said
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Shell]:
+def make_shell(tmp_path: Path, database_url: str | None) -> Shell:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "tasks.py").write_text(TASKS)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("RUNLANE_")}
     environment = clean | {"RUNLANE_WORKER_HEALTH_PORT": "0", "NO_COLOR": "1", "COLUMNS": "200"}
-    if request.param == "postgres":
-        environment["RUNLANE_DATABASE_URL"] = request.getfixturevalue("postgres_url")
-    shell = Shell(folder, environment)
-    try:
-        yield shell
-    finally:
-        for child in shell.children:
-            if child.poll() is None:
-                child.kill()
-            child.communicate()
+    if database_url is not None:
+        environment["RUNLANE_DATABASE_URL"] = database_url
+    return Shell(folder, environment)
+
+
+def end_children(shell: Shell) -> None:
+    for child in shell.children:
+        if child.poll() is None:
+            child.kill()
+        child.communicate()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Shell]:
+    shell = make_shell(tmp_path, request.getfixturevalue("postgres_url") if request.param == "postgres" else None)
+    yield shell
+    end_children(shell)
 
 
 @pytest.fixture
-def worked(shell: Shell, request: pytest.FixtureRequest) -> tuple[Shell, Sequence[str]]:
+def embedded(tmp_path: Path) -> Generator[Shell]:
+    """On the embedded file, for what has nothing to do with the database."""
+    shell = make_shell(tmp_path, None)
+    yield shell
+    end_children(shell)
+
+
+@pytest.fixture
+def worked(shell: Shell) -> tuple[Shell, Sequence[str]]:
     """A folder in which a worker has done some work: one run completed, one dead, one waiting, one held."""
     ids = [
         shell.enqueue("greet", {"name": "Ada"}, "priority=5"),

@@ -43,10 +43,10 @@ def on_a_terminal(shell: Shell, *arguments: str) -> str:
     return said.decode()
 
 
-def test_help_and_version(shell: Shell) -> None:
-    assert shell.run("--version").out.strip() == VERSION
+def test_help_and_version(embedded: Shell) -> None:
+    assert embedded.run("--version").out.strip() == VERSION
     for arguments in (["--help"], ["runs", "--help"], ["lanes", "set", "--help"], ["worker", "--help"]):
-        assert "Usage" in shell.run(*arguments).out
+        assert "Usage" in embedded.run(*arguments).out
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_help_and_version(shell: Shell) -> None:
     [["nonsense"], ["runs"], ["runs", "show"], ["runs", "list", "--limit", "0"], ["runs", "priority", "x", "high"],
      ["worker"], ["worker", "tasks:app", "--concurrency", "0"], ["lanes", "set", "a", "--max-slots", "many"]],
 )  # fmt: skip
-def test_wrong_usage_ends_with_two(shell: Shell, arguments: list[str]) -> None:
-    answer = shell.run(*arguments, expect=2)
+def test_wrong_usage_ends_with_two(embedded: Shell, arguments: list[str]) -> None:
+    answer = embedded.run(*arguments, expect=2)
     assert "Usage" in answer.err + answer.out
 
 
@@ -176,12 +176,12 @@ def test_the_schema_is_made_shown_and_raised_once(shell: Shell, request: pytest.
     assert shell.run("db", "upgrade", "--json").json == {"before": HEAD, "now": HEAD}
 
 
-def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
-    shell.run("lanes", "list")
+def test_a_reader_that_goes_away_is_no_error(embedded: Shell) -> None:
+    embedded.run("lanes", "list")
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m runlane lanes list --json | head -c 1"],
-        cwd=shell.folder,
-        env=shell.environment,
+        cwd=embedded.folder,
+        env=embedded.environment,
         capture_output=True,
         timeout=60,
         check=False,

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from runlane.app import App
-from runlane.errors import AppNotFound, RunlaneError, nearest
+from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
 from runlane.settings import EMBEDDED_FILE
 
 log = structlog.get_logger(__name__)
@@ -24,6 +24,8 @@ def run_worker(path: str, lanes: str | None, concurrency: int | None, *, dev: bo
     _configure_logs(dev=dev)
     app = find_app(path)
     only = None if lanes is None else [name.strip() for name in lanes.split(",") if name.strip()]
+    if only == []:
+        raise InvalidRequest("--lanes names no lane. Name some, comma-separated, or leave it out to serve all of them.")
     try:
         import uvloop
     except ImportError:

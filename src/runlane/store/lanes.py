@@ -170,7 +170,8 @@ async def set_lane(database: Database, name: str, change: LaneChange, *, create:
         )
         if not rows:
             raise UnknownLane(name, {row["name"] for row in await session.fetch(_NAMES)})
-        return dict(rows[0])
+        # SQLite has no booleans of its own.
+        return {**dict(rows[0]), "enabled": bool(rows[0]["enabled"])}
 
     return await database.transact(work)
 
