@@ -49,7 +49,8 @@ def test_code_without_an_event_loop_waits_at_the_bridge(settings: Settings) -> N
     accepted = app.blocking(app.enqueue("report", {"month": "may"}))
     run = app.blocking(app.get(accepted.id))
     assert run.input == {"month": "may"}
-    assert len(app._connections) == 1
+    app.blocking(app.close())
+    assert not app._connections
 
 
 async def test_a_thread_with_its_own_loop_does_not_take_the_connection_of_another(settings: Settings) -> None:

@@ -77,6 +77,7 @@ class _Result:
     accepted: list[list[Verdict]] = field(default_factory=list[list[Verdict]])
     recorded: dict[tuple[str, int], Recorded] = field(default_factory=dict[tuple[str, int], Recorded])
     released: list[Released] = field(default_factory=list[Released])
+    late: list[Entry] = field(default_factory=list[Entry])
 
 
 class Stopping(Unavailable):
@@ -255,6 +256,8 @@ class Committer:
             else:
                 finished = finished or member.entry.finish is not None
                 verdict = result.recorded.get((member.entry.run_id, member.entry.attempt))
+                if any(entry is member.entry for entry in result.late):
+                    verdict = None
                 if verdict is not None and verdict.status is Status.QUEUED and member.entry.finish is not None:
                     ready.add(member.entry.lane)
                 if member.answer.done():
@@ -293,7 +296,7 @@ class _Lost(LeaseLost):
 async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
     result = _Result()
     accepts = [member for member in batch if isinstance(member, _Accept)]
-    entries = _merged([member.entry for member in batch if isinstance(member, _Record)])
+    entries, result.late = _merged([member.entry for member in batch if isinstance(member, _Record)])
     new_runs = [run for member in accepts for run in member.runs]
     await session.lock(
         exclusive=key_locks(
@@ -317,14 +320,18 @@ async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
     return result
 
 
-def _merged(entries: Sequence[Entry]) -> list[Entry]:
-    """One entry per attempt: what an attempt said in this batch, in its order."""
+def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """One entry per attempt: what an attempt said in this batch, in its order. Apart, what came after its end."""
     merged: dict[tuple[str, int], Entry] = {}
+    late: list[Entry] = []
     for entry in entries:
         key = (entry.run_id, entry.attempt)
         known = merged.get(key)
         if known is None:
             merged[key] = entry
+            continue
+        if known.finish is not None:
+            late.append(entry)
             continue
         merged[key] = Entry(
             run_id=entry.run_id,
@@ -336,9 +343,9 @@ def _merged(entries: Sequence[Entry]) -> list[Entry]:
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
             progress=entry.progress if entry.progress is not None else known.progress,
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
-            finish=entry.finish or known.finish,
+            finish=entry.finish,
         )
-    return list(merged.values())
+    return list(merged.values()), late
 
 
 def _refuse(member: _Member, error: Exception) -> None:

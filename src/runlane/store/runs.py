@@ -94,10 +94,8 @@ _LIST = Statement(
     .limit(bindparam("limit", type_=Integer())),
 )
 
-_KEY_OF = Statement(
-    "key_of_run",
-    select(runs.c.ordering_key, runs.c.status, runs.c.worker_id, runs.c.cancel_requested_at).where(_by_id),
-)
+_KEY_OF = Statement("key_of_run", select(runs.c.ordering_key, runs.c.status, runs.c.worker_id).where(_by_id))
+_HOLD_STILL = Statement("hold_run_still", select(runs.c.id).where(_by_id).with_for_update())
 _CANCEL_WAITING = Statement(
     "cancel_waiting",
     update(runs)
@@ -245,21 +243,18 @@ async def cancel_run(database: Database, run_id: str) -> Change:
 
     async def work(session: Session) -> Change:
         await _lock_key_of(session, run_id)
-        while True:
-            for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
-                await session.fetch(_STORE_NO_RESULT, run_id=run_id)
-                await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
-                released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
-                return _change(row, released)
-            for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
-                await _tell(session, row, EventType.CANCEL_REQUESTED, {})
-            for current in await session.fetch(_KEY_OF, run_id=run_id):
-                status = Status(current["status"])
-                if status.terminal or current["cancel_requested_at"] is not None:
-                    return Change(run_id, status, worker_id=current["worker_id"])
-                break  # it was put back between the two statements: look again
-            else:
-                raise RunNotFound(run_id)
+        # Between the two statements a running run could be put back and get away from both.
+        if not await session.fetch(_HOLD_STILL, run_id=run_id):
+            raise RunNotFound(run_id)
+        for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
+            await session.fetch(_STORE_NO_RESULT, run_id=run_id)
+            await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
+            released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
+            return _change(row, released)
+        for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
+            await _tell(session, row, EventType.CANCEL_REQUESTED, {})
+        current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
+        return Change(run_id, Status(current["status"]), worker_id=current["worker_id"])
 
     return await _operate(database, work)
 

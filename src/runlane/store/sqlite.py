@@ -102,6 +102,8 @@ class SqliteDatabase:
         return database
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        if self._connection is None:
+            raise Unavailable(f"The database {self.path} is closed in this process.")
         # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
         return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 

@@ -180,6 +180,8 @@ class Worker:
                 # Also when a late renewal may still come: a lease that ended once is over.
                 self._give_up_life("the database says that its lease is over")
             elif not outcome.claims and not outcome.again:
+                # Waiting for a bell is no standstill, however long the poll interval is.
+                self.health.claim_loop_turned_at = time.monotonic() + self._memory.poll_seconds
                 await self._listener.wait(self._memory.poll_seconds)
 
     async def _claim(self, slots: int) -> ClaimOutcome:
