@@ -324,9 +324,8 @@ async def connect(settings: Settings) -> Any:
 
 async def limit_transactions(connection: Any, milliseconds: int) -> None:
     """Let the server end a transaction of this connection that takes longer; servers that cannot are left alone."""
-    await connection.execute(
-        f"select set_config(name, '{int(milliseconds)}', false) from pg_settings where name = 'transaction_timeout'"
-    )
+    limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
+    await connection.fetch(limit, str(milliseconds))
 
 
 def _told(error: BaseException) -> str:
