@@ -228,7 +228,20 @@ class Cluster:
         except AssertionError:
             left = await self.rows("select * from runs where ended_at is null order by id limit 5")
             workers = await self.rows("select * from workers order by id")
-            raise AssertionError(f"runs did not end: {left}; workers: {workers}") from None
+            raise AssertionError(
+                f"runs did not end: {left}; workers: {workers}; sessions: {await self._sessions()}"
+            ) from None
+
+    async def _sessions(self) -> list[Row]:
+        """What the server's sessions do and which locks they hold or wait for; for a failure's message."""
+        if self.url.startswith("sqlite"):
+            return []
+        return await self.rows(
+            "select a.pid, a.state, a.wait_event, left(a.query, 80) as query, now() - a.xact_start as age, "
+            "array_agg(l.mode || l.granted::text) as locks from pg_stat_activity a left join pg_locks l using (pid) "
+            "where a.datname = current_database() and a.xact_start is not null and a.pid <> pg_backend_pid() "
+            "group by 1, 2, 3, 4, 5"
+        )
 
     async def running(self, count: int = 1) -> list[Row]:
         """Wait until so many runs are running and their tasks have begun."""

@@ -115,7 +115,7 @@ class Proxy:
         self, reader: asyncio.StreamReader, line: Line, writer: asyncio.StreamWriter, *, doubtful: bool
     ) -> None:
         from_server = not doubtful
-        while data := await reader.read(65536):
+        while data := await _read(reader):
             await self._flowing.wait()
             # Statements that are transactions of their own carry no commit, so a few of all messages suffer too.
             chance = self.doubt if data.endswith(COMMIT) else self.doubt / 5
@@ -137,3 +137,11 @@ class Proxy:
         elif not line.client.is_closing():
             # The client went away by itself; a client whose side was cut on purpose leaves the server's side open.
             line.cut()
+
+
+async def _read(reader: asyncio.StreamReader) -> bytes:
+    """What arrives; nothing when the other side ended, in whatever way."""
+    try:
+        return await reader.read(65536)
+    except OSError:
+        return b""

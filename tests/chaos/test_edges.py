@@ -132,3 +132,25 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
     await reaper.round()
     assert (await cluster.workers())[worker_id] == "lost"
     await database.close()
+
+
+async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep_its_locks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not call that idle: between the parts of a statement it waits for ever, locks and all."""
+    from runlane.store import postgres
+    from runlane.store.claim import lane_lock
+
+    monkeypatch.setattr(postgres, "TRANSACTION_MS", 2000)
+    vanished = await postgres.connect(cluster.app.settings)
+    try:
+        await vanished.execute("begin")
+        await vanished.execute(f"select pg_advisory_xact_lock({lane_lock('capped')})")
+        # It is prepared, and never executed.
+        await vanished.prepare("select 'the first part of a statement'")
+        [session] = await cluster.rows("select state from pg_stat_activity where query like 'select ''the first%'")
+        assert session["state"] == "active", "the server calls it idle now, so its other time-out would do"
+        # Waits for the lane's lock, which the vanished client holds.
+        await set_lane(await cluster.app.database(), "capped", LaneChange(max_slots=1))
+    finally:
+        vanished.terminate()

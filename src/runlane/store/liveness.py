@@ -88,8 +88,11 @@ class _SessionLine:
         if self.has_lock:
             # An interpreter that is held in the middle of a heartbeat has until the end of its lease. Ended earlier
             # for being idle, the session would take the lock with it, and the worker would pass for dead.
+            from runlane.store.postgres import limit_transactions
+
             milliseconds = int(self._lease_seconds * 1000)
             await connection.execute(f"set idle_in_transaction_session_timeout = {milliseconds}")
+            await limit_transactions(connection, milliseconds)
 
     async def hold(self) -> None:
         if self.has_lock and not self._held:

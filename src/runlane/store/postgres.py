@@ -26,6 +26,9 @@ T = TypeVar("T")
 
 # A frozen client is disconnected by the server after this long inside a transaction.
 IDLE_IN_TRANSACTION_MS = 5000
+# And one that froze or vanished half way through a statement, which the server does not count as idle, after this.
+# Nothing of ours takes nearly so long. Servers before 17 cannot do it; there only the keepalives below help.
+TRANSACTION_MS = 30_000
 
 _SESSION_SETTINGS = {
     "enable_seqscan": "off",
@@ -37,6 +40,8 @@ _SESSION_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
 }
+# A client whose machine or network is gone says no goodbye; by default the server would keep its locks for hours.
+_KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 
 CONNECTION_ERRORS = (
     asyncpg.PostgresConnectionError,
@@ -304,13 +309,23 @@ class PostgresDatabase:
 async def connect(settings: Settings) -> Any:
     """One connection with the settings above; PgBouncer would refuse them at start-up."""
     assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
-    return await cast("Any", asyncpg).connect(
+    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": "runlane"}
+    connection = await cast("Any", asyncpg).connect(
         settings.database_url.get_secret_value(),
         timeout=settings.database_timeout_seconds,
         command_timeout=settings.database_timeout_seconds,
         statement_cache_size=0 if settings.pgbouncer else 256,
-        server_settings={} if settings.pgbouncer else {**_SESSION_SETTINGS, "application_name": "runlane"},
+        server_settings=ours,
     )
+    if not settings.pgbouncer:
+        await limit_transactions(connection, TRANSACTION_MS)
+    return connection
+
+
+async def limit_transactions(connection: Any, milliseconds: int) -> None:
+    """Let the server end a transaction of this connection that takes longer; servers that cannot are left alone."""
+    limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
+    await connection.fetch(limit, str(milliseconds))
 
 
 def _told(error: BaseException) -> str:
