@@ -23,7 +23,7 @@ from runlane.duties.duty import Duty
 from runlane.duties.reaper import Reaper
 from runlane.duties.retention import Retention
 from runlane.duties.timers import Timers
-from runlane.errors import DuplicateTask, InvalidRequest, UnknownTask
+from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.lane import DEFAULT_LANE
@@ -48,6 +48,7 @@ T = TypeVar("T")
 MAX_KEY = 512
 MAX_DELAY_SECONDS = 366 * 86400
 _WAIT_POLL_SECONDS = 0.05
+_WAIT_AWAY_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -182,14 +183,24 @@ class App:
         return await run_store.find_run(await self.database(), run_id)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
+        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds.
+
+        A database that is away for a moment is waited for.
+        """
         database = await self.database()
         async with asyncio.timeout(timeout):
             pause = _WAIT_POLL_SECONDS
+            answered_at = asyncio.get_running_loop().time()
             while True:
-                run = await run_store.find_run(database, run_id)
-                if run.status.terminal:
-                    return run
+                try:
+                    run = await run_store.find_run(database, run_id)
+                except Unavailable:
+                    if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
+                        raise
+                else:
+                    answered_at = asyncio.get_running_loop().time()
+                    if run.status.terminal:
+                        return run
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 1.0)
 

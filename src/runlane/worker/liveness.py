@@ -172,13 +172,14 @@ class Liveness:
             sent = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
-                    await line.hold()
                     cancels = await renew(
                         line.database,
                         incarnation.worker_id,
                         self._settings.lease_seconds,
                         self._health.active(),
                     )
+                    # After the renewal, which may have had to connect anew.
+                    await line.hold()
             except Exception as error:  # noqa: BLE001 - whatever it is, the lease was not renewed
                 log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=_told(error))
                 pause = _RETRY_SECONDS
