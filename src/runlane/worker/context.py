@@ -95,9 +95,10 @@ class Context:
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
         text = dump_json(value)
-        if len(text) > self._desk.max_result_bytes:
+        size = len(text.encode())
+        if size > self._desk.max_result_bytes:
             raise Fail(
-                f"The checkpoint has {len(text)} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
+                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
                 "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
             )
         entry = self._entry(EventType.CHECKPOINT, "{}")
