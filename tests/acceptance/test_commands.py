@@ -80,7 +80,7 @@ def test_what_a_worker_left_behind_is_shown(worked: Worked) -> None:
     assert [run["id"] for run in shell.run("runs", "list", "--key", "k", "--json").json] == [dead]
 
     shown = shell.run("runs", "show", done)
-    for text in ("completed", "{'greeting': 'Hello Ada'}", "worker_picked_up", "attempt", "greeting"):
+    for text in ("completed", '{"greeting":"Hello Ada"}', "worker_picked_up", "attempt", "greeting"):
         assert text in shown.out
     whole = shell.run("runs", "show", done, "--json").json
     assert (whole["status"], whole["result"], whole["priority"]) == ("completed", {"greeting": "Hello Ada"}, 5)
