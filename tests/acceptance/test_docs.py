@@ -25,7 +25,7 @@ import typer.main
 from typer.testing import CliRunner
 
 import runlane
-from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status
+from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status, errors
 from runlane.api.server import build_api
 from runlane.cli.commands import cli
 from runlane.cli.doctor import OTHER_VARIABLES
@@ -252,7 +252,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
 
 def test_every_error_code_of_the_api_is_documented() -> None:
     page = (DOCS / "reference" / "http-api.md").read_text()
-    kinds = [value for value in vars(runlane.errors).values() if isinstance(value, type)]
+    kinds = [value for value in vars(errors).values() if isinstance(value, type)]
     for kind in kinds:
         if issubclass(kind, RunlaneError) and 400 <= kind.http_status < 500:
             assert f"`{kind.code}`" in page, f"http-api.md lacks {kind.code}"
