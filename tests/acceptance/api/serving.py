@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -133,10 +132,21 @@ class Process:
         }
         if settings.redis_url is not None:
             env["RUNLANE_REDIS_URL"] = settings.redis_url.get_secret_value()
-        self.output = ""
+        self._lines: list[str] = []
+        self._news = threading.Condition()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "runlane", *arguments], env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            [sys.executable, "-m", "runlane", *arguments],
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
         )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def output(self) -> str:
+        return "".join(self._lines)
 
     @property
     def pid(self) -> int:
@@ -144,22 +154,24 @@ class Process:
 
     def wait_for(self, event: str) -> dict[str, Any]:
         """The first log line of this event."""
-        deadline = time.monotonic() + START_SECONDS
-        errors = self._process.stderr
-        assert errors is not None
-        while time.monotonic() < deadline:
-            readable, _, _ = select.select([errors], [], [], 0.5)
-            if not readable:
-                continue
-            line = errors.readline().decode()
-            if not line:
-                break
-            self.output += line
-            if line.startswith("{"):
-                told = orjson.loads(line)
-                if told.get("event") == event:
-                    return told
-        raise AssertionError(f"No {event!r} from process {self.pid}:\n{self.output}")
+        with self._news:
+            self._news.wait_for(lambda: self._told(event) or not self._reader.is_alive(), START_SECONDS)
+        told = self._told(event)
+        assert told is not None, f"No {event!r} from process {self.pid}:\n{self.output}"
+        return told
+
+    def _told(self, event: str) -> dict[str, Any] | None:
+        for line in self._lines:
+            if line.startswith("{") and f'"event": "{event}"' in line:
+                return orjson.loads(line)
+        return None
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            with self._news:
+                self._lines.append(line)
+                self._news.notify_all()
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -173,8 +185,10 @@ class Process:
         """End the process if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
-        _, rest = self._process.communicate(timeout=30)
-        self.output += (rest or b"").decode(errors="replace")
+        self._process.wait(30)
+        self._reader.join(30)
+        assert self._process.stderr is not None
+        self._process.stderr.close()
 
 
 @contextmanager

@@ -24,7 +24,10 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
         "no id. After `done` the stream ends; a reader that comes back after the end gets `stream_complete`.",
         "content": {
             "text/event-stream": {
-                "schema": {"type": "string"},
+                "schema": {
+                    "type": "object",
+                    "properties": {"id": {"type": "string"}, "data": {"type": "string"}},
+                },
                 "example": 'id: 1\ndata: {"type":"queued","seq":1,"run_id":"run_1","attempt":0,'
                 '"at":"2026-01-31T12:00:00.000000Z","status":"queued"}\n\n',
             }
@@ -33,7 +36,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-@router.get("/{run_id}/stream", status_code=200, response_class=EventStream, responses={**answers(404), **_STREAM})
+@router.get("/{run_id}/stream", response_class=Response, responses={**answers(404), **_STREAM})
 async def stream_run(
     request: Request,
     principal: RunsRead,
