@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from contextlib import aclosing
 
 import pytest
 
@@ -226,6 +227,24 @@ async def test_what_is_no_stream_is_said(behaviour: Behaviour) -> None:
     async with wire_server(story(2), behaviour) as server:
         with pytest.raises(UnexpectedAnswer):
             await read(server)
+
+
+async def test_a_reader_that_leaves_early_leaves_no_connection() -> None:
+    gone = asyncio.Event()
+
+    async def endless(connection: Connection, request: Request) -> None:
+        await connection.begin()
+        try:
+            while True:
+                await connection.send(line_frame(RUN, line(1)) + KEEPALIVE)
+                await asyncio.sleep(0)
+        except ConnectionError:
+            gone.set()
+
+    async with wire_server(story(2), endless) as server, Client(server.url) as client:
+        async with aclosing(client.stream(RUN)) as stream:
+            assert (await anext(stream)).seq == 1
+        await asyncio.wait_for(gone.wait(), 30)
 
 
 @pytest.mark.parametrize("seed", range(20))

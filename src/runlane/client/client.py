@@ -169,14 +169,13 @@ class Client:
         """What the run has finished so far."""
         return [wire.step_from(step) for step in (await self._http.read(_run(run_id, "steps")))["steps"]]
 
-    async def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
+    def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
         """Every event after a number, live, until the run has ended; connections that break are made again.
 
         No number comes twice, none out of order. What has no number (LiveEvent) is told live only and belongs to its
         attempt: drop what you have of it when a `worker_picked_up` with a higher attempt comes.
         """
-        async for event in follow(self._http, run_id, after):
-            yield event
+        return follow(self._http, _part(run_id), after)
 
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
         """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import httpx2
 
@@ -40,9 +41,11 @@ async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | 
         started = time.monotonic()
         before = position.seq
         try:
-            async for event in _connection(http, run_id, position):
-                since = time.monotonic()
-                yield event
+            # Closed here and not when it is collected: a reader that leaves early must not keep its connection.
+            async with aclosing(_connection(http, run_id, position)) as events:
+                async for event in events:
+                    since = time.monotonic()
+                    yield event
             if position.ended:
                 return
             cause: Exception = _Cut("the stream ended before the run did")

@@ -116,7 +116,9 @@ async def test_readers_hop_between_servers_while_workers_are_killed(settings: Se
         async with serving(copy_of(shop, settings)) as first, serving(copy_of(shop, settings)) as second:
             worker.wait_for("worker_online")
             key = await first.key()
-            runs = [(await first.run("steady", wait=False, input={"lines": 40}))["run_id"] for _ in range(5)]
+            runs = [
+                (await first.run("steady", wait=False, input={"lines": 40, "pause": 0.1}))["run_id"] for _ in range(5)
+            ]
             readers = [
                 asyncio.create_task(_follow(run_id, [first.url, second.url], key, seed))
                 for run_id in runs
@@ -128,14 +130,16 @@ async def test_readers_hop_between_servers_while_workers_are_killed(settings: Se
             other.wait_for("worker_online")
             async with asyncio.timeout(120):
                 seen = await asyncio.gather(*readers)
+            lost = 0
             for position, events in enumerate(seen):
                 run_id = runs[position // 2]
                 stored = (await second.get(f"/runs/{run_id}/events", params={"limit": 1000})).json()["events"]
                 assert events == [{**event, "_id": event["seq"]} for event in stored]
                 assert [event["seq"] for event in stored] == list(range(1, len(stored) + 1))
-                assert "worker_lost" in [event["type"] for event in stored]
+                lost += sum(event["type"] == "worker_lost" for event in stored)
                 run = (await first.get(f"/runs/{run_id}")).json()
                 assert (run["status"], run["result"]) == ("completed", 40)
+            assert lost > 0
 
 
 async def _lines(api: Api, run_id: str, count: int) -> bool:

@@ -1,0 +1,40 @@
+"""The live view on a real terminal: events scroll by, a bar moves, nothing is left of it at the end."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.server_process import environment, serving, write_tasks
+
+
+def test_a_run_on_a_terminal(tmp_path: Path) -> None:
+    with serving(tmp_path, write_tasks(tmp_path), "dev", "tasks:app") as server:
+        ours, theirs = pty.openpty()
+        given = '{"count": 8, "pause_seconds": 0.1}'
+        watching = subprocess.Popen(
+            [sys.executable, "-m", "runlane", "run", "talk", "--input", given, "--follow", "--url", server.url],
+            cwd=tmp_path,
+            env=environment(TERM="xterm", COLUMNS="160"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        )
+        os.close(theirs)
+        seen = b""
+        try:
+            while piece := os.read(ours, 65536):
+                seen += piece
+        except OSError:
+            pass  # the other side is closed
+        finally:
+            os.close(ours)
+        assert watching.wait(60) == 0, seen.decode()
+    text = seen.decode()
+    assert "line 8" in text
+    assert "attempt 1" in text
+    assert "8 of 8" in text
+    assert text.rstrip().endswith("result  8")
