@@ -79,7 +79,7 @@ async def serving(
             application, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=5
         )
         server = uvicorn.Server(config)
-        server.capture_signals = _no_signals  # type: ignore[method-assign]
+        server.capture_signals = _no_signals
         task = asyncio.create_task(server.serve([listening]))
         await eventually(lambda: server.started, "the server")
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
