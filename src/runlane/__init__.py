@@ -1,46 +1,56 @@
-"""Runlane: durable runs for agents, orchestrations and Python tasks. Accepted means finished."""
+"""Runlane: durable runs for agents, orchestrations and Python tasks. Accepted means finished.
 
-from runlane.app import App
-from runlane.errors import (
-    AppNotFound,
-    ConcurrencyLimited,
-    ConfigurationError,
-    Conflict,
-    DuplicateTask,
-    Fail,
-    Forbidden,
-    IdempotencyConflict,
-    InputTooLarge,
-    Interrupted,
-    InvalidInput,
-    InvalidRequest,
-    InvalidSettings,
-    LeaseLost,
-    NotFound,
-    QueueLimited,
-    RateLimited,
-    Refused,
-    Retry,
-    RunCancelled,
-    RunlaneError,
-    RunNotFound,
-    SchemaOutdated,
-    SchemaTooNew,
-    Unauthorized,
-    Unavailable,
-    UnknownLane,
-    UnknownTask,
-    WrongState,
-)
-from runlane.model.event import Event
-from runlane.model.run import Accepted, Run, Status
-from runlane.settings import Settings
-from runlane.worker.context import Context
+Names are loaded when they are first used: a worker should not pay for an HTTP client, nor `runlane --help` for a store.
+"""
+
+import importlib
+import typing
+
+if typing.TYPE_CHECKING:
+    from runlane.app import App
+    from runlane.client import Client, LiveEvent
+    from runlane.errors import (
+        AppNotFound,
+        ConcurrencyLimited,
+        ConfigurationError,
+        Conflict,
+        DuplicateTask,
+        Fail,
+        Forbidden,
+        IdempotencyConflict,
+        InputTooLarge,
+        Interrupted,
+        InvalidInput,
+        InvalidRequest,
+        InvalidSettings,
+        LeaseLost,
+        NotFound,
+        QueueLimited,
+        RateLimited,
+        Refused,
+        Retry,
+        RunCancelled,
+        RunlaneError,
+        RunNotFound,
+        SchemaOutdated,
+        SchemaTooNew,
+        Unauthorized,
+        Unavailable,
+        UnexpectedAnswer,
+        UnknownLane,
+        UnknownTask,
+        WrongState,
+    )
+    from runlane.model.event import Event
+    from runlane.model.run import Accepted, Run, Status
+    from runlane.settings import Settings
+    from runlane.worker.context import Context
 
 __all__ = [
     "Accepted",
     "App",
     "AppNotFound",
+    "Client",
     "ConcurrencyLimited",
     "ConfigurationError",
     "Conflict",
@@ -56,6 +66,7 @@ __all__ = [
     "InvalidRequest",
     "InvalidSettings",
     "LeaseLost",
+    "LiveEvent",
     "NotFound",
     "QueueLimited",
     "RateLimited",
@@ -71,7 +82,33 @@ __all__ = [
     "Status",
     "Unauthorized",
     "Unavailable",
+    "UnexpectedAnswer",
     "UnknownLane",
     "UnknownTask",
     "WrongState",
 ]
+
+# Where a name is defined; every other one is an error.
+_HOMES = {
+    "Accepted": "runlane.model.run",
+    "App": "runlane.app",
+    "Client": "runlane.client",
+    "Context": "runlane.worker.context",
+    "Event": "runlane.model.event",
+    "LiveEvent": "runlane.client",
+    "Run": "runlane.model.run",
+    "Settings": "runlane.settings",
+    "Status": "runlane.model.run",
+}
+
+
+if not typing.TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOMES.get(name, "runlane.errors")), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -23,7 +23,7 @@ from runlane.duties.duty import Duty
 from runlane.duties.reaper import Reaper
 from runlane.duties.retention import Retention
 from runlane.duties.timers import Timers
-from runlane.errors import DuplicateTask, InvalidRequest, UnknownTask
+from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.lane import DEFAULT_LANE
@@ -34,7 +34,7 @@ from runlane.model.text import check_text
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
-from runlane.store.committer import BATCH_SIZE, Committer
+from runlane.store.committer import Committer, in_batches
 from runlane.store.database import Database, open_database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
@@ -51,6 +51,7 @@ MAX_KEY = 512
 MAX_TRACE = 512
 MAX_DELAY_SECONDS = 366 * 86400
 _WAIT_POLL_SECONDS = 0.05
+_WAIT_AWAY_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -221,13 +222,13 @@ class App:
             )
             for request in requests
         ]
-        at_once = BATCH_SIZE
-        if len(new_runs) > BATCH_SIZE and not await is_free(await self.database(), tenant):
+        batches = list(in_batches(new_runs))
+        if len(batches) > 1 and not await is_free(await self.database(), tenant):
             # In one transaction, however long: a limit must not cut the request in two.
-            at_once = len(new_runs)
+            batches = [new_runs]
         accepted: list[Accepted] = []
-        for start in range(0, len(new_runs), at_once):
-            accepted += await self._accept(new_runs[start : start + at_once])
+        for batch in batches:
+            accepted += await self._accept(batch)
         return accepted
 
     async def get(self, run_id: str) -> Run:
@@ -235,14 +236,24 @@ class App:
         return await run_store.find_run(await self.database(), run_id)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
+        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds.
+
+        A database that is away for a moment is waited for.
+        """
         database = await self.database()
         async with asyncio.timeout(timeout):
             pause = _WAIT_POLL_SECONDS
+            answered_at = asyncio.get_running_loop().time()
             while True:
-                run = await run_store.find_run(database, run_id)
-                if run.status.terminal:
-                    return run
+                try:
+                    run = await run_store.find_run(database, run_id)
+                except Unavailable:
+                    if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
+                        raise
+                else:
+                    answered_at = asyncio.get_running_loop().time()
+                    if run.status.terminal:
+                        return run
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 1.0)
 
@@ -289,6 +300,7 @@ class App:
         loop = asyncio.get_running_loop()
         connection = self._connections.get(loop)
         if connection is None:
+            self._forget_closed_loops()
             async with self._connecting.setdefault(loop, asyncio.Lock()):
                 connection = self._connections.get(loop)
                 if connection is None:
@@ -302,6 +314,14 @@ class App:
             await connection.committer.stop()
             await connection.bus.stop()
             await connection.database.close()
+
+    def _forget_closed_loops(self) -> None:
+        """asyncio.run() ends its loop without a word to us; what was opened for it would stay for ever."""
+        for loop, connection in list(self._connections.items()):
+            if loop.is_closed():
+                del self._connections[loop]
+                self._connecting.pop(loop, None)
+                connection.database.forget()
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for a call of this app from code that has no event loop: app.blocking(app.enqueue("report", {...}))."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -18,9 +19,13 @@ class Bridge:
         self._close = close
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for its result."""
+        if self._pid != os.getpid():
+            # A fork copies the loop but not its thread, and perhaps a lock that nobody here will ever open.
+            self._lock, self._loop, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -29,9 +34,13 @@ class Bridge:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _stop(self) -> None:
+        loop = self._loop
+        if loop is None or self._pid != os.getpid():
+            return  # stopped before, or a fork that never used it
+
         async def close() -> None:
             await self._close()
 
         self.run(close())
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop = None
+        loop.call_soon_threadsafe(loop.stop)

@@ -17,6 +17,7 @@ RunlaneError
 │   ├── QueueLimited          the tenant has as many open runs as it may have
 │   └── ConcurrencyLimited    the tenant has as many running runs as it may have
 ├── Unavailable               the database cannot be reached right now; try again
+├── UnexpectedAnswer          what answered a client is no Runlane server
 ├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
@@ -192,6 +193,13 @@ class Unavailable(RunlaneError):
 
     code = "unavailable"
     http_status = 503
+
+
+class UnexpectedAnswer(RunlaneError):
+    """Something answered a client that is no Runlane server, or not of this version."""
+
+    code = "unexpected_answer"
+    http_status = 502
 
 
 class Refused(RunlaneError):

@@ -22,8 +22,13 @@ POINTS: Final = (
     "reaper.committed",
     "timers.before_commit",
     "timers.committed",
+    "operate.before_commit",
+    "operate.committed",
+    "retention.before_commit",
+    "retention.committed",
     "register.committed",
     "drain.begun",
+    "sign_off.committed",
 )
 
 _hook: Callable[[str], None] | None = None

@@ -45,7 +45,6 @@ class Settings(BaseSettings):
     database_timeout_seconds: float = Field(default=10.0, gt=0, description="For one statement or one connect.")
 
     concurrency: int = Field(default=50, ge=1, le=10_000, description="Runs that one worker executes at once.")
-    threads: int = Field(default=16, ge=1, le=1000, description="Threads for plain functions, per worker.")
     grace_seconds: float = Field(default=30.0, ge=0, description="How long a stopping worker lets runs finish.")
     cancel_grace_seconds: float = Field(
         default=30.0,

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-_Job = tuple[asyncio.Future[Any], contextvars.Context, Callable[[], Any]]
+_Job = tuple[asyncio.Future[Any] | None, contextvars.Context, Callable[[], Any]]
 
 
 class Threads:
@@ -43,6 +43,11 @@ class Threads:
             threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True).start()
         return future
 
+    def abandon(self, last: Callable[[], Any]) -> None:
+        """End the threads of a loop that is closed already, after one last job whose result nobody gets."""
+        self._jobs.put((None, contextvars.copy_context(), last))
+        self.stop()
+
     def stop(self) -> None:
         """End the threads once they have done what was submitted; those that never finish end with the process."""
         with self._lock:
@@ -60,6 +65,8 @@ class Threads:
                 error = raised
             with self._lock:
                 self._idle += 1
+            if future is None:
+                continue
             try:
                 self._loop.call_soon_threadsafe(_settle, future, result, error)
             except RuntimeError:

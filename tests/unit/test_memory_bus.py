@@ -10,16 +10,16 @@ async def test_a_bell_that_rang_before_the_wait_is_heard() -> None:
     listener = bus.listen(frozenset({"a"}))
     bus.ring(["a"])
     bus.ring(["a", "b"])
-    assert await listener.wait(10)
-    assert not await listener.wait(0.001)
+    assert await listener.wait({"a", "b"}, 10)
+    assert not await listener.wait({"a", "b"}, 0.001)
 
 
 async def test_a_bell_of_another_lane_wakes_nobody() -> None:
     bus = MemoryBus()
     listener, everybody = bus.listen(frozenset({"a"})), bus.listen(None)
     bus.ring(["b"])
-    assert not await listener.wait(0.001)
-    assert await everybody.wait(10)
+    assert not await listener.wait({"a", "b"}, 0.001)
+    assert await everybody.wait({"a", "b"}, 10)
 
 
 async def test_a_closed_listener_hears_nothing_and_may_be_closed_again() -> None:
@@ -28,15 +28,15 @@ async def test_a_closed_listener_hears_nothing_and_may_be_closed_again() -> None
     listener.close()
     listener.close()
     bus.ring(["a"])
-    assert not await listener.wait(0.001)
+    assert not await listener.wait({"a", "b"}, 0.001)
 
 
 async def test_wake_rings_one_listener_alone() -> None:
     bus = MemoryBus()
     one, two = bus.listen(None), bus.listen(None)
     one.wake()
-    assert await one.wait(10)
-    assert not await two.wait(0.001)
+    assert await one.wait({"a", "b"}, 10)
+    assert not await two.wait({"a", "b"}, 0.001)
 
 
 def test_cancel_signals_reach_everybody_who_listens() -> None:

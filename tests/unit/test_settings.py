@@ -17,7 +17,6 @@ BAD = {
     "DATABASE_CONNECTIONS": ["1", "201", "many"],
     "DATABASE_TIMEOUT_SECONDS": ["0", "-1", "soon"],
     "CONCURRENCY": ["0", "10001", "1.5"],
-    "THREADS": ["0", "1001"],
     "GRACE_SECONDS": ["-1"],
     "CANCEL_GRACE_SECONDS": ["-1"],
     "WORKER_HEALTH_PORT": ["-1", "65536", "http"],
@@ -52,8 +51,8 @@ def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
 
 def test_several_bad_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNLANE_CONCURRENCY", "0")
-    monkeypatch.setenv("RUNLANE_THREADS", "x")
-    with pytest.raises(InvalidSettings, match=r"RUNLANE_CONCURRENCY.*RUNLANE_THREADS"):
+    monkeypatch.setenv("RUNLANE_LEASE_SECONDS", "x")
+    with pytest.raises(InvalidSettings, match=r"RUNLANE_CONCURRENCY.*RUNLANE_LEASE_SECONDS"):
         load_settings()
 
 

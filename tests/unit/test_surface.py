@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -24,8 +26,24 @@ def test_the_public_names_are_sorted_and_exist() -> None:
 
 
 def test_every_public_name_of_the_package_is_listed() -> None:
-    names = {name for name, value in vars(runlane).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    names = {name for name in dir(runlane) if not name.startswith("_") and not inspect.ismodule(getattr(runlane, name))}
     assert names == set(runlane.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Wrker'"):
+        _ = runlane.Wrker  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+
+@pytest.mark.parametrize(
+    ("program", "unwanted"),
+    [
+        ("import runlane", "sqlalchemy httpx2 fastapi pydantic"),
+        ("from runlane import App, Context; App()", "httpx2 fastapi starlette uvicorn"),
+        ("from runlane import Client; Client('http://127.0.0.1')", "sqlalchemy asyncpg fastapi redis"),
+    ],
+)
+def test_what_is_not_used_is_not_loaded(program: str, unwanted: str) -> None:
+    check = f"{program}\nimport sys\nprint([name for name in {unwanted.split()!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_every_error_is_public() -> None:

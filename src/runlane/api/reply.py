@@ -132,8 +132,9 @@ def log_json(line: Line) -> dict[str, Any]:
     }
     if isinstance(data.get("fields"), dict):
         entry["fields"] = data["fields"]
-    if "traceback" in data:
-        entry["traceback"] = data["traceback"]
+    error: dict[str, Any] = data.get("error") or {}
+    if "traceback" in error:
+        entry["traceback"] = error["traceback"]
     return entry
 
 
@@ -145,8 +146,9 @@ def _message(kind: str, data: Mapping[str, Any]) -> str:
             return f"picked up by {data.get('worker_id')}"
         case EventType.WORKER_LOST:
             return f"worker {data.get('worker_id')} was lost"
-        case EventType.ATTEMPT_FAILED:
-            return f"{data.get('type', 'error')}: {data.get('message', '')}"
+        case EventType.ATTEMPT_FAILED | EventType.RETRY_LATER:
+            error: Mapping[str, Any] = data.get("error") or {}
+            return f"{error.get('type', 'error')}: {error.get('message', '')}"
         case _:
             status = data.get("status")
             return kind if status is None else f"{kind}: {status}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -16,6 +17,8 @@ cli = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
+    # In a pipe nobody sees the colours, and loading what makes them takes half of the time of --help.
+    rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
 db = typer.Typer(help="The database's schema.", no_args_is_help=True)
 lanes = typer.Typer(help="Lanes: cluster-wide slots, drain, and which kind of run goes where.", no_args_is_help=True)
@@ -31,6 +34,16 @@ cli.add_typer(access.audit, name="audit")
 AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
 Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once in this process (RUNLANE_CONCURRENCY).")]
+Url = Annotated[
+    str | None, typer.Option(envvar="RUNLANE_URL", help="Ask the server there. Without it: the database directly.")
+]
+ServerUrl = Annotated[
+    str | None, typer.Option("--url", envvar="RUNLANE_URL", help="The server. Default: http://127.0.0.1:8765")
+]
+ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="The server's key.", show_envvar=True)]
+Timeout = Annotated[
+    float | None, typer.Option(min=0, help="Stop watching after so many seconds, with exit code 4; the run goes on.")
+]
 Port = Annotated[int | None, typer.Option(min=0, max=65535, help="The API's port; 8765 by default, 0 for a free one.")]
 RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 
@@ -94,6 +107,54 @@ def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -
     from runlane.cli.process import run_worker
 
     run_worker(app, lanes, concurrency)
+
+
+@cli.command(name="run")
+def start(
+    task: Annotated[str, typer.Argument(help="The task's name.", metavar="TASK")],
+    given: Annotated[
+        str | None,
+        typer.Option("--input", help="Its arguments as a JSON object; @FILE reads a file, - reads stdin."),
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Watch it until it ends; its end is the exit code.")] = False,
+    priority: Annotated[int, typer.Option(help="-100 to 100; higher runs earlier.")] = 0,
+    key: Annotated[str | None, typer.Option(help="Ordering key: runs with one key run one at a time.")] = None,
+    delay: Annotated[float, typer.Option(min=0, help="Seconds to wait before it may start.")] = 0,
+    hold: Annotated[bool, typer.Option("--hold", help="Wait for an approval.")] = False,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="The same key starts one run, however often it is sent.")
+    ] = None,
+    timeout: Timeout = None,
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Start a run on a server. Exit codes with --follow: 0 completed, 1 failed, 3 cancelled, 4 timeout."""
+    from runlane.cli.follow import start_run
+
+    code = start_run(
+        task,
+        given=given,
+        follow=follow,
+        priority=priority,
+        key=key,
+        delay=delay,
+        hold=hold,
+        idempotency_key=idempotency_key,
+        timeout=timeout,
+        url=url,
+        api_key=api_key,
+        json=json,
+    )
+    raise typer.Exit(code)
+
+
+@cli.command()
+def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Check settings, database, schema, Redis, clock, workers and lanes, and say what to do. Exit code 1 if broken."""
+    from runlane.cli.doctor import examine
+
+    raise typer.Exit(examine(url=url, api_key=api_key, json=json))
 
 
 @cli.command()
@@ -183,61 +244,105 @@ def list_runs(
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
     before: Annotated[str | None, typer.Option(help="Continue after this id, the last of the page before.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """List runs, newest first."""
     from runlane.cli.operate import show_runs
 
-    show_runs(status=status, lane=lane, task=task, key=key, before=before, limit=limit, json=json)
+    show_runs(
+        status=status,
+        lane=lane,
+        task=task,
+        key=key,
+        before=before,
+        limit=limit,
+        url=url,
+        api_key=api_key,
+        json=json,
+    )
 
 
 @runs.command()
-def show(run: RunId, json: Json = False) -> None:
+def show(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Show a run with its input, result, attempts and events."""
     from runlane.cli.operate import show_run
 
-    show_run(run, json=json)
+    show_run(run, url=url, api_key=api_key, json=json)
 
 
 @runs.command()
-def cancel(run: RunId, json: Json = False) -> None:
+def tail(
+    run: RunId,
+    after: Annotated[int, typer.Option(min=0, help="Begin after this event.")] = 0,
+    timeout: Timeout = None,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Watch a run until it ends. Exit codes: 0 completed, 1 failed, 3 cancelled, 4 timeout."""
+    from runlane.cli.follow import tail_run
+
+    raise typer.Exit(tail_run(run, after=after, timeout=timeout, url=url, api_key=api_key, json=json))
+
+
+@runs.command()
+def logs(
+    run: RunId,
+    since: Annotated[int, typer.Option(min=0, help="Begin at this index.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Print what a run's task logged."""
+    from runlane.cli.follow import show_logs
+
+    show_logs(run, since=since, follow=follow, url=url, api_key=api_key, json=json)
+
+
+@runs.command()
+def cancel(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Cancel a run in any state. It never runs again."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "cancel", json=json)
+    change_run(run, "cancel", url=url, api_key=api_key, json=json)
 
 
 @runs.command()
-def retry(run: RunId, json: Json = False) -> None:
+def retry(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Give a failed run its attempts again."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "retry", json=json)
+    change_run(run, "retry", url=url, api_key=api_key, json=json)
 
 
 @runs.command()
-def approve(run: RunId, json: Json = False) -> None:
+def approve(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Let a held run go."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "approve", json=json)
+    change_run(run, "approve", url=url, api_key=api_key, json=json)
 
 
 @runs.command()
-def release(run: RunId, json: Json = False) -> None:
+def release(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Let the runs behind a dead one go on that blocks its ordering key."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "release", json=json)
+    change_run(run, "release", url=url, api_key=api_key, json=json)
 
 
-@runs.command()
+@runs.command(context_settings={"ignore_unknown_options": True})  # -5 is a priority, not an option
 def priority(
     run: RunId,
     value: Annotated[int, typer.Argument(help="-100 to 100; higher runs earlier.", metavar="PRIORITY")],
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Move a waiting run forward or back."""
     from runlane.cli.operate import change_priority
 
-    change_priority(run, value, json=json)
+    change_priority(run, value, url=url, api_key=api_key, json=json)

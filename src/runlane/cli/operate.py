@@ -10,19 +10,23 @@ from typing import Any, TypeVar
 
 from runlane.app import App
 from runlane.cli.show import clock, print_json, print_table, span
+from runlane.cli.source import Source, open_source
 from runlane.errors import InvalidRequest, nearest
-from runlane.model.run import Status
+from runlane.model.event import Event
+from runlane.model.run import Run, Status
+from runlane.model.text import dump_json
 from runlane.settings import load_settings
 from runlane.store.database import Database, open_database
 from runlane.store.dead_letters import list_dead_letters, read_dead_letter
-from runlane.store.events import read_events
 from runlane.store.lanes import LaneChange, list_lanes, move_kinds, set_lane
 from runlane.store.migrate import read_version, upgrade
 from runlane.store.migrations import HEAD
-from runlane.store.runs import find_run, list_runs, read_attempts, read_steps
 from runlane.store.workers import list_workers
 
 T = TypeVar("T")
+
+_PAGE = 1000
+_SHOWN_EVENTS = 10_000
 
 
 @asynccontextmanager
@@ -39,6 +43,14 @@ def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
     async def run() -> T:
         async with _connected() as app:
             return await work(await app.database())
+
+    return asyncio.run(run())
+
+
+def _with_source(url: str | None, api_key: str | None, work: Callable[[Source], Awaitable[T]]) -> T:
+    async def run() -> T:
+        async with open_source(url, api_key) as source:
+            return await work(source)
 
     return asyncio.run(run())
 
@@ -156,17 +168,16 @@ def show_runs(
     key: str | None,
     before: str | None,
     limit: int,
+    url: str | None,
+    api_key: str | None,
     json: bool,
 ) -> None:
     """`runlane runs list`."""
     if status is not None and status not in set(Status):
         states = [state.value for state in Status]
         raise InvalidRequest(f'No state "{status}"{nearest(status, states)}. States: {", ".join(states)}.')
-    rows = _with_database(
-        lambda database: list_runs(
-            database, status=status, lane=lane, target=task, ordering_key=key, before=before, limit=limit
-        )
-    )
+    filters = {"status": status, "lane": lane, "target": task, "ordering_key": key}
+    rows = _with_source(url, api_key, lambda source: source.list(filters, before, limit))
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -181,19 +192,19 @@ def show_runs(
     )  # fmt: skip
 
 
-def show_run(run_id: str, *, json: bool) -> None:
+def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs show`."""
 
-    async def work(database: Database) -> dict[str, Any]:
-        run = await find_run(database, run_id)
+    async def work(source: Source) -> dict[str, Any]:
+        run = await source.get(run_id)
         return {
             **asdict(run),
-            "attempts": await read_attempts(database, run_id),
-            "steps": await read_steps(database, run_id),
-            "events": [asdict(event) for event in await read_events(database, run_id, limit=10_000)],
+            "attempts": await source.attempts(run_id),
+            "steps": await source.steps(run_id),
+            "events": [asdict(event) for event in await _all_events(source, run)],
         }
 
-    run = _with_database(work)
+    run = _with_source(url, api_key, work)
     if json:
         print_json(run)
         return
@@ -212,9 +223,12 @@ def show_run(run_id: str, *, json: bool) -> None:
     for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
         if run[field] is not None:
             print(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
-    for field in ("ordering_key", "worker_id", "progress", "progress_note", "input", "result"):
+    for field in ("ordering_key", "worker_id", "progress", "progress_note"):
         if run[field] is not None:
             print(f"{field:>14}  {run[field]}")
+    for field in ("input", "result"):
+        if run[field] is not None:
+            print(f"{field:>14}  {dump_json(run[field])}")
     if run["error"]:
         print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:
@@ -223,7 +237,8 @@ def show_run(run_id: str, *, json: bool) -> None:
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
         print(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
     for event in run["events"]:
-        print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {event['data'] or ''}")
+        data = dump_json(event["data"]) if event["data"] else ""
+        print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
 
 
 def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
@@ -249,28 +264,31 @@ def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
     )  # fmt: skip
 
 
-def change_run(run_id: str, verb: str, *, json: bool) -> None:
+def change_run(run_id: str, verb: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs cancel|retry|approve|release`."""
-
-    async def run() -> dict[str, Any]:
-        async with _connected() as app:
-            return asdict(await getattr(app, verb)(run_id))
-
-    _print_change(asyncio.run(run()), json=json)
+    status = _with_source(url, api_key, lambda source: source.change(run_id, verb))
+    _print_change(run_id, status, json=json)
 
 
-def change_priority(run_id: str, priority: int, *, json: bool) -> None:
+def change_priority(run_id: str, priority: int, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs priority`."""
-
-    async def run() -> dict[str, Any]:
-        async with _connected() as app:
-            return asdict(await app.set_priority(run_id, priority))
-
-    _print_change(asyncio.run(run()), json=json)
+    status = _with_source(url, api_key, lambda source: source.set_priority(run_id, priority))
+    _print_change(run_id, status, json=json)
 
 
-def _print_change(change: dict[str, Any], *, json: bool) -> None:
+async def _all_events(source: Source, run: Run) -> list[Event]:
+    """What a person can still read; the stream has the rest."""
+    found: list[Event] = []
+    while len(found) < _SHOWN_EVENTS:
+        page = await source.events(run.id, found[-1].seq if found else 0, _PAGE)
+        found += page
+        if len(page) < _PAGE:
+            break
+    return found
+
+
+def _print_change(run_id: str, status: Status, *, json: bool) -> None:
     if json:
-        print_json({"run_id": change["run_id"], "status": change["status"]})
+        print_json({"run_id": run_id, "status": status})
     else:
-        print(f"{change['run_id']}: {change['status']}")
+        print(f"{run_id}: {status}")

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import structlog
 
 from runlane.app import App
-from runlane.errors import AppNotFound, RunlaneError, nearest
+from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
 from runlane.settings import EMBEDDED_FILE
 from runlane.tracing import start_tracing, stop_tracing
 
@@ -37,7 +37,12 @@ def run_worker(path: str, lanes: str | None, concurrency: int | None) -> None:
 
 def lane_names(lanes: str | None) -> list[str] | None:
     """The lanes of a comma-separated option; None for all."""
-    return None if lanes is None else [name.strip() for name in lanes.split(",") if name.strip()]
+    if lanes is None:
+        return None
+    names = [name.strip() for name in lanes.split(",") if name.strip()]
+    if not names:
+        raise InvalidRequest("--lanes names no lane. Name some, comma-separated, or leave it out to serve all of them.")
+    return names
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:

@@ -45,9 +45,9 @@ class Reaper:
 
     async def round(self) -> bool:
         """Look for vanished workers and move their runs."""
-        # When our own connections broke, everybody's may have: then a free lock proves nothing for a moment.
-        trust_locks = time.monotonic() - self._database.steady_since > RECONNECT_SECONDS
-        suspects = await find_suspects(self._database, self._settings.silence_seconds, trust_locks=trust_locks)
+        suspects = await find_suspects(self._database, self._settings.silence_seconds, trust_locks=self._trusts_locks())
+        # The question itself may have been what told us that our connections are gone.
+        suspects = [suspect for suspect in suspects if suspect.expired or self._trusts_locks()]
         look_for_orphans = time.monotonic() >= self._orphans_at
         if not suspects and not look_for_orphans:
             return False
@@ -62,6 +62,10 @@ class Reaper:
             self._bus.ring(taken.ready_lanes)
             self._bus.publish(taken.notices)
         return False
+
+    def _trusts_locks(self) -> bool:
+        # When our own connections broke, everybody's may have: then a free lock proves nothing for a moment.
+        return time.monotonic() - self._database.steady_since > RECONNECT_SECONDS
 
     async def _reap(self, session: Session, suspects: list[Suspect], look_for_orphans: bool) -> TakeOver | None:
         if not await session.try_lock(_LOCK):

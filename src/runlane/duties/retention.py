@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runlane.model.ids import lock_key
+from runlane.probes import reach
 from runlane.settings import Settings
 from runlane.store.database import Database, Session
 from runlane.store.retention import AT_ONCE, delete_leftovers, delete_old
@@ -19,12 +20,17 @@ class Retention:
 
     async def round(self) -> bool:
         """Delete some; True when there is more."""
-        return await self._database.transact(self._round)
+        deleted = await self._database.transact(self._round)
+        if deleted:
+            reach("retention.committed")
+        return deleted == AT_ONCE
 
-    async def _round(self, session: Session) -> bool:
+    async def _round(self, session: Session) -> int:
         if not await session.try_lock(_LOCK):
-            return False
+            return 0
         deleted = await delete_old(session, self._keep_seconds)
         if deleted < AT_ONCE:
             await delete_leftovers(session, self._keep_seconds)
-        return deleted == AT_ONCE
+        if deleted:
+            reach("retention.before_commit")
+        return deleted

@@ -44,7 +44,7 @@ class Task:
 
     def check(self, arguments: Any, max_bytes: int) -> str:
         """The JSON text of the arguments, or the error that says which of them does not fit."""
-        text = _to_json(arguments, self.name)
+        text = input_json(arguments, self.name)
         if len(text) > max_bytes:
             raise InputTooLarge(
                 f"The input of {self.name} has {len(text)} bytes as JSON; at most {max_bytes} are allowed "
@@ -149,7 +149,8 @@ def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[s
         ) from None
 
 
-def _to_json(arguments: Any, name: str) -> bytes:
+def input_json(arguments: Any, name: str) -> bytes:
+    """The JSON of a task's arguments; an error for what would not arrive as it was sent."""
     if not isinstance(arguments, Mapping):
         raise InvalidInput(
             f"The input of {name} must be an object with its arguments by name, not {_shown(arguments)}."

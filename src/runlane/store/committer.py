@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -30,6 +30,8 @@ log = structlog.get_logger(__name__)
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
+# And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
+BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
 
 
@@ -43,6 +45,10 @@ class _Accept:
     def size(self) -> int:
         return len(self.runs)
 
+    @property
+    def characters(self) -> int:
+        return sum(len(run.input) for run in self.runs)
+
 
 @dataclass(slots=True)
 class _Record:
@@ -53,6 +59,14 @@ class _Record:
     @property
     def size(self) -> int:
         return 1
+
+    @property
+    def characters(self) -> int:
+        finish = self.entry.finish
+        texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
+        if finish is not None:
+            texts += [finish.result, finish.error]
+        return sum(len(text) for text in texts if text is not None)
 
 
 _Member = _Accept | _Record
@@ -65,6 +79,7 @@ class _Result:
     accepted: list[list[Verdict]] = field(default_factory=list[list[Verdict]])
     recorded: dict[tuple[str, int], Recorded] = field(default_factory=dict[tuple[str, int], Recorded])
     released: list[Released] = field(default_factory=list[Released])
+    late: list[Entry] = field(default_factory=list[Entry])
 
 
 class Stopping(Unavailable):
@@ -147,12 +162,16 @@ class Committer:
 
     def _next_batch(self) -> list[_Member]:
         batch: list[_Member] = []
-        size = 0
-        while self._waiting and (not batch or size + self._waiting[0].size <= BATCH_SIZE):
-            member = self._waiting.popleft()
+        size = characters = 0
+        while self._waiting:
+            member = self._waiting[0]
             if not member.answer.done():
-                batch.append(member)
                 size += member.size
+                characters += member.characters
+                if batch and (size > BATCH_SIZE or characters > BATCH_CHARACTERS):
+                    break
+                batch.append(member)
+            self._waiting.popleft()
         return batch
 
     async def _commit(self, batch: list[_Member]) -> None:
@@ -191,6 +210,9 @@ class Committer:
                     if await self._database.committed(mark):
                         return result
                     mark = None
+                    batch[:] = [member for member in batch if not member.answer.done()]
+                    if not batch:
+                        return _Result()
                 if all(isinstance(member, _Accept) for member in batch):
                     at_once = await self._accept_at_once([member for member in batch if isinstance(member, _Accept)])
                     if at_once is not None:
@@ -206,7 +228,8 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # Whoever was told that it failed must not be stored after all.
+                    # Whoever was told that it failed must not be stored after all. In doubt they stay: the answer,
+                    # if it committed, is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -247,6 +270,8 @@ class Committer:
             else:
                 finished = finished or member.entry.finish is not None
                 verdict = result.recorded.get((member.entry.run_id, member.entry.attempt))
+                if any(entry is member.entry for entry in result.late):
+                    verdict = None
                 if verdict is not None and verdict.status is Status.QUEUED and member.entry.finish is not None:
                     ready.add(member.entry.lane)
                 if member.answer.done():
@@ -266,6 +291,20 @@ class Committer:
             self._publish(notices)
 
 
+def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
+    """The runs in their order, in pieces that are good for one transaction each."""
+    batch: list[NewRun] = []
+    characters = 0
+    for run in new_runs:
+        characters += len(run.input)
+        if batch and (len(batch) == BATCH_SIZE or characters > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], len(run.input)
+        batch.append(run)
+    if batch:
+        yield batch
+
+
 class _Lost(LeaseLost):
     """The fence refused an entry."""
 
@@ -276,7 +315,7 @@ class _Lost(LeaseLost):
 async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
     result = _Result()
     accepts = [member for member in batch if isinstance(member, _Accept)]
-    entries = _merged([member.entry for member in batch if isinstance(member, _Record)])
+    entries, result.late = _merged([member.entry for member in batch if isinstance(member, _Record)])
     new_runs = [run for member in accepts for run in member.runs]
     await session.lock(
         exclusive=key_locks(
@@ -300,27 +339,32 @@ async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
     return result
 
 
-def _merged(entries: Sequence[Entry]) -> list[Entry]:
-    """One entry per attempt: what an attempt said in this batch, in its order."""
+def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """One entry per attempt: what an attempt said in this batch, in its order. Apart, what came after its end."""
     merged: dict[tuple[str, int], Entry] = {}
+    late: list[Entry] = []
     for entry in entries:
         key = (entry.run_id, entry.attempt)
         known = merged.get(key)
         if known is None:
             merged[key] = entry
             continue
+        if known.finish is not None:
+            late.append(entry)
+            continue
         merged[key] = Entry(
             run_id=entry.run_id,
             attempt=entry.attempt,
             lane=entry.lane,
+            # Only an end names its key, and what was said after it must not take the key's lock away.
             ordering_key=entry.ordering_key or known.ordering_key,
             events=[*known.events, *entry.events],
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
             progress=entry.progress if entry.progress is not None else known.progress,
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
-            finish=entry.finish or known.finish,
+            finish=entry.finish,
         )
-    return list(merged.values())
+    return list(merged.values()), late
 
 
 def _refuse(member: _Member, error: Exception) -> None:

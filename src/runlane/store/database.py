@@ -88,6 +88,10 @@ class Database(Protocol):
         """Close every connection. Safe to call twice."""
         ...
 
+    def forget(self) -> None:
+        """Let go of every connection when the event loop that used them is closed already."""
+        ...
+
 
 async def open_database(settings: Settings, connections: int | None = None) -> Database:
     """Connect to the database that the settings name, with at most so many connections."""

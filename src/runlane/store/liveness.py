@@ -56,7 +56,7 @@ async def open_line(settings: Settings, worker_id: str) -> Line:
         return _FileLine(database, lock)
     from runlane.store.postgres import PostgresDatabase
 
-    line = _SessionLine(lock_key("alive", worker_id), has_lock=not settings.pgbouncer)
+    line = _SessionLine(lock_key("alive", worker_id), settings.lease_seconds, has_lock=not settings.pgbouncer)
     line.database = await PostgresDatabase.open(settings, 1, on_connect=line.connected)
     await line.hold()
     return line
@@ -76,14 +76,23 @@ async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> 
 class _SessionLine:
     database: Database
 
-    def __init__(self, key: int, *, has_lock: bool) -> None:
+    def __init__(self, key: int, lease_seconds: float, *, has_lock: bool) -> None:
         self.has_lock = has_lock
         self._key = key
+        self._lease_seconds = lease_seconds
         self._held = False
 
     async def connected(self, connection: Any) -> None:
         """A lock belongs to its connection; a new one has none yet."""
         self._held = False
+        if self.has_lock:
+            # An interpreter that is held in the middle of a heartbeat has until the end of its lease. Ended earlier
+            # for being idle, the session would take the lock with it, and the worker would pass for dead.
+            from runlane.store.postgres import limit_transactions
+
+            milliseconds = int(self._lease_seconds * 1000)
+            await connection.execute(f"set idle_in_transaction_session_timeout = {milliseconds}")
+            await limit_transactions(connection, milliseconds)
 
     async def hold(self) -> None:
         if self.has_lock and not self._held:

@@ -8,6 +8,7 @@ locks would stop a lane.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar, cast
@@ -25,6 +26,9 @@ T = TypeVar("T")
 
 # A frozen client is disconnected by the server after this long inside a transaction.
 IDLE_IN_TRANSACTION_MS = 5000
+# And one that froze or vanished half way through a statement, which the server does not count as idle, after this.
+# Nothing of ours takes nearly so long. Servers before 17 cannot do it; there only the keepalives below help.
+TRANSACTION_MS = 30_000
 
 _SESSION_SETTINGS = {
     "enable_seqscan": "off",
@@ -36,6 +40,8 @@ _SESSION_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
 }
+# A client whose machine or network is gone says no goodbye; by default the server would keep its locks for hours.
+_KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 
 CONNECTION_ERRORS = (
     asyncpg.PostgresConnectionError,
@@ -44,10 +50,13 @@ CONNECTION_ERRORS = (
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover the next connection finds the primary
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's last words arrived, the end of the connection has not yet
     OSError,
     TimeoutError,
 )
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+
+_TRIES = 5
 
 _LOCK = Statement(
     "lock",
@@ -58,6 +67,14 @@ _LOCK = Statement(
 )
 _TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
 _STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
+_WITNESS = Statement(
+    "witness_of_mark",
+    text(
+        "select exists (select 1 from unnest(cast(:runs as text[]), cast(:numbers as integer[])) as told(run_id, seq) "
+        "join run_events on run_events.run_id = told.run_id and run_events.seq = told.seq "
+        "where run_events.xmin = cast(cast(cast(:mark as text) as xid8) as xid)) as seen"
+    ),
+)
 
 
 class PostgresSession:
@@ -67,7 +84,15 @@ class PostgresSession:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.mark: str | None = None
+        self._marked: Sequence[Row] = ()
+
+    @property
+    def mark(self) -> str | None:
+        """The transaction's number and the events that it wrote, as far as rows with a mark told of them."""
+        if not self._marked:
+            return None
+        events = [(row.get("id") or row["run_id"], row.get("last_seq", 1)) for row in self._marked]
+        return " ".join([self._marked[0]["mark"], *(f"{run_id}:{seq}" for run_id, seq in events)])
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
@@ -85,8 +110,8 @@ class PostgresSession:
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
-        if rows and self.mark is None and "mark" in rows[0]:
-            self.mark = rows[0]["mark"]
+        if rows and not self._marked and "mark" in rows[0]:
+            self._marked = rows
         return rows
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
@@ -154,9 +179,10 @@ class PostgresDatabase:
             tries += 1
             try:
                 return await self._transact_once(work)
-            except _TRY_AGAIN:
-                if tries == 5:
-                    raise
+            except _TRY_AGAIN as error:
+                if tries == _TRIES:
+                    # Crowded, not wrong: whoever waits may ask again, and nobody's content is at fault.
+                    raise Unavailable(f"The database is too busy: {_told(error)}.") from error
 
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         return await self._alone(lambda session: session.chain(chain, members))
@@ -176,10 +202,20 @@ class PostgresDatabase:
             self._give_back(connection)
 
     async def committed(self, mark: str) -> bool:
+        number, *events = mark.split(" ")
         while True:
             connection = await self._take()
             try:
-                status = await connection.fetchval(_STATUS.compiled("postgresql").sql, mark)
+                status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
+                if status == "committed" and events:
+                    # A server that crashed gives numbers again that never reached its disk, so the number alone may
+                    # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
+                    pairs = [event.rsplit(":", 1) for event in events]
+                    told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
+                    arguments = _WITNESS.bind("postgresql", {**told, "mark": number}, None)
+                    return bool(await connection.fetchval(_WITNESS.compiled("postgresql").sql, *arguments))
+            except asyncpg.InvalidParameterValueError:
+                return False  # a number that the server, after a crash, has not given again yet
             except CONNECTION_ERRORS as error:
                 raise Unavailable(f"The database does not answer: {_told(error)}.") from error
             finally:
@@ -193,6 +229,14 @@ class PostgresDatabase:
         for connection in self._open:
             # close() waits for the server and would hang behind a cut line; nothing is open in a transaction.
             connection.terminate()
+        self._open.clear()
+        self._idle.clear()
+
+    def forget(self) -> None:
+        self._closed = True
+        for connection in self._open:
+            with contextlib.suppress(Exception):  # its event loop is closed; all that counts is that the socket goes
+                connection.terminate()
         self._open.clear()
         self._idle.clear()
 
@@ -272,13 +316,23 @@ class PostgresDatabase:
 async def connect(settings: Settings) -> Any:
     """One connection with the settings above; PgBouncer would refuse them at start-up."""
     assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
-    return await cast("Any", asyncpg).connect(
+    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": "runlane"}
+    connection = await cast("Any", asyncpg).connect(
         settings.database_url.get_secret_value(),
         timeout=settings.database_timeout_seconds,
         command_timeout=settings.database_timeout_seconds,
         statement_cache_size=0 if settings.pgbouncer else 256,
-        server_settings={} if settings.pgbouncer else {**_SESSION_SETTINGS, "application_name": "runlane"},
+        server_settings=ours,
     )
+    if not settings.pgbouncer:
+        await limit_transactions(connection, TRANSACTION_MS)
+    return connection
+
+
+async def limit_transactions(connection: Any, milliseconds: int) -> None:
+    """Let the server end a transaction of this connection that takes longer; servers that cannot are left alone."""
+    limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
+    await connection.fetch(limit, str(milliseconds))
 
 
 def _told(error: BaseException) -> str:

@@ -5,7 +5,7 @@ Each change names the state it expects; when no row changes, the run was elsewhe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from runlane.model.event import EventType, Notice
 from runlane.model.run import PRIORITY_STEP_US, Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.model.text import dump_json, load_json
+from runlane.probes import reach
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY, attempt_value
 from runlane.store.events import append
@@ -97,6 +98,7 @@ _LIST = Statement(
 )
 
 _KEY_OF = Statement("key_of_run", select(runs.c.ordering_key, runs.c.status, runs.c.worker_id).where(_by_id))
+_HOLD_STILL = Statement("hold_run_still", select(runs.c.id).where(_by_id).with_for_update())
 _CANCEL_WAITING = Statement(
     "cancel_waiting",
     update(runs)
@@ -169,6 +171,8 @@ _REVIVE = Statement(
         losses=0,
         ended_at=None,
         due_at=None,
+        # Whoever retries it wants it to run: an earlier request to cancel, which came too late, is over.
+        cancel_requested_at=None,
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(*_changed),
@@ -254,6 +258,9 @@ async def cancel_run(database: Database, run_id: str) -> Change:
 
     async def work(session: Session) -> Change:
         await _lock_key_of(session, run_id)
+        # Between the two statements a running run could be put back and get away from both.
+        if not await session.fetch(_HOLD_STILL, run_id=run_id):
+            raise RunNotFound(run_id)
         for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
             await session.fetch(_STORE_NO_RESULT, run_id=run_id)
             await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
@@ -266,7 +273,7 @@ async def cancel_run(database: Database, run_id: str) -> Change:
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
         return Change(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def approve_run(database: Database, run_id: str) -> Change:
@@ -278,7 +285,7 @@ async def approve_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def resume_run(database: Database, run_id: str, response: dict[str, Any]) -> Change:
@@ -305,7 +312,7 @@ async def retry_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a failed run can be retried")
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def release_run(database: Database, run_id: str) -> Change:
@@ -317,7 +324,7 @@ async def release_run(database: Database, run_id: str) -> Change:
             return _change(row, await release_next(session, [key] if key else []))
         raise await _wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
 
-    return await database.transact(work)
+    return await _operate(database, work)
 
 
 async def set_priority(database: Database, run_id: str, priority: int) -> Change:
@@ -328,7 +335,18 @@ async def set_priority(database: Database, run_id: str, priority: int) -> Change
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
 
-    return await database.transact(work)
+    return await _operate(database, work)
+
+
+async def _operate(database: Database, work: Callable[[Session], Awaitable[Change]]) -> Change:
+    async def probed(session: Session) -> Change:
+        change = await work(session)
+        reach("operate.before_commit")
+        return change
+
+    change = await database.transact(probed)
+    reach("operate.committed")
+    return change
 
 
 def run_value(row: Row, *, whole: bool) -> Run:

@@ -121,6 +121,9 @@ class SqliteDatabase:
             await self._thread.submit(self._disconnect)
         self._thread.stop()
 
+    def forget(self) -> None:
+        self._thread.abandon(self._disconnect)
+
     def _connect(self) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,7 @@ from sqlalchemy import (
     delete,
     exists,
     insert,
+    literal_column,
     null,
     or_,
     select,
@@ -31,6 +32,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
+from runlane.errors import Unavailable
 from runlane.model.event import EventType, Notice
 from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
@@ -199,9 +201,18 @@ _ORPHANS = Statement(
 )
 _RUNS_OF = Statement(
     "runs_of_workers",
-    select(runs.c.id, runs.c.ordering_key)
-    .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
-    .order_by(runs.c.id),
+    select(runs.c.id, runs.c.attempt).where(
+        member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING)
+    ),
+)
+_KEYS_THAT_END = Statement(
+    "keys_that_end",
+    select(runs.c.ordering_key).where(
+        member(runs.c.worker_id, "worker_ids"),
+        runs.c.status == lit(Status.RUNNING),
+        runs.c.ordering_key.is_not(None),
+        or_(runs.c.cancel_requested_at.is_not(None), runs.c.losses >= runs.c.max_losses),
+    ),
 )
 _TAKEN = {
     "id": Text(),
@@ -240,7 +251,13 @@ _take_back = (
         lit(Outcome.LOST).label("outcome"),
         null().label("result"),
         json_of(
-            type=lit("WorkerLost"), worker_id=runs.c.worker_id, losses=runs.c.losses, max_losses=runs.c.max_losses
+            type=lit("WorkerLost"),
+            message=literal_column("'Worker '", Text())
+            + runs.c.worker_id
+            + literal_column("' vanished during the attempt.'", Text()),
+            worker_id=runs.c.worker_id,
+            losses=runs.c.losses,
+            max_losses=runs.c.max_losses,
         ).label("error"),
     )
 )
@@ -353,6 +370,16 @@ async def declare_lost(session: Session, worker_id: str, silence_seconds: float,
     return bool(rows)
 
 
+async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]:
+    """The running runs of a worker, with their attempts."""
+
+    async def work(session: Session) -> set[tuple[str, int]]:
+        rows = await session.fetch(_RUNS_OF, worker_ids=session.texts([worker_id]))
+        return {(row["id"], row["attempt"]) for row in rows}
+
+    return await database.transact(work)
+
+
 async def find_orphans(session: Session) -> list[str]:
     """Owners of running runs that are no live workers. There should be none; if there are, their runs must move."""
     return [row["worker_id"] for row in await session.fetch(_ORPHANS)]
@@ -361,11 +388,15 @@ async def find_orphans(session: Session) -> list[str]:
 async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
     """Put the runs of these workers back at their old place, or end those that may not run again."""
     ids = session.texts(list(worker_ids))
-    # Locks before rows, everywhere: a run that ends here hands its ordering key on.
-    keys = [row["ordering_key"] for row in await session.fetch(_RUNS_OF, worker_ids=ids)]
+    # Locks before rows, everywhere: a run that ends here hands its ordering key on. The others keep theirs, and a
+    # lock for each of them could be more than the server has room for when a whole cluster vanishes.
+    keys = {row["ordering_key"] for row in await session.fetch(_KEYS_THAT_END, worker_ids=ids)}
     await session.lock(exclusive=key_locks(keys))
     rows = await session.chain(TAKE_BACK, worker_ids=ids)
-    released = await settle(session, [row for row in rows if Status(row["status"]).terminal])
+    ended = [row for row in rows if Status(row["status"]).terminal]
+    if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
+        raise Unavailable("A run of a vanished worker was cancelled at this moment; the next round moves it.")
+    released = await settle(session, ended)
     ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
     ready |= {item.lane for item in released if item.status is Status.QUEUED}
     notices = tuple(Notice(row["id"], row["last_seq"]) for row in rows)

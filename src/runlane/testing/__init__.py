@@ -4,6 +4,7 @@ Durability cannot be shown against a double, so our suite and our users' suites 
 and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels.
 """
 
+from runlane.testing import crash_points
 from runlane.testing.binaries import MissingBinaryError, ServerError
 from runlane.testing.servers import (
     ExternalPostgres,
@@ -21,6 +22,7 @@ __all__ = [
     "PostgresServer",
     "RedisServer",
     "ServerError",
+    "crash_points",
     "postgres_for_tests",
     "redis_for_tests",
 ]

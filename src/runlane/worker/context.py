@@ -95,9 +95,10 @@ class Context:
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
         text = dump_json(value)
-        if len(text) > self._desk.max_result_bytes:
+        size = len(text.encode())
+        if size > self._desk.max_result_bytes:
             raise Fail(
-                f"The checkpoint has {len(text)} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
+                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
                 "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
             )
         entry = self._entry(EventType.CHECKPOINT, "{}")
@@ -114,6 +115,11 @@ class Context:
     def interrupt(self, interruption: Interrupted) -> None:
         """Make every later call raise this. For the worker."""
         self._interruption = interruption
+
+    def take_progress(self) -> tuple[float | None, str | None]:
+        """What was said last and is not stored yet; the end of the attempt stores it. For the worker."""
+        value, self._next_progress = self._next_progress, None
+        return value or (None, None)
 
     def _say(self, make: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
         if threading.get_ident() == self._loop_thread:
@@ -147,11 +153,11 @@ class Context:
         await self._desk.record(self._progress_entry(value))
 
     def _flush_progress(self) -> None:
-        value, self._next_progress = self._next_progress, None
-        if value is None or self._interruption is not None:
+        fraction, note = self.take_progress()
+        if fraction is None or self._interruption is not None:
             return
         self._last_progress_at = time.monotonic()
-        flushing = self._loop.create_task(self._desk.record(self._progress_entry(value)))
+        flushing = self._loop.create_task(self._desk.record(self._progress_entry((fraction, note))))
         # Nobody waits for it: a run that has ended meanwhile refuses it, which is right.
         flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 

@@ -17,12 +17,12 @@ from typing import Any, Protocol
 
 import structlog
 
-from runlane.errors import Fail, Interrupted, LeaseLost, Retry, RunCancelled
+from runlane.errors import Fail, LeaseLost, Retry, RunCancelled
 from runlane.model.backoff import backoff_seconds
 from runlane.model.event import EventType
 from runlane.model.run import Status
 from runlane.model.task import Task
-from runlane.model.text import clean_text, dump_json
+from runlane.model.text import clean_text, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Finish, Outcome, Recorded
 from runlane.worker.context import Context, Desk
@@ -58,7 +58,7 @@ class Execution:
     """One attempt in this worker."""
 
     __slots__ = (
-        "_begun",
+        "_calling",
         "_context",
         "_finish",
         "_host",
@@ -76,10 +76,11 @@ class Execution:
         self._task_def = task_def
         self._host = host
         self._context = Context(claimed, host, loop)
+        self._calling = False
         self._reason: Reason | None = None
         self._finish: Finish | None = None
         self._status: Status | None = None
-        self._begun = False
+        self._calling = False
         self.ending = False
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
@@ -91,7 +92,6 @@ class Execution:
 
     async def run(self) -> None:
         """Call the function and store how it ended."""
-        self._begun = True
         timeout = self._task_def.timeout_seconds
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, self._host.interrupt, self, Reason.TIMEOUT)
@@ -122,10 +122,10 @@ class Execution:
     def nudge(self) -> None:
         """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted.
 
-        A task that has not begun is left to find its reason itself: cancelled now, none of its code would run, and
-        nobody would say how it ended.
+        Only the function is: its end must be stored whoever interrupts, and a task that is cancelled before its first
+        step would never come to free its slot.
         """
-        if self._begun and self._task_def.is_async and self.task is not None and not self.task.done():
+        if self._calling and self._task_def.is_async and self.task is not None:
             self.task.cancel()
 
     def abandon(self) -> Finish | None:
@@ -148,12 +148,15 @@ class Execution:
     async def end(self, finish: Finish) -> Recorded | None:
         """Store the end of the attempt; None when the run is not ours any more."""
         claimed = self.claimed
+        progress, note = self._context.take_progress()
         entry = Entry(
             claimed.run_id,
             claimed.attempt,
             claimed.lane,
             ordering_key=claimed.ordering_key,
             events=_closing_events(finish),
+            progress=progress,
+            progress_note=note,
             finish=finish,
         )
         try:
@@ -168,12 +171,24 @@ class Execution:
         """How it ended, for a log line."""
         if self._finish is None or self._status is None:
             return {"outcome": "given up"}
-        error = {} if self._finish.error is None else {"error": self._finish.error.split('"traceback"', 1)[0][:200]}
-        return {"outcome": self._finish.outcome.value, "status": self._status.value, **error}
+        told = {"outcome": self._finish.outcome.value, "status": self._status.value}
+        if self._finish.error is not None:
+            error = load_json(self._finish.error)
+            told["error"] = f"{error['type']}: {error['message']}"
+            if "traceback" in error:
+                told["exception"] = error["traceback"]
+        return told
 
     async def _call(self) -> Finish | None:
         if self._reason is not None:
             return self._interrupted()
+        self._calling = True
+        try:
+            return await self._outcome()
+        finally:
+            self._calling = False
+
+    async def _outcome(self) -> Finish | None:
         try:
             arguments = self._task_def.load(self.claimed.input)
             if self._task_def.is_async:
@@ -182,18 +197,17 @@ class Execution:
                 value = await self._call_in_thread(arguments)
                 if inspect.isawaitable(value):
                     value = await value
-        except (asyncio.CancelledError, Interrupted) as error:
-            if self._reason is None and isinstance(error, asyncio.CancelledError):
-                # The function cancelled itself, or a library did inside it: its own failure.
-                return self._failed(RuntimeError("The task was cancelled from inside."))
-            return self._interrupted()
         except Retry as retry:
             return self._put_back(retry)
         except Fail as error:
             return self._dead(error)
-        except Exception as error:  # noqa: BLE001 - the run's own failure, whatever it is
+        except BaseException as error:  # noqa: BLE001 - the run's own failure, whatever it is: nobody else would end it
             if self._reason is not None:
                 return self._interrupted()
+            if isinstance(error, asyncio.CancelledError):
+                # The function cancelled itself, or a library did inside it.
+                return self._failed(RuntimeError("The task was cancelled from inside."))
+            # An interruption that nobody asked for is a failure too; if the lease is lost, the fence refuses this.
             return self._failed(error)
         if self._reason is not None and self._task_def.is_async:
             return self._interrupted()
@@ -208,16 +222,17 @@ class Execution:
             text = dump_json(value)
         except TypeError as error:
             return self._dead(Fail(f"The result cannot be stored: {error}"))
-        if len(text) > self._host.max_result_bytes:
+        size = len(text.encode())
+        if size > self._host.max_result_bytes:
             return self._dead(
                 Fail(
-                    f"The result has {len(text)} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
+                    f"The result has {size} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
                     "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and return a reference."
                 )
             )
         return Finish(Outcome.COMPLETED, Status.COMPLETED, result=text)
 
-    def _failed(self, error: Exception) -> Finish:
+    def _failed(self, error: BaseException) -> Finish:
         claimed = self.claimed
         failures = claimed.failures + 1
         text = _error_text(error)
@@ -250,7 +265,8 @@ class Execution:
 
 
 def _closing_events(finish: Finish) -> list[tuple[str, str]]:
-    data = finish.error or "{}"
+    # Nested: an error has a type of its own, which must not hide the event's where both are fields of one object.
+    data = f'{{"error":{finish.error}}}' if finish.error else "{}"
     match finish.outcome:
         case Outcome.FAILED:
             return [(EventType.ATTEMPT_FAILED.value, data)]

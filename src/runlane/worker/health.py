@@ -133,6 +133,11 @@ class HealthServer:
         path = rest.split(" ", 1)[0].split("?", 1)[0]
         if method not in ("GET", "HEAD"):
             return _response(405, {"detail": "Use GET."})
+        answer = self._answer_to(path)
+        # An answer to HEAD has the head that GET would get, and nothing after it.
+        return answer if method == "GET" else answer[: answer.index(b"\r\n\r\n") + 4]
+
+    def _answer_to(self, path: str) -> bytes:
         facts = self._health.facts()
         match path:
             case "/health" | "/healthz" | "/live":

@@ -74,6 +74,7 @@ class Liveness:
         self._on_cancels = on_cancels
         self._worker_loop = asyncio.get_running_loop()
         self._stop = threading.Event()
+        self._registered = False
         self._wake: asyncio.Event | None = None
         self._own_loop: asyncio.AbstractEventLoop | None = None
         self._first: asyncio.Future[None] = self._worker_loop.create_future()
@@ -115,20 +116,19 @@ class Liveness:
         server = HealthServer(self._settings, self._health)
         await server.start()
         try:
-            first = True
             while not self._stop.is_set():
                 try:
-                    await self._live(first=first)
-                    first = False
-                except Unavailable as error:
-                    if first:
+                    await self._live()
+                except Exception as error:
+                    if not self._registered:
                         raise
-                    log.warning("worker_cannot_register", error=str(error))
+                    # Whatever it is, it may pass; without this thread the worker would be up and do nothing.
+                    log.warning("worker_cannot_register", error=_told(error))
                     await self._pause(1.0)
         finally:
             await server.stop()
 
-    async def _live(self, *, first: bool) -> None:
+    async def _live(self) -> None:
         """One incarnation, from registration to stop or loss."""
         worker_id = new_id("wrk")
         sent = time.monotonic()
@@ -150,7 +150,8 @@ class Liveness:
             self._health.begin(incarnation.may_work, worker_id)
             self._tell(self._on_begin, incarnation)
             self._tell(_finish_future, self._first)
-            log.info("worker_online", worker_id=worker_id, again=not first)
+            log.info("worker_online", worker_id=worker_id, again=self._registered)
+            self._registered = True
             await self._renew_until_the_end(line, incarnation)
         finally:
             await line.close()
@@ -171,15 +172,16 @@ class Liveness:
             sent = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
-                    await line.hold()
                     cancels = await renew(
                         line.database,
                         incarnation.worker_id,
                         self._settings.lease_seconds,
                         self._health.active(),
                     )
-            except (Unavailable, TimeoutError) as error:
-                log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
+                    # After the renewal, which may have had to connect anew.
+                    await line.hold()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the lease was not renewed
+                log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=_told(error))
                 pause = _RETRY_SECONDS
                 continue
             if cancels is None:
@@ -195,9 +197,10 @@ class Liveness:
         try:
             async with asyncio.timeout(self._settings.database_timeout_seconds):
                 offline = await sign_off(line.database, incarnation.worker_id)
-        except (Unavailable, TimeoutError) as error:
-            log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=str(error) or "timed out")
+        except Exception as error:  # noqa: BLE001 - the reaper does it then
+            log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=_told(error))
         else:
+            reach("sign_off.committed")
             log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
 
     def _lose(self, incarnation: Incarnation, reason: str) -> None:
@@ -222,6 +225,10 @@ class Liveness:
             self._worker_loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
             log.debug("worker_loop_closed")
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
 
 
 def _finish_future(future: asyncio.Future[None]) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from runlane import meters, tracing
 from runlane.bus import Bus
-from runlane.errors import LeaseLost, RunlaneError, Unavailable
+from runlane.errors import LeaseLost, Unavailable
 from runlane.model.event import Delta
 from runlane.model.run import Status
 from runlane.model.task import Task
@@ -28,7 +28,7 @@ from runlane.store.committer import Committer, Stopping
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.lanes import check_lanes
 from runlane.store.record import Entry, Finish, Outcome, Recorded
-from runlane.store.workers import begin_draining
+from runlane.store.workers import begin_draining, owned_runs
 from runlane.threads import Threads
 from runlane.worker.execution import Execution, Reason
 from runlane.worker.health import Health
@@ -142,6 +142,9 @@ class Worker:
             except Unavailable as error:
                 log.warning("record_waits", run_id=entry.run_id, error=str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
+        if incarnation is not None and incarnation is self._incarnation:
+            # Nobody ends this run now. A renewal that comes late must not keep it under our name.
+            self._give_up_life("an attempt could not be stored in time")
         raise LeaseLost(f"Run {entry.run_id} is no longer this worker's.")
 
     def send_delta(self, delta: Delta) -> None:
@@ -178,19 +181,22 @@ class Worker:
             except Exception:
                 # Runs may have been taken that nobody executes; under our heartbeat they would wait for ever.
                 log.exception("claim_failed")
-                self._give_up_life()
+                self._give_up_life("a claim failed in an unexpected way")
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             if not outcome.alive:
-                self._may_claim.clear()
-                self._liveness.check_now()
+                # Also when a late renewal may still come: a lease that ended once is over.
+                self._give_up_life("the database says that its lease is over")
             elif not outcome.claims and not outcome.again:
+                # Waiting for a bell is no standstill, however long the poll interval is.
+                self.health.claim_loop_turned_at = time.monotonic() + self._memory.poll_seconds
                 await self._listener.wait(self._memory.names, self._memory.poll_seconds)
 
     async def _claim(self, slots: int) -> ClaimOutcome:
         incarnation = self._incarnation
         if incarnation is None or not incarnation.may_work():
             self._may_claim.clear()
+            self._give_up_life("its lease could not be renewed in time")
             return ClaimOutcome((), alive=True, again=True)
 
         outcome = ClaimOutcome((), alive=True, again=True)
@@ -204,8 +210,7 @@ class Worker:
         try:
             await self._database.transact(work)
         except CommitInDoubt as doubt:
-            if not await self._resolve(doubt, incarnation):
-                return ClaimOutcome((), alive=True, again=True)
+            outcome = await self._resolve(doubt, incarnation, outcome)
         if outcome.claims:
             reach("claim.committed")
         if incarnation is not self._incarnation:
@@ -218,14 +223,22 @@ class Worker:
             self._bus.ring({claimed.lane for claimed in outcome.claims})
         return outcome
 
-    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation) -> bool:
-        """Whether claims committed whose answer was lost. Taken but not executed, they would wait for ever."""
+    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation, outcome: ClaimOutcome) -> ClaimOutcome:
+        """The claims that committed although the answer was lost. Taken but not executed, they would wait for ever."""
+        nothing = ClaimOutcome((), alive=True, again=True)
         while doubt.mark is not None and incarnation.may_work():
             try:
-                return await self._database.committed(doubt.mark)
+                if not await self._database.committed(doubt.mark):
+                    return nothing
+                # After a crash another worker may have made the very same claim, under the same number even.
+                owned = await owned_runs(self._database, incarnation.worker_id)
+                claims = [claimed for claimed in outcome.claims if (claimed.run_id, claimed.attempt) in owned]
+                return ClaimOutcome(claims, alive=True, again=True)
             except Unavailable:
                 await asyncio.sleep(_PAUSE_SECONDS)
-        return False
+        if doubt.mark is not None and incarnation is self._incarnation:
+            self._give_up_life("a claim's outcome could not be found out in time")
+        return nothing
 
     # --- executing
 
@@ -282,12 +295,15 @@ class Worker:
             await execution.end(Finish(Outcome.FAILED, Status.FAILED, error=dump_json(message)))
         except Exception:
             log.exception("run_left_to_reaper", run_id=execution.claimed.run_id)
-            self._give_up_life()
+            self._give_up_life("the end of an attempt could not be stored")
 
     def _ended(self, execution: Execution) -> None:
         if self._running.get(execution.claimed.run_id) is execution:
             del self._running[execution.claimed.run_id]
         self._slot_free.set()
+        if execution.claimed.lane in self._memory.capped:
+            # A slot of the cluster is free; the claim loop may be waiting for a bell that nobody else rings.
+            self._listener.wake()
         if not self._running:
             self._all_done.set()
 
@@ -321,8 +337,9 @@ class Worker:
         if finish is not None:
             try:
                 await execution.end(finish)
-            except RunlaneError:
+            except Exception as error:
                 log.exception("run_not_stored", run_id=execution.claimed.run_id)
+                await self._end_anyway(execution, error)
 
     def _unstick(self, task: asyncio.Future[Any]) -> None:
         self._stuck.discard(task)
@@ -344,9 +361,10 @@ class Worker:
             self.interrupt(execution, Reason.LOST)
         self._liveness.check_now()
 
-    def _give_up_life(self) -> None:
+    def _give_up_life(self, reason: str) -> None:
         """Become somebody else: the reaper moves whatever the old name still owns."""
         if self._incarnation is not None:
+            log.error("worker_gives_up", worker_id=self._incarnation.worker_id, reason=reason)
             self._incarnation.lost = True
             self._lose(self._incarnation)
 
@@ -388,8 +406,10 @@ class Worker:
             done.cancel()
         for execution in list(self._running.values()):
             self.interrupt(execution, Reason.HAND_BACK)
-        ending: list[asyncio.Future[Any]] = [*self._background]
-        ending += [execution.task for execution in self._running.values() if execution.task is not None]
+        # Those that see executions stop come first: they give up code that does not, which is waited for no longer.
+        if self._background:
+            await asyncio.wait(self._background, timeout=_LAST_WRITES_SECONDS)
+        ending = [execution.task for execution in self._running.values() if execution.task is not None]
         if ending:
             await asyncio.wait(ending, timeout=_LAST_WRITES_SECONDS)
 

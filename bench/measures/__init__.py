@@ -1,0 +1,82 @@
+"""The measurements, one module each. Each takes the ground and the sizes, and yields samples as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bench.ground import Place
+from bench.systems import System
+from bench.systems.runlane import Runlane
+
+
+# The peers are imported when they take part, so that Runlane alone can be measured where they are not installed.
+def _procrastinate(place: Place) -> System:
+    from bench.systems.procrastinate import Procrastinate
+
+    return Procrastinate(place.database_url)
+
+
+def _taskiq_stream(place: Place) -> System:
+    from bench.systems.taskiq import Taskiq
+
+    return Taskiq("stream", place.redis_url, place.queue)
+
+
+def _taskiq_list(place: Place) -> System:
+    from bench.systems.taskiq import Taskiq
+
+    return Taskiq("list", place.redis_url, place.queue)
+
+
+# In the order in which they take turns.
+SYSTEMS: dict[str, Callable[[Place], System]] = {
+    "runlane": lambda place: Runlane(place.database_url),
+    "procrastinate": _procrastinate,
+    "taskiq-stream": _taskiq_stream,
+    "taskiq-list": _taskiq_list,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much of everything; a quick run proves that the harness works and measures nothing."""
+
+    repeats: int = 3
+    systems: tuple[str, ...] = tuple(SYSTEMS)
+    drain: tuple[tuple[str, int], ...] = (
+        ("runlane", 30_000),
+        ("procrastinate", 2_500),
+        ("taskiq-stream", 15_000),
+        ("taskiq-list", 15_000),
+    )
+    slots: int = 100
+    many_slots: int = 1_000
+    accept_one: int = 1_000
+    accept_many: int = 20_000
+    latency: int = 200
+    latency_polled: int = 100
+    kills: int = 20
+    peer_patience_seconds: float = 30.0
+    queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    idle_seconds: float = 5.0
+    limit: int = 50_000
+
+    def among(self, *names: str) -> list[str]:
+        """Those of these systems that take part."""
+        return [name for name in names if name in self.systems]
+
+
+QUICK = Sizes(
+    repeats=1,
+    drain=(("runlane", 400), ("procrastinate", 100), ("taskiq-stream", 400)),
+    accept_one=30,
+    accept_many=500,
+    latency=3,
+    latency_polled=2,
+    kills=1,
+    peer_patience_seconds=0.5,
+    queued=(1_000, 5_000),
+    idle_seconds=0.5,
+    limit=500,
+)

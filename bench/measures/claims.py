@@ -1,0 +1,97 @@
+"""Claims: what one claim transaction costs with few and with very many runs queued.
+
+The queue is loaded by SQL and no ANALYZE follows, as after any sudden backlog: a plan that hangs on statistics shows
+here. What is timed is the worker's own claim, from begin to commit.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import asyncpg
+
+from bench.ground import Ground, Place
+from bench.measures import SYSTEMS, Sizes
+from bench.samples import Sample
+from runlane.settings import load_settings
+from runlane.store.claim import ClaimOutcome, LaneMemory, claim
+from runlane.store.database import Database, Session, open_database
+from runlane.store.lanes import declare_lanes
+from runlane.store.workers import register
+
+_SINGLES = 40
+_HUNDREDS = 8
+_WORKER = "wrk_bench"
+
+_LOAD_RUNS = (
+    "insert into runs (id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at) "
+    "select 'run_' || lpad(to_hex(g), 32, '0'), 'noop', 'default', 'queued', g, 0, 3, 10, 1, g "
+    "from generate_series(1, $1::bigint) g"
+)
+_LOAD_INPUTS = (
+    "insert into run_inputs (run_id, input) select 'run_' || lpad(to_hex(g), 32, '0'), '{}' "
+    "from generate_series(1, $1::bigint) g"
+)
+_LOAD_EVENTS = (
+    "insert into run_events (run_id, seq, attempt, type, at, data) "
+    "select 'run_' || lpad(to_hex(g), 32, '0'), 1, 0, 'queued', g, '{}' from generate_series(1, $1::bigint) g"
+)
+
+
+async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Per repeat and depth of the queue: the times of claims of one run, and of a hundred."""
+    for repeat in range(sizes.repeats):
+        for queued in sizes.queued:
+            with ground.place() as place:
+                await SYSTEMS["runlane"](place).prepare()
+                await _fill(place, queued)
+                await ground.settle()
+                database = await open_database(load_settings(database_url=place.database_url))
+                try:
+                    singles, hundreds = await _time(database)
+                finally:
+                    await database.close()
+            yield Sample("claims", "runlane", f"1 of {queued}", repeat, "ms", singles)
+            yield Sample("claims", "runlane", f"100 of {queued}", repeat, "ms", hundreds)
+
+
+async def _fill(place: Place, queued: int) -> None:
+    connection = await cast("Any", asyncpg).connect(place.database_url)
+    try:
+        for statement in (_LOAD_RUNS, _LOAD_INPUTS, _LOAD_EVENTS):
+            await connection.execute(statement, queued)
+    finally:
+        await connection.close()
+
+
+async def _time(database: Database) -> tuple[list[float], list[float]]:
+    await declare_lanes(database, {"default"})
+    await register(
+        database,
+        worker_id=_WORKER,
+        host="bench",
+        pid=0,
+        version="bench",
+        lanes=["*"],
+        capacity=100,
+        has_lock=False,
+        lease_seconds=3600,
+    )
+    memory = LaneMemory()
+
+    async def once(slots: int) -> float:
+        async def work(session: Session) -> ClaimOutcome:
+            return await claim(session, _WORKER, ["noop"], slots, memory)
+
+        started = time.perf_counter()
+        outcome = await database.transact(work)
+        if len(outcome.claims) != slots and not outcome.again:
+            raise RuntimeError(f"claimed {len(outcome.claims)} runs instead of {slots}")
+        return (time.perf_counter() - started) * 1000
+
+    # The first claims learn the lanes and prepare the statements.
+    for _ in range(5):
+        await once(1)
+    return [await once(1) for _ in range(_SINGLES)], [await once(100) for _ in range(_HUNDREDS)]

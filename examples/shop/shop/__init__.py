@@ -1,0 +1,1 @@
+"""A small shop that lets Runlane do its slow work."""

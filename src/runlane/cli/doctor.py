@@ -1,0 +1,261 @@
+"""`runlane doctor`: looks at everything that a run needs and says what to do about what it finds.
+
+It changes nothing, not even an embedded file that is not there yet. A finding is broken when runs cannot be accepted
+or executed because of it; everything else is worth knowing at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
+from runlane.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from runlane.model.lane import Lane
+    from runlane.store.database import Database
+    from runlane.store.workers import WorkerRow
+
+# Read by the command line and not part of the settings of a process.
+OTHER_VARIABLES = ("RUNLANE_URL", "RUNLANE_API_KEY")
+SKEW_SECONDS = 2.0
+OLD_SECONDS = 60.0
+_LETTERS = 1000
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, what was found, and what to do about it."""
+
+    check: str
+    level: Level
+    message: str
+    cure: str | None = None
+
+
+def examine(*, url: str | None, api_key: str | None, json: bool) -> int:
+    """`runlane doctor`: its exit code."""
+    findings = asyncio.run(_examine(dict(os.environ), url, api_key))
+    broken = any(finding.level is Level.BROKEN for finding in findings)
+    if json:
+        from runlane.cli.show import print_json
+
+        print_json({"healthy": not broken, "findings": [asdict(finding) for finding in findings]})
+    else:
+        _print(findings)
+    return 1 if broken else 0
+
+
+async def _examine(environment: Mapping[str, str], url: str | None, api_key: str | None) -> list[Finding]:
+    findings = list(misspelt(environment))
+    try:
+        settings = load_settings()
+    except InvalidSettings as error:
+        findings.append(Finding("settings", Level.BROKEN, str(error), "Correct the variables; see: docs, settings"))
+        return findings
+    if not findings:
+        findings.append(Finding("settings", Level.OK, "valid"))
+    findings += await _examine_database(settings)
+    findings.append(await _examine_redis(settings))
+    if url is not None:
+        findings.append(await _examine_server(url, api_key))
+    return findings
+
+
+def misspelt(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Variables that look like settings and are none: whoever set them believes that they work."""
+    known = [*(f"RUNLANE_{name.upper()}" for name in Settings.model_fields), *OTHER_VARIABLES]
+    for name in sorted(environment):
+        if name.startswith("RUNLANE_") and name not in known:
+            yield Finding(
+                "settings",
+                Level.WARNING,
+                f"{name} is no setting and has no effect{nearest(name, known)}",
+                "Correct it.",
+            )
+
+
+async def _examine_database(settings: Settings) -> list[Finding]:
+    from runlane.store.database import open_database
+    from runlane.store.migrate import check_schema
+
+    shown = settings.shown_database
+    if settings.sqlite_path is not None and not settings.sqlite_path.exists():
+        return [Finding("database", Level.NOTE, f"{shown} is not there yet; the first command that needs it makes it")]
+    try:
+        database = await open_database(settings, 2)
+    except (RunlaneError, OSError) as error:
+        cure = "Start the database, or correct RUNLANE_DATABASE_URL."
+        return [Finding("database", Level.BROKEN, f"{shown} cannot be reached: {error}", cure)]
+    try:
+        findings = [Finding("database", Level.OK, f"{shown} answers")]
+        try:
+            await check_schema(database, shown)
+        except RunlaneError as error:
+            return [*findings, Finding("schema", Level.BROKEN, str(error), "Run: runlane db upgrade")]
+        return [*findings, Finding("schema", Level.OK, "fits this version"), *await _examine_work(database)]
+    except Unavailable as error:
+        return [Finding("database", Level.BROKEN, f"{shown} stopped answering: {error}", "Look at the database.")]
+    finally:
+        await database.close()
+
+
+async def _examine_work(database: Database) -> list[Finding]:
+    from runlane.store.clock import read_clock
+    from runlane.store.dead_letters import list_dead_letters
+    from runlane.store.lanes import list_lanes
+    from runlane.store.workers import list_workers
+
+    before = time.time()
+    now_us = await read_clock(database)
+    skew_seconds = now_us / 1_000_000 - (before + time.time()) / 2
+    workers, lanes = await list_workers(database), await list_lanes(database)
+    letters = len(await list_dead_letters(database, _LETTERS))
+    return [
+        clock_finding(skew_seconds),
+        workers_finding(workers, lanes),
+        *lane_findings(lanes, workers, now_us),
+        letters_finding(letters),
+    ]
+
+
+def clock_finding(skew_seconds: float) -> Finding:
+    """Only the database's clock decides, so a skew harms nobody but those who compare logs."""
+    if abs(skew_seconds) <= SKEW_SECONDS:
+        return Finding("clock", Level.OK, f"this host and the database differ by {abs(skew_seconds):.1f} s")
+    direction = "behind" if skew_seconds > 0 else "ahead of"
+    return Finding(
+        "clock",
+        Level.WARNING,
+        f"this host is {abs(skew_seconds):.1f} s {direction} the database; its logs do not fit the runs' times",
+        "Synchronize the clocks (NTP). Leases and due times follow the database and are not affected.",
+    )
+
+
+def workers_finding(workers: Sequence[WorkerRow], lanes: Sequence[Lane]) -> Finding:
+    """Whether anybody executes runs."""
+    live = [worker for worker in workers if worker.status == "online"]
+    waiting = sum(lane.queued for lane in lanes)
+    if live:
+        busy, capacity = sum(worker.active for worker in live), sum(worker.capacity for worker in live)
+        return Finding("workers", Level.OK, f"{len(live)} online, {busy} of {capacity} slots busy")
+    cure = "Start one: runlane worker module:app"
+    if waiting:
+        return Finding("workers", Level.BROKEN, f"none online, and {waiting} runs wait", cure)
+    return Finding("workers", Level.WARNING, "none online", cure)
+
+
+def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: int) -> Iterator[Finding]:
+    """Lanes whose runs wait and cannot start, and why."""
+    live = [worker for worker in workers if worker.status == "online"]
+    stuck = False
+    for lane in lanes:
+        if not lane.queued:
+            continue
+        name, waiting = lane.name, f"{lane.queued} runs wait"
+        serving = [worker for worker in live if "*" in worker.lanes or name in worker.lanes]
+        age_seconds = 0.0 if lane.oldest_queued_at_us is None else (now_us - lane.oldest_queued_at_us) / 1_000_000
+        finding = None
+        if not lane.enabled:
+            finding = Finding("lanes", Level.WARNING, f"{name}: {waiting}, but it is disabled",
+                              f"Let it go on: runlane lanes set {name} --enable")  # fmt: skip
+        elif lane.max_slots == 0:
+            finding = Finding("lanes", Level.WARNING, f"{name}: {waiting}, but it is paused (0 slots)",
+                              f"Let it go on: runlane lanes set {name} --uncapped")  # fmt: skip
+        elif live and not serving:
+            finding = Finding("lanes", Level.BROKEN, f"{name}: {waiting}, and no worker serves it",
+                              f"Start one: runlane worker module:app --lanes {name}")  # fmt: skip
+        elif (
+            age_seconds > OLD_SECONDS
+            and any(worker.active < worker.capacity for worker in serving)
+            and (lane.max_slots is None or lane.running < lane.max_slots)
+        ):
+            finding = Finding(
+                "lanes",
+                Level.WARNING,
+                f"{name}: {waiting}, the oldest for {age_seconds:.0f} s, although workers of it have free slots",
+                "Perhaps none of them has the task: look at the waiting runs with "
+                f"runlane runs list --status queued --lane {name}, and start a worker with the app that defines it.",
+            )
+        if finding is not None:
+            stuck = True
+            yield finding
+    if not stuck:
+        waiting = sum(lane.queued for lane in lanes)
+        yield Finding("lanes", Level.OK, f"{len(lanes)} lanes, {waiting} runs wait, none is stuck")
+
+
+def letters_finding(count: int) -> Finding:
+    """Runs that failed for good are somebody's to look at."""
+    if not count:
+        return Finding("dead letters", Level.OK, "none")
+    told = f"{count} or more" if count == _LETTERS else str(count)
+    return Finding(
+        "dead letters", Level.WARNING, f"{told} runs failed for good", "Look: runlane dead-letters; then runs retry RUN"
+    )
+
+
+async def _examine_redis(settings: Settings) -> Finding:
+    if settings.redis_url is None:
+        return Finding("redis", Level.NOTE, "not set; processes find each other's work by asking the database")
+    from redis.exceptions import RedisError
+
+    from runlane.bus.redis_client import open_clients
+
+    try:
+        clients = open_clients(settings.redis_url.get_secret_value())
+    except (RunlaneError, ValueError) as error:
+        return Finding("redis", Level.BROKEN, str(error), "Correct RUNLANE_REDIS_URL.")
+    try:
+        async with asyncio.timeout(5):
+            await clients.commands.ping()
+    except (RedisError, OSError, TimeoutError) as error:
+        return Finding(
+            "redis",
+            Level.WARNING,
+            f"does not answer: {str(error) or type(error).__name__}",
+            "Nothing is lost without it, but starts and streams are slower. Start it, or correct RUNLANE_REDIS_URL.",
+        )
+    finally:
+        await clients.close()
+    return Finding("redis", Level.OK, "answers")
+
+
+async def _examine_server(url: str, api_key: str | None) -> Finding:
+    from runlane.client import Client
+
+    try:
+        async with Client(url, api_key) as client:
+            health = await client.health()
+    except RunlaneError as error:
+        return Finding("server", Level.BROKEN, str(error), "Start it: runlane serve module:app")
+    if not health.ready:
+        return Finding("server", Level.BROKEN, f"{url} is not ready: {dict(health.parts)}", "Look at its log.")
+    return Finding("server", Level.OK, f"{url} is ready")
+
+
+def _print(findings: Sequence[Finding]) -> None:
+    colours = {Level.OK: "32", Level.NOTE: "2", Level.WARNING: "33", Level.BROKEN: "31"}
+    for finding in findings:
+        level = f"{finding.level:<8}"
+        if sys.stdout.isatty():
+            level = f"\x1b[{colours[finding.level]}m{level}\x1b[0m"
+        print(f"{level} {finding.check:<13} {finding.message}")
+        if finding.cure is not None:
+            print(f"{'':<8} {'':<13} -> {finding.cure}")

@@ -1,0 +1,167 @@
+"""Where a command finds runs: a server that is named by URL, or else the database that the settings name.
+
+Both give the same values, so that what is printed does not depend on the way it came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Protocol
+
+from runlane.errors import InvalidRequest
+from runlane.model.event import Event
+from runlane.model.run import Run, Status
+
+if TYPE_CHECKING:
+    from runlane.app import App
+    from runlane.client import Client, LiveEvent
+
+# How often the database is asked for news. A server is told of them instead.
+POLL_SECONDS = 0.2
+
+
+class Source(Protocol):
+    """Reads runs and changes them."""
+
+    async def get(self, run_id: str) -> Run:
+        """A run with its input and result."""
+        ...
+
+    async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
+        """The newest runs that fit."""
+        ...
+
+    async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """Its attempts."""
+        ...
+
+    async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """Its recorded steps."""
+        ...
+
+    async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        """Its stored events after a number."""
+        ...
+
+    def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        """Its events until it has ended."""
+        ...
+
+    async def change(self, run_id: str, verb: str) -> Status:
+        """Cancel, retry, approve or release it."""
+        ...
+
+    async def set_priority(self, run_id: str, priority: int) -> Status:
+        """Move it forward or back."""
+        ...
+
+
+@asynccontextmanager
+async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[Source]:
+    """The server at this URL; without one, the database."""
+    if url is not None:
+        from runlane.client import Client
+
+        async with Client(url, api_key) as client:
+            yield _Server(client)
+        return
+    from runlane.app import App
+
+    app = App()
+    try:
+        await app.connect()
+        yield _OwnDatabase(app)
+    finally:
+        await app.close()
+
+
+class _Server:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, run_id: str) -> Run:
+        return await self._client.get(run_id)
+
+    async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
+        found: list[Run] = []
+        async for run in self._client.list(**filters, cursor=before, page=limit):
+            found.append(run)
+            if len(found) == limit:
+                break
+        return found
+
+    async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        return [asdict(attempt) for attempt in await self._client.attempts(run_id)]
+
+    async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        return [asdict(step) for step in await self._client.steps(run_id)]
+
+    async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        return await self._client.events(run_id, after, limit)
+
+    def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        return self._client.stream(run_id, after)
+
+    async def change(self, run_id: str, verb: str) -> Status:
+        match verb:
+            case "cancel":
+                return await self._client.cancel(run_id)
+            case "retry":
+                return await self._client.retry(run_id)
+            case "approve":
+                return await self._client.approve(run_id)
+            case "release":
+                return await self._client.release(run_id)
+            case _:
+                raise InvalidRequest(f'There is no change "{verb}" of a run.')
+
+    async def set_priority(self, run_id: str, priority: int) -> Status:
+        return await self._client.set_priority(run_id, priority)
+
+
+class _OwnDatabase:
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def get(self, run_id: str) -> Run:
+        return await self._app.get(run_id)
+
+    async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
+        from runlane.store.runs import list_runs
+
+        return await list_runs(await self._app.database(), **filters, before=before, limit=limit)
+
+    async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        from runlane.store.runs import read_attempts
+
+        return await read_attempts(await self._app.database(), run_id)
+
+    async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        from runlane.store.runs import read_steps
+
+        return await read_steps(await self._app.database(), run_id)
+
+    async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        return await self._app.events(run_id, after, limit)
+
+    async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        while True:
+            # The run is read first: what it had then has been read when its events have.
+            run = await self._app.get(run_id)
+            for event in await self._app.events(run_id, after):
+                after = event.seq
+                yield event
+            if after >= run.last_seq and run.status.terminal:
+                return
+            if after >= run.last_seq:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def change(self, run_id: str, verb: str) -> Status:
+        change = await getattr(self._app, verb)(run_id)
+        return Status(change.status)
+
+    async def set_priority(self, run_id: str, priority: int) -> Status:
+        return (await self._app.set_priority(run_id, priority)).status

@@ -1,0 +1,63 @@
+"""A run's events in words, for people who watch it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from runlane.api.frame import iso
+from runlane.cli.show import clock
+from runlane.model.event import Event
+from runlane.model.text import dump_json
+
+if TYPE_CHECKING:
+    from runlane.client import LiveEvent
+
+
+def sentence(event: Event) -> str:
+    """What happened."""
+    data = event.data
+    match event.type:
+        case "queued":
+            return f"accepted, {data.get('status', 'queued')}"
+        case "approved" | "revived" | "key_free":
+            return f"it is {data.get('status', '')} now"
+        case "worker_picked_up":
+            return f"attempt {event.attempt} starts on {data.get('worker_id')}"
+        case "log":
+            return f"{data.get('message', '')}{_fields(data)}"
+        case "attempt_failed":
+            return f"attempt {event.attempt} failed: {_error(data)}"
+        case "retry_later":
+            return f"attempt {event.attempt} asked to be repeated: {_error(data)}"
+        case "worker_lost":
+            return f"worker {data.get('worker_id')} is gone; the run is {data.get('status')}"
+        case "done":
+            return str(data.get("status", "done"))
+        case _:
+            return dump_json(data) if data else ""
+
+
+def plain_line(event: Event | LiveEvent) -> str | None:
+    """An event as one line of text; None for what is only worth showing where it can be painted over."""
+    if not isinstance(event, Event):
+        return None
+    return f"{clock(event.at_us)}  {event.seq:>5}  {event.type:<17} {sentence(event)}".rstrip()
+
+
+def wire_line(event: Event | LiveEvent) -> str:
+    """An event as one line of JSON, with the fields that the stream itself sends."""
+    head: dict[str, Any] = {"type": event.type, "run_id": event.run_id, "attempt": event.attempt}
+    if isinstance(event, Event):
+        head = {"type": event.type, "seq": event.seq, **head, "at": iso(event.at_us)}
+    return dump_json(head | event.data)
+
+
+def _fields(data: Mapping[str, Any]) -> str:
+    fields: Mapping[str, Any] = data.get("fields") or {}
+    return "".join(f"  {name}={value}" for name, value in fields.items())
+
+
+def _error(data: Mapping[str, Any]) -> str:
+    error: Mapping[str, Any] = data.get("error") or {}
+    return f"{error.get('type', 'error')}: {error.get('message', '')}"

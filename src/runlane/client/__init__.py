@@ -1,0 +1,7 @@
+"""The HTTP API as Python: start runs, follow them through broken connections, operate on them."""
+
+from runlane.client.client import Client
+from runlane.client.patience import Patience
+from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Step, WorkerInfo
+
+__all__ = ["Attempt", "Client", "Health", "LiveEvent", "LogLine", "Logs", "Patience", "Step", "WorkerInfo"]

@@ -1,0 +1,273 @@
+"""Client: the HTTP API as Python, for programs that do not share the server's database.
+
+Every call is repeated while the server is away, for as long as `patience` says, and none of them can do its work twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import quote
+
+import orjson
+
+from runlane.client import wire
+from runlane.client.http import PREFIX, Http
+from runlane.client.patience import Patience
+from runlane.client.stream import follow
+from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Step, WorkerInfo
+from runlane.errors import InvalidRequest
+from runlane.model.event import Event
+from runlane.model.lane import Lane
+from runlane.model.run import Accepted, OnDead, Run, Status
+from runlane.model.task import input_json
+
+if TYPE_CHECKING:
+    import httpx2
+
+# The server answers a long poll within a minute.
+_LONGEST_WAIT_SECONDS = 60.0
+_LOG_PAUSE_SECONDS = 0.5
+_LOG_PAGE = 1000
+# The server takes so many runs in one request.
+_BATCH = 1000
+
+
+class Client:
+    """A server by its URL, and the key to it. Use it in one event loop, in `async with` or with close()."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None = None,
+        *,
+        timeout_seconds: float = 30.0,
+        patience: Patience | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = Http(url, key, timeout_seconds, patience or Patience(), transport)
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._http.url
+
+    async def close(self) -> None:
+        """Close every connection. Safe to call twice."""
+        await self._http.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def run(
+        self,
+        task: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        """Start a run. It is stored when this returns.
+
+        Without an idempotency key one is made for this call, so that sending it again after a lost answer does not
+        start a second run. Give your own to be safe across calls too.
+        """
+        body = _request(task, input, priority, ordering_key, on_dead, delay_seconds, hold)
+        path = f"{PREFIX}/tasks/{_part(task)}/run"
+        return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
+
+    async def run_many(
+        self,
+        requests: Sequence[tuple[str, Mapping[str, Any]]],
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        idempotency_key: str | None = None,
+    ) -> list[Accepted]:
+        """Start many runs, in their order. Of each thousand, every one is checked before the first is stored."""
+        runs = [
+            {"task": task, **_request(task, arguments, priority, ordering_key, on_dead, delay_seconds, hold)}
+            for task, arguments in requests
+        ]
+        accepted: list[Accepted] = []
+        for start in range(0, len(runs), _BATCH):
+            key = None if idempotency_key is None else f"{idempotency_key}:{start}"
+            told = await self._http.change("POST", f"{PREFIX}/runs/batch", {"runs": runs[start : start + _BATCH]}, key)
+            accepted += [wire.accepted_from(run) for run in told["runs"]]
+        return accepted
+
+    async def get(self, run_id: str) -> Run:
+        """A run as it is now, with its input and its result or error."""
+        return wire.run_from(await self._http.read(_run(run_id)))
+
+    async def wait(self, run_id: str, timeout: float | None = None) -> Run:
+        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LONGEST_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
+            seconds = min(max(left, 0.0), _LONGEST_WAIT_SECONDS)
+            told = await self._http.read(_run(run_id, "wait"), {"timeout_seconds": seconds}, wait_seconds=seconds)
+            run = wire.run_from(told)
+            if run.status.terminal:
+                return run
+            if deadline is not None and time.monotonic() >= deadline:
+                raise TimeoutError(f"Run {run_id} is {run.status} after {timeout:g} s.")
+
+    async def list(
+        self,
+        *,
+        status: Status | str | None = None,
+        target: str | None = None,
+        lane: str | None = None,
+        ordering_key: str | None = None,
+        cursor: str | None = None,
+        page: int = 100,
+        **filters: Any,
+    ) -> AsyncGenerator[Run]:
+        """Runs, newest first, read page by page as they are taken. Other filters go to the API as they are."""
+        query = {
+            "status": None if status is None else str(status),
+            "target": target,
+            "lane": lane,
+            "key": ordering_key,
+            "limit": page,
+            "cursor": cursor,
+            **filters,
+        }
+        while True:
+            told = await self._http.read(f"{PREFIX}/runs", query)
+            for run in told["runs"]:
+                yield wire.run_from(run)
+            query["cursor"] = told["next_cursor"]
+            if query["cursor"] is None:
+                return
+
+    async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
+        """The run's stored events after a number."""
+        told = await self._http.read(_run(run_id, "events"), {"after": after, "limit": limit})
+        found = [wire.event_from(event) for event in told["events"]]
+        return [event for event in found if isinstance(event, Event)]
+
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        """The run's attempts, each with its worker, times, outcome and error."""
+        told = await self._http.read(_run(run_id, "attempts"))
+        return [wire.attempt_from(attempt) for attempt in told["attempts"]]
+
+    async def steps(self, run_id: str) -> Sequence[Step]:
+        """What the run has finished so far."""
+        return [wire.step_from(step) for step in (await self._http.read(_run(run_id, "steps")))["steps"]]
+
+    async def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
+        """Every event after a number, live, until the run has ended; connections that break are made again.
+
+        No number comes twice, none out of order. What has no number (LiveEvent) is told live only and belongs to its
+        attempt: drop what you have of it when a `worker_picked_up` with a higher attempt comes.
+        """
+        async for event in follow(self._http, run_id, after):
+            yield event
+
+    async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
+        """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""
+        query = {"since": since, "limit": limit, "event": event}
+        return wire.logs_from(await self._http.read(_run(run_id, "logs"), query))
+
+    async def log_lines(
+        self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
+    ) -> AsyncGenerator[LogLine]:
+        """Every line of the run's log, page by page; with `follow` until the run has ended."""
+        while True:
+            page = await self.logs(run_id, since, _LOG_PAGE, event)
+            for line in page.lines:
+                yield line
+            moved, since = page.next_index > since, page.next_index
+            if page.complete or not (moved or follow):
+                return
+            if not moved:
+                await asyncio.sleep(_LOG_PAUSE_SECONDS)
+
+    async def cancel(self, run_id: str) -> Status:
+        """Cancel a run in any state; it never runs again. The status it has now: `running` until its code stopped."""
+        return await self._act(run_id, "cancel")
+
+    async def retry(self, run_id: str) -> Status:
+        """Give a failed run its attempts again."""
+        return await self._act(run_id, "retry")
+
+    async def approve(self, run_id: str) -> Status:
+        """Let a held run go."""
+        return await self._act(run_id, "approve")
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str) -> Status:
+        """Let a paused run go on with an answer."""
+        told = await self._http.change("POST", _run(run_id, "resume"), {"response": response})
+        return Status(told["status"])
+
+    async def release(self, run_id: str) -> Status:
+        """Let the runs behind a dead one go on that was started with on_dead="block"."""
+        return await self._act(run_id, "release")
+
+    async def set_priority(self, run_id: str, priority: int) -> Status:
+        """Move a waiting run forward or back."""
+        told = await self._http.change("PATCH", _run(run_id), {"priority": priority})
+        return Status(told["status"])
+
+    async def lanes(self) -> Sequence[Lane]:
+        """The lanes with what runs and waits in them."""
+        return [wire.lane_from(lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """The live workers."""
+        return [wire.worker_from(worker) for worker in (await self._http.read(f"{PREFIX}/workers"))["workers"]]
+
+    async def health(self) -> Health:
+        """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""
+        ready, parts = await self._http.probe("/ready")
+        return Health(ready, parts)
+
+    async def _act(self, run_id: str, verb: str) -> Status:
+        told = (await self._http.change("POST", _run(run_id, verb)))["status"]
+        # The one answer that is no status: the code of a cancelled run has been told to stop and still runs.
+        return Status.RUNNING if told == "cancellation_requested" else Status(told)
+
+
+def _request(
+    task: str,
+    arguments: Mapping[str, Any] | None,
+    priority: int,
+    ordering_key: str | None,
+    on_dead: str,
+    delay_seconds: float,
+    hold: bool,
+) -> dict[str, Any]:
+    text = input_json({} if arguments is None else arguments, task)
+    plain = {"priority": 0, "ordering_key": None, "on_dead": OnDead.SKIP, "delay_seconds": 0, "hold": False}
+    given = {
+        "priority": priority,
+        "ordering_key": ordering_key,
+        "on_dead": str(on_dead),
+        "delay_seconds": delay_seconds,
+        "hold": hold,
+    }
+    return {"input": orjson.Fragment(text)} | {name: value for name, value in given.items() if value != plain[name]}
+
+
+def _part(name: str) -> str:
+    if not name:
+        raise InvalidRequest("The name is empty.")
+    return quote(name, safe="")
+
+
+def _run(run_id: str, view: str = "") -> str:
+    return f"{PREFIX}/runs/{_part(run_id)}{f'/{view}' if view else ''}"

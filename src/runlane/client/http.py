@@ -1,0 +1,202 @@
+"""Requests that are safe to repeat, repeated until the server answers or patience ends.
+
+Reading changes nothing. Everything else carries an idempotency key, the caller's or one made here for this call, so
+a request whose answer was lost can be sent again: the server does the work once and repeats its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import orjson
+
+from runlane.client.patience import Patience
+from runlane.client.wire import error_from, load
+from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
+from runlane.model.ids import new_id
+from runlane.version import VERSION
+
+PREFIX = "/api/v2"
+# The server says something at least every 15 seconds; silence for so long means that the connection is dead.
+STREAM_SILENCE_SECONDS = 45.0
+_AWAY = frozenset({502, 503, 504})
+# Another request with our key is being carried out: the one whose answer we did not get.
+_UNDER_WAY = "idempotency_under_way"
+_KEY = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+class Answered(Exception):
+    """The server answered, but not with what was asked for. `away` means that asking again may help."""
+
+    def __init__(self, error: RunlaneError, status: int, retry_after_seconds: float | None = None) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.status = status
+        self.away = status in _AWAY or error.code == _UNDER_WAY
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Http:
+    """One server and how to talk to it. Safe to use from many tasks of one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        key: str | None,
+        timeout_seconds: float,
+        patience: Patience,
+        transport: httpx2.AsyncBaseTransport | None,
+    ) -> None:
+        self.url = _check_url(url)
+        self.patience = patience
+        self.timeout_seconds = timeout_seconds
+        headers = {"user-agent": f"runlane/{VERSION}", "accept": "application/json"}
+        if key is not None:
+            headers["authorization"] = f"Bearer {key}"
+        self._client = httpx2.AsyncClient(
+            headers=headers,
+            timeout=timeout_seconds,
+            transport=transport,
+            # Loading the certificates takes longer than a request, and plain HTTP has no use for them.
+            verify=self.url.startswith("https:"),
+            # A client may follow any number of runs at once; a pool's limit would make them wait for each other.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._client.aclose()
+
+    async def read(self, path: str, params: Mapping[str, Any] | None = None, *, wait_seconds: float = 0.0) -> Any:
+        """The JSON at a path. `wait_seconds` is how long the server itself may take on purpose."""
+        return await self._repeat("GET", path, params=params, wait_seconds=wait_seconds)
+
+    async def probe(self, path: str) -> tuple[bool, Any]:
+        """Ask once whether the server is well: its word, and the JSON that it gives for it."""
+        try:
+            response = await self._client.get(self._address(path))
+        except httpx2.TransportError as error:
+            raise self._silence(error, 0.0) from error
+        return response.is_success, load(response.content, self.url)
+
+    async def change(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, idempotency_key: str | None = None
+    ) -> Any:
+        """Ask for a change, once, however often it has to be sent."""
+        key = new_id("req") if idempotency_key is None else idempotency_key
+        if _KEY.fullmatch(key) is None:
+            raise InvalidInput(f"The idempotency key {key!r} must be 1 to 255 visible ASCII characters.")
+        content = None if body is None else orjson.dumps(body)
+        return await self._repeat(method, path, content=content, headers={"idempotency-key": key})
+
+    @asynccontextmanager
+    async def stream(self, path: str, after: int) -> AsyncGenerator[httpx2.Response]:
+        """An open event stream. Answered when the server says no."""
+        # A proxy that compresses holds events back until it has enough of them.
+        headers = {"accept": "text/event-stream", "cache-control": "no-store", "accept-encoding": "identity"}
+        if after:
+            headers["last-event-id"] = str(after)
+        timeout = httpx2.Timeout(self.timeout_seconds, read=STREAM_SILENCE_SECONDS)
+        async with self._client.stream("GET", self._address(path), headers=headers, timeout=timeout) as response:
+            if response.status_code != 200:
+                await response.aread()
+                raise self._refusal(response)
+            if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                await response.aread()
+                raise Answered(error_from(200, response.content, None, self.url), 200)
+            yield response
+
+    async def pause(self, tries: int, since: float, cause: Exception) -> None:
+        """Wait before the next try; Unavailable when that would be too long after the last sign of life."""
+        asked = cause.retry_after_seconds if isinstance(cause, Answered) else None
+        seconds = self.patience.wait_seconds(tries, random.random(), asked)  # noqa: S311 - spreads, guards nothing
+        if time.monotonic() - since + seconds > self.patience.give_up_seconds:
+            if isinstance(cause, Answered):
+                raise cause.error from None
+            raise self._silence(cause, time.monotonic() - since) from cause
+        await asyncio.sleep(seconds)
+
+    async def _repeat(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_seconds: float = 0.0,
+    ) -> Any:
+        since, tries = time.monotonic(), 0
+        sent = dict(headers or {})
+        if content is not None:
+            sent["content-type"] = "application/json"
+        query = {key: value for key, value in (params or {}).items() if value is not None}
+        while True:
+            try:
+                response = await self._client.request(
+                    method,
+                    self._address(path),
+                    params=query,
+                    content=content,
+                    headers=sent,
+                    timeout=self.timeout_seconds + wait_seconds,
+                )
+                if response.is_success:
+                    return load(response.content, self.url) if response.content else None
+                raise self._refusal(response)
+            except httpx2.TransportError as error:
+                cause: Exception = error
+            except Answered as answered:
+                if not answered.away:
+                    raise answered.error from None
+                cause = answered
+            tries += 1
+            await self.pause(tries, since, cause)
+
+    def _silence(self, cause: Exception, seconds: float) -> Unavailable:
+        told = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
+        return Unavailable(
+            f"{self.url} did not answer{f' for {seconds:.0f} s' if seconds else ''} ({told}). "
+            "Check the URL, and that runlane serve runs there."
+        )
+
+    def _address(self, path: str) -> str:
+        return f"{self.url}{path}"
+
+    def _refusal(self, response: httpx2.Response) -> Answered:
+        asked = _retry_after(response.headers.get("retry-after"))
+        status = response.status_code
+        error = error_from(status, response.content, asked, self.url)
+        return Answered(error, status, asked)
+
+
+def _retry_after(value: str | None) -> float | None:
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidSettings(f"{url!r} is no address of a server. Form: https://runlane.example.com")
+    if parts.username is not None or parts.password is not None:
+        raise InvalidSettings("The server's URL contains a user or password. Give the key as key= or RUNLANE_API_KEY.")
+    return url.rstrip("/").removesuffix(PREFIX)

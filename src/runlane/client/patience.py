@@ -1,0 +1,22 @@
+"""Patience: how a client waits for a server that does not answer, and when it gives up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error."""
+
+    first_seconds: float = 0.1
+    longest_seconds: float = 5.0
+    give_up_seconds: float = 60.0
+
+    def wait_seconds(self, tries: int, jitter: float, asked_seconds: float | None = None) -> float:
+        """How long to wait after so many tries; never shorter than the server asked for.
+
+        `jitter` in [0, 1) keeps the clients of a server that comes back from arriving all at once.
+        """
+        full = min(self.longest_seconds, self.first_seconds * 2.0 ** min(max(tries, 1) - 1, 16))
+        return max(full * (0.5 + 0.5 * jitter), asked_seconds or 0.0)

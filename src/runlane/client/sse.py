@@ -1,0 +1,81 @@
+"""Reading server-sent events from bytes that arrive in pieces of any size.
+
+It follows the standard: lines end with CR, LF or both; a piece may end anywhere, also inside a character; what is not
+finished by an empty line when the connection ends is thrown away, so a frame that was cut is never taken for a whole.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_BOM = b"\xef\xbb\xbf"
+_COLON = ord(":")
+
+
+class Frame(NamedTuple):
+    """One server-sent event. `id` is what this frame says itself, None if it says nothing."""
+
+    id: str | None
+    event: str
+    data: str
+
+
+class Parser:
+    """feed() it what a connection brings; one parser for one connection."""
+
+    def __init__(self) -> None:
+        self.retry_ms: int | None = None
+        self._pieces: list[bytes] = []
+        self._after_cr = False
+        self._at_start = True
+        self._forget()
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        """The frames that these bytes complete."""
+        if self._after_cr and chunk:
+            # A CR ended a line already; the LF that belongs to it must not end another one.
+            self._after_cr = False
+            chunk = chunk.removeprefix(b"\n")
+        frames: list[Frame] = []
+        for piece in chunk.splitlines(keepends=True):
+            self._pieces.append(piece)
+            if piece.endswith((b"\n", b"\r")):
+                line = b"".join(self._pieces).rstrip(b"\r\n")
+                self._pieces.clear()
+                if self._at_start:
+                    self._at_start = False
+                    line = line.removeprefix(_BOM)
+                if line:
+                    self._take(line)
+                elif (frame := self._finish()) is not None:
+                    frames.append(frame)
+        if chunk.endswith(b"\r"):
+            self._after_cr = True
+        return frames
+
+    def _take(self, line: bytes) -> None:
+        if line[0] == _COLON:
+            return
+        name, _, value = line.partition(b":")
+        text = value.removeprefix(b" ").decode("utf-8", "replace")
+        match name:
+            case b"data":
+                self._data.append(text)
+            case b"id" if "\x00" not in text:
+                self._id = text
+            case b"event":
+                self._event = text
+            case b"retry" if text.isascii() and text.isdigit():
+                self.retry_ms = int(text)
+            case _:
+                pass
+
+    def _finish(self) -> Frame | None:
+        frame = Frame(self._id, self._event or "message", "\n".join(self._data)) if self._data else None
+        self._forget()
+        return frame
+
+    def _forget(self) -> None:
+        self._id: str | None = None
+        self._event = ""
+        self._data: list[str] = []

@@ -1,0 +1,101 @@
+"""Following a run across broken connections, so that a reader sees every number once and in order.
+
+The place to go on from is the last number that was handed out, never one that was only received. A frame that was cut,
+a repeated number or a hole in the numbers therefore costs a reconnect at most: the server reads what is missing from
+the database. What has no number is handed out as it comes, except from an attempt that is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+
+import httpx2
+
+from runlane.client.http import PREFIX, Answered, Http
+from runlane.client.sse import Parser
+from runlane.client.values import LiveEvent
+from runlane.client.wire import event_from, load_event
+from runlane.model.event import Event, EventType
+
+# The server's last word when a reader comes back after the end.
+_COMPLETE = "stream_complete"
+# A stream outlives a server's bad moment: too many requests, or a fault of its own.
+_PASSING = frozenset({429, 500, 502, 503, 504})
+
+
+class _Hole(Exception):
+    """A number was skipped inside one connection, which only a damaged stream does."""
+
+
+class _Cut(Exception):
+    """The stream ended although the run has not."""
+
+
+async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+    """Every event of a run after a number, and what is told live, until the run has ended."""
+    position = Position(after)
+    since, tries = time.monotonic(), 0
+    while True:
+        started = time.monotonic()
+        before = position.seq
+        try:
+            async for event in _connection(http, run_id, position):
+                since = time.monotonic()
+                yield event
+            if position.ended:
+                return
+            cause: Exception = _Cut("the stream ended before the run did")
+        except (httpx2.TransportError, _Hole) as error:
+            cause = error
+        except Answered as answered:
+            if answered.status not in _PASSING:
+                raise answered.error from None
+            cause = answered
+        lived = time.monotonic() - started
+        if lived > http.patience.longest_seconds:
+            since = time.monotonic()
+        tries = 1 if position.seq > before or lived > http.patience.longest_seconds else tries + 1
+        if position.done and isinstance(cause, httpx2.ConnectError):
+            # The end was seen, and nobody is there to say that the run was revived.
+            return
+        await http.pause(tries, since, cause)
+
+
+class Position:
+    """How far a reader has come. Kept across connections."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self.attempt = 0
+        self.done = False
+        self.ended = False
+
+
+async def _connection(http: Http, run_id: str, position: Position) -> AsyncGenerator[Event | LiveEvent]:
+    parser = Parser()
+    first = True
+    async with http.stream(f"{PREFIX}/runs/{run_id}/stream", position.seq) as response:
+        async for chunk in response.aiter_bytes():
+            for frame in parser.feed(chunk):
+                told = load_event(frame.data, http.url)
+                if told["type"] == _COMPLETE:
+                    position.ended = True
+                    return
+                event = event_from(told)
+                if isinstance(event, LiveEvent):
+                    if event.attempt >= position.attempt:
+                        yield event
+                    continue
+                if event.seq <= position.seq:
+                    continue
+                # Retention may have cut what came before, but the server only skips it when it begins.
+                if not first and event.seq != position.seq + 1:
+                    raise _Hole(f"event {event.seq} came after {position.seq}")
+                first = False
+                position.seq = event.seq
+                position.attempt = max(position.attempt, event.attempt)
+                position.done = event.type == EventType.DONE
+                yield event
+        # A run that was retried goes on after its first `done`, so only the end of the stream makes it the last.
+        position.ended = position.done

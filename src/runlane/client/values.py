@@ -1,0 +1,102 @@
+"""What a client gets that the model has no value for: live events, pages of logs, the state of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runlane.model.run import Status
+
+
+@dataclass(frozen=True, slots=True)
+class LiveEvent:
+    """Something that is told live and not stored, such as progress. It has no number and is not repeated.
+
+    It belongs to its attempt: when `worker_picked_up` comes with a higher one, what was shown of the older is void.
+    """
+
+    run_id: str
+    type: str
+    attempt: int
+    data: dict[str, Any] = field(default_factory=dict[str, Any])
+    seq: Literal[None] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a run. `outcome` is None while it runs."""
+
+    attempt: int
+    worker_id: str | None
+    started_at_us: int | None
+    ended_at_us: int | None
+    outcome: str | None
+    error: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that a run has finished and will not do again; a task's checkpoint is one."""
+
+    path: str
+    kind: str
+    attempt: int
+    output: Any
+    ended_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """One line of a run's log: an event in words. `index` is the event's number less one, so that it never shifts."""
+
+    index: int
+    event: str
+    message: str
+    at: str
+    attempt: int
+    fields: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """A page of a run's log. `expected_log_count` is known when the run has ended; `truncated` when lines are gone."""
+
+    lines: tuple[LogLine, ...]
+    next_index: int
+    first_index: int
+    status: Status
+    expected_log_count: int | None
+    truncated: bool
+    runner_id: str | None
+
+    @property
+    def complete(self) -> bool:
+        """True when nothing comes after this page."""
+        return self.expected_log_count is not None and self.next_index >= self.expected_log_count
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """A worker as the API shows it."""
+
+    id: str
+    status: str
+    host: str
+    pid: int
+    version: str
+    lanes: tuple[str, ...]
+    capacity: int
+    active: int
+    started_at_us: int
+    heartbeat_at_us: int
+    ended_at_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether a server can work, and what it says about its parts."""
+
+    ready: bool
+    parts: Mapping[str, Any]

@@ -1,0 +1,205 @@
+"""From the API's JSON to values and errors, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, cast
+
+import orjson
+
+from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Step, WorkerInfo
+from runlane.errors import Conflict, InputTooLarge, InvalidRequest, RunlaneError, Unavailable, UnexpectedAnswer
+from runlane.model.event import Event
+from runlane.model.lane import Lane
+from runlane.model.run import Accepted, Run, Status
+
+_OWN = frozenset({"type", "seq", "run_id", "attempt", "at"})
+_SHOWN = 200
+
+
+def load(content: bytes, what: str) -> Any:
+    """The JSON of an answer."""
+    try:
+        return orjson.loads(content)
+    except orjson.JSONDecodeError:
+        text = content[:_SHOWN].decode("utf-8", "replace")
+        raise UnexpectedAnswer(f"{what} answered with something that is not JSON: {text!r}") from None
+
+
+def load_event(text: str, what: str) -> dict[str, Any]:
+    """The JSON of a stream's frame."""
+    told = load(text.encode(), what)
+    if not isinstance(told, dict) or "type" not in told:
+        raise UnexpectedAnswer(f"{what} sent an event without a type: {text[:_SHOWN]!r}")
+    return cast("dict[str, Any]", told)
+
+
+def event_from(told: Mapping[str, Any]) -> Event | LiveEvent:
+    """An event of a stream or a page: with a number it is stored, without one it is live."""
+    data = {key: value for key, value in told.items() if key not in _OWN}
+    run_id, kind, attempt = str(told.get("run_id", "")), str(told["type"]), int(told.get("attempt", 0))
+    if told.get("seq") is None:
+        return LiveEvent(run_id, kind, attempt, data)
+    return Event(run_id, int(told["seq"]), kind, attempt, micros(told.get("at")) or 0, data)
+
+
+def accepted_from(told: Mapping[str, Any]) -> Accepted:
+    """The answer to an accepted request."""
+    return Accepted(
+        run_id=told["run_id"],
+        status=Status(told["status"]),
+        lane=told.get("lane", ""),
+        replayed=bool(told.get("replayed", False)),
+    )
+
+
+def run_from(told: Mapping[str, Any]) -> Run:
+    """A run."""
+    return Run(
+        id=told["run_id"],
+        target=told["target"],
+        lane=told["lane"],
+        status=Status(told["status"]),
+        priority=told["priority"],
+        attempt=told["attempt"],
+        failures=told["failures"],
+        losses=told["losses"],
+        max_attempts=told["max_attempts"],
+        ordering_key=told["ordering_key"],
+        accepted_at_us=micros(told["accepted_at"]) or 0,
+        due_at_us=micros(told["due_at"]),
+        claimed_at_us=micros(told["started_at"]),
+        ended_at_us=micros(told["ended_at"]),
+        cancel_requested_at_us=micros(told["cancel_requested_at"]),
+        worker_id=told["worker_id"],
+        last_seq=told["last_seq"],
+        tenant=told["tenant"],
+        first_seq=told["first_seq"],
+        progress=told.get("progress"),
+        progress_note=told.get("progress_note"),
+        input=told.get("input"),
+        result=told.get("result"),
+        error=told.get("error"),
+    )
+
+
+def attempt_from(told: Mapping[str, Any]) -> Attempt:
+    """An attempt."""
+    return Attempt(
+        attempt=told["attempt"],
+        worker_id=told["worker_id"],
+        started_at_us=micros(told["started_at"]),
+        ended_at_us=micros(told["ended_at"]),
+        outcome=told["outcome"],
+        error=told["error"],
+    )
+
+
+def step_from(told: Mapping[str, Any]) -> Step:
+    """A recorded step."""
+    return Step(told["path"], told["kind"], told["attempt"], told["output"], micros(told["ended_at"]) or 0)
+
+
+def logs_from(told: Mapping[str, Any]) -> Logs:
+    """A page of a run's log."""
+    return Logs(
+        lines=tuple(
+            LogLine(
+                index=line["index"],
+                event=line["event"],
+                message=line["message"],
+                at=line["at"],
+                attempt=line["attempt"],
+                fields=line.get("fields") or {},
+                traceback=line.get("traceback"),
+            )
+            for line in told["logs"]
+        ),
+        next_index=told["next_index"],
+        first_index=told["first_index"],
+        status=Status(told["status"]),
+        expected_log_count=told["expected_log_count"],
+        truncated=told["truncated"],
+        runner_id=told["runner_id"],
+    )
+
+
+def lane_from(told: Mapping[str, Any]) -> Lane:
+    """A lane."""
+    return Lane(
+        name=told["name"],
+        enabled=told["enabled"],
+        max_slots=told["max_slots"],
+        poll_interval_ms=told["poll_interval_ms"],
+        running=told["running"],
+        queued=told["queued"],
+        oldest_queued_at_us=micros(told["oldest_queued_at"]),
+        kinds=tuple(told["kinds"]),
+    )
+
+
+def worker_from(told: Mapping[str, Any]) -> WorkerInfo:
+    """A worker."""
+    return WorkerInfo(
+        id=told["worker_id"],
+        status=told["status"],
+        host=told["hostname"],
+        pid=told["pid"],
+        version=told["version"],
+        lanes=tuple(told["lanes"]),
+        capacity=told["max_jobs"],
+        active=told["active_jobs"],
+        started_at_us=micros(told["started_at"]) or 0,
+        heartbeat_at_us=micros(told["last_heartbeat"]) or 0,
+        ended_at_us=micros(told["ended_at"]),
+    )
+
+
+def micros(at: str | int | None) -> int | None:
+    """A time as the API writes it, in microseconds since the epoch."""
+    if at is None or isinstance(at, int):
+        return at
+    moment = datetime.fromisoformat(at)
+    whole = moment.replace(microsecond=0)
+    return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+
+
+def error_from(status: int, content: bytes, retry_after_seconds: float | None, what: str) -> RunlaneError:
+    """The error class that the answer's code names, with the server's words."""
+    try:
+        told: Any = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        told = None
+    if not isinstance(told, dict) or "code" not in told:
+        text = content[:_SHOWN].decode("utf-8", "replace")
+        return UnexpectedAnswer(
+            f"{what} answered {status} with {text!r}, which is no answer of a Runlane server. "
+            "Check the URL, and what stands between you and the server."
+        )
+    body = cast("dict[str, Any]", told)
+    kind = _BY_CODE.get(str(body["code"])) or _BY_STATUS.get(status, RunlaneError)
+    message = str(body.get("message") or body.get("detail") or body["code"])
+    # Not through __init__: that makes the message from facts which only the server has.
+    error = kind.__new__(kind)
+    Exception.__init__(error, message)
+    said = {"code": str(body["code"]), "retry_after_seconds": retry_after_seconds, "run_id": body.get("run_id")}
+    vars(error).update({name: value for name, value in said.items() if value is not None})
+    return error
+
+
+def _kinds(kind: type[RunlaneError]) -> Iterator[type[RunlaneError]]:
+    yield kind
+    for child in kind.__subclasses__():
+        yield from _kinds(child)
+
+
+# For codes that only the API has, such as one for a body that is not JSON.
+_BY_STATUS: dict[int, type[RunlaneError]] = {
+    400: InvalidRequest,
+    409: Conflict,
+    413: InputTooLarge,
+    422: InvalidRequest,
+    503: Unavailable,
+}
+_BY_CODE = {kind.code: kind for kind in _kinds(RunlaneError) if kind.__module__ == RunlaneError.__module__}

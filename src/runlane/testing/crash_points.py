@@ -1,0 +1,77 @@
+"""Crash points: end or freeze this very process when it reaches a named probe for the n-th time.
+
+A crash is a real SIGKILL from inside, so nothing of the process runs afterwards: no handler, no finally, no flush. A
+freeze is a real SIGSTOP, which whoever watches ends with SIGCONT. A test names the point in TEST_CRASH_POINT, and
+the module that its worker imports calls `install_from_environment()`. No other code reads that variable.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Self
+
+from runlane import probes
+
+VARIABLE = "TEST_CRASH_POINT"
+
+
+class Fate(StrEnum):
+    """What happens to the process."""
+
+    KILL = "kill"
+    FREEZE = "freeze"
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """At the `nth` reach of `point`, the process meets its fate. As text: point, point:nth or point:nth:fate."""
+
+    point: str
+    nth: int = 1
+    fate: Fate = Fate.KILL
+
+    def __post_init__(self) -> None:
+        if self.point not in probes.POINTS:
+            raise ValueError(f'There is no crash point "{self.point}". Points: {", ".join(probes.POINTS)}.')
+        if self.nth < 1:
+            raise ValueError(f"{self.point}:{self.nth} is never reached: the first time is 1.")
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The crash point that a text names."""
+        point, _, rest = text.partition(":")
+        nth, _, fate = rest.partition(":")
+        return cls(point, int(nth or 1), Fate(fate or Fate.KILL))
+
+    def __str__(self) -> str:
+        return f"{self.point}:{self.nth}:{self.fate.value}"
+
+
+def install(crash_point: CrashPoint) -> None:
+    """Make this process crash or freeze there. It replaces any probe hook that was installed before."""
+    lock = threading.Lock()
+    reached = 0
+
+    def hook(point: str) -> None:
+        nonlocal reached
+        if point != crash_point.point:
+            return
+        # Probes are reached from several threads; each reach counts once.
+        with lock:
+            reached += 1
+            if reached != crash_point.nth:
+                return
+        os.kill(os.getpid(), signal.SIGKILL if crash_point.fate is Fate.KILL else signal.SIGSTOP)
+
+    probes.install(hook)
+
+
+def install_from_environment() -> None:
+    """Install what TEST_CRASH_POINT names, if it is set."""
+    text = os.environ.get(VARIABLE)
+    if text:
+        install(CrashPoint.parse(text))

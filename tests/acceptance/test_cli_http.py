@@ -1,0 +1,162 @@
+"""The command line against a real server: what it prints, and exit codes that scripts can use."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import ServerProcess, command, environment, serving, write_tasks
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cli")
+
+
+@pytest.fixture(scope="module")
+def database(folder: Path) -> Mapping[str, str]:
+    return write_tasks(folder)
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, database: Mapping[str, str]) -> Generator[ServerProcess]:
+    with serving(folder, database, "dev", "tasks:app") as server:
+        yield server
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_run_and_follow_in_a_pipe(folder: Path, server: ServerProcess) -> None:
+    done = command(folder, "run", "talk", "--input", '{"count": 2}', "--follow", RUNLANE_URL=server.url)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert [line.split()[3] for line in printed[:-1]] == [
+        "queued", "worker_picked_up", "log", "checkpoint", "log", "checkpoint", "done",
+    ]  # fmt: skip
+    assert "line 1  number=1" in printed[2]
+    assert printed[-1] == "result  2"
+    assert "\x1b" not in done.stdout
+
+
+def test_run_and_follow_for_programs(folder: Path, server: ServerProcess) -> None:
+    (folder / "input.json").write_text('{"count": 2}')
+    told = command(folder, "run", "talk", "--input", "@input.json", "--follow", "--json", "--url", server.url)
+    *events, end = lines(told.stdout)
+    assert [event["seq"] for event in events if "seq" in event] == [1, 2, 3, 4, 5, 6, 7]
+    assert (end["type"], end["status"], end["result"]) == ("result", "completed", 2)
+
+
+def test_run_without_following(folder: Path, server: ServerProcess) -> None:
+    options = ("--priority", "5", "--key", "k", "--delay", "3600", "--idempotency-key", "one", "--json")
+    first, again = [
+        json.loads(
+            command(
+                folder, "run", "talk", *options, "--input", "-", given='{"count": 1}', RUNLANE_URL=server.url
+            ).stdout
+        )
+        for _ in range(2)
+    ]
+    assert first["run_id"] == again["run_id"]
+    assert (first["status"], again["replayed"]) == ("scheduled", True)
+
+
+@pytest.mark.parametrize("over_http", [True, False])
+def test_looking_and_changing_give_the_same_by_both_ways(
+    folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
+) -> None:
+    way = {"RUNLANE_URL": server.url} if over_http else database
+
+    def told(*arguments: str) -> str:
+        done = command(folder, *arguments, **way)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    started = command(folder, "run", "talk", "--input", '{"count": 3}', "--hold", "--json", RUNLANE_URL=server.url)
+    run_id = json.loads(started.stdout)["run_id"]
+    assert run_id in told("runs", "list", "--status", "awaiting_approval", "--task", "talk")
+    assert json.loads(told("runs", "priority", run_id, "9", "--json")) == {
+        "run_id": run_id, "status": "awaiting_approval",
+    }  # fmt: skip
+    assert told("runs", "approve", run_id) == f"{run_id}: queued\n"
+    assert told("runs", "tail", run_id).endswith("completed\nresult  3\n")
+    assert [event["seq"] for event in lines(told("runs", "tail", run_id, "--after", "8", "--json"))[:-1]] == [9, 10]
+    assert told("runs", "logs", run_id) == "line 1  number=1\nline 2  number=2\nline 3  number=3\n"
+    assert [line["index"] for line in lines(told("runs", "logs", run_id, "--since", "5", "--follow", "--json"))] == [
+        5,
+        7,
+    ]
+    shown = json.loads(told("runs", "show", run_id, "--json"))
+    assert (shown["status"], shown["result"], len(shown["events"])) == ("completed", 3, 10)
+    assert shown["attempts"][0]["outcome"] == "completed"
+    assert shown["steps"][0]["output"] == 3
+    assert "line 3" in told("runs", "show", run_id)
+
+
+def test_exit_codes(folder: Path, server: ServerProcess) -> None:
+    def code(*arguments: str) -> int:
+        return command(folder, *arguments, RUNLANE_URL=server.url).returncode
+
+    assert code("run", "refuse", "--follow") == 1
+    assert code("run", "nobody") == 1
+    assert code("run", "talk", "--input", "[1]") == 1
+    assert code("run", "talk", "--input", "{") == 1
+    assert code("run", "talk", "--input", "@nothing.json") == 1
+    assert code("run") == 2
+    assert code("runs", "tail", "run_x") == 1
+    started = command(folder, "run", "talk", "--input", '{"count": 1}', "--hold", "--json", RUNLANE_URL=server.url)
+    run_id = json.loads(started.stdout)["run_id"]
+    late = command(folder, "runs", "tail", run_id, "--timeout", "0.2", RUNLANE_URL=server.url)
+    assert (late.returncode, f"runlane runs tail {run_id}" in late.stderr) == (4, True)
+    assert code("runs", "cancel", run_id) == 0
+    assert code("runs", "tail", run_id) == 3
+
+
+def test_doctor(folder: Path, server: ServerProcess, database: Mapping[str, str], tmp_path: Path) -> None:
+    well = command(folder, "doctor", "--json", RUNLANE_URL=server.url, RUNLANE_CONCURENCY="1", **database)
+    told = json.loads(well.stdout)
+    levels = {finding["check"]: finding["level"] for finding in told["findings"]}
+    assert (well.returncode, told["healthy"]) == (0, True), told
+    assert (levels["database"], levels["schema"], levels["workers"], levels["server"]) == ("ok", "ok", "ok", "ok")
+    assert levels["settings"] == "warning"
+    nothing = command(tmp_path, "doctor")
+    assert (nothing.returncode, list(tmp_path.iterdir())) == (0, []), nothing.stdout
+    away = "postgresql://nobody@127.0.0.1:1/none"
+    for broken in (
+        {"RUNLANE_DATABASE_URL": away},
+        {"RUNLANE_LEASE_SECONDS": "0"},
+        {"RUNLANE_URL": "http://127.0.0.1:1"},
+    ):
+        ill = command(tmp_path, "doctor", **broken)
+        assert ill.returncode == 1, ill.stdout
+        assert "broken" in ill.stdout
+    slow = command(tmp_path, "doctor", RUNLANE_REDIS_URL="redis://127.0.0.1:1")
+    assert (slow.returncode, "Nothing is lost without it" in slow.stdout) == (0, True), slow.stdout
+
+
+def test_looking_does_not_load_what_it_does_not_use(folder: Path, database: Mapping[str, str]) -> None:
+    for arguments, unwanted in (
+        (["--help"], "sqlalchemy fastapi httpx2 pydantic rich"),
+        (["runs", "list"], "fastapi starlette uvicorn httpx2 redis"),
+        (["run", "talk", "--url", "http://127.0.0.1:1", "--input", "1"], "sqlalchemy fastapi asyncpg redis"),
+    ):
+        program = (
+            "import sys, atexit\n"
+            f"atexit.register(lambda: print([n for n in {unwanted.split()!r} if n in sys.modules], file=sys.stderr))\n"
+            f"sys.argv = {['runlane', *arguments]!r}\nfrom runlane.cli import main\nmain()"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env=environment(**database),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stderr.splitlines()[-1] == "[]", (arguments, done.stderr)

@@ -1,0 +1,395 @@
+"""The documentation is true: its code runs, its commands exist, its links lead somewhere, nothing public is left out.
+
+A fence's words after the language say what a block is: `run` executes it in a temporary folder on the embedded file,
+`file=name` writes it there first, `cwd=folder` starts from a copy of a folder of ours, `worker=module:app` keeps a
+worker running meanwhile, `server=module:app` a server. Shell blocks with a server are executed as well. Every other
+Python block is compiled, and every other command is parsed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+import runlane
+from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status, errors
+from runlane.api.server import build_api
+from runlane.cli.commands import cli
+from runlane.cli.doctor import OTHER_VARIABLES
+from runlane.model.event import EventType
+from tests.server_process import environment, serving
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
+OPENAPI: dict[str, Any] = build_api(App()).openapi()
+COMMAND: Any = typer.main.get_command(cli)
+READ_ONLY = ("runs list", "lanes list", "workers", "db current", "dead-letters")
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    words: dict[str, str]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    language, words, first, lines = "", dict[str, str](), 0, list[str]()
+    inside = False
+    for number, line in enumerate(page.read_text().splitlines(), 1):
+        if not line.startswith("```"):
+            if inside:
+                lines.append(line)
+            continue
+        if inside:
+            yield Block(page, first, language, words, "\n".join(lines) + "\n")
+        else:
+            language, *rest = line.removeprefix("```").split() or [""]
+            words = {key: value for key, _, value in (word.partition("=") for word in rest)}
+            first, lines = number, []
+        inside = not inside
+    assert not inside, f"{page}: a code block does not end"
+
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+PYTHON = [block for block in BLOCKS if block.language == "python"]
+SERVED = [block for block in BLOCKS if block.language == "sh" and "server" in block.words]
+SHELL_LINES = [
+    (block, line.split("#")[0].strip())
+    for block in BLOCKS
+    if block.language == "sh"
+    for line in block.text.splitlines()
+    if line.split("#")[0].strip()
+]
+COMMAND_LINES = [(block, line) for block, line in SHELL_LINES if line.startswith("runlane ")]
+
+
+def test_code_blocks_are_of_a_kind_that_is_checked() -> None:
+    assert {block.language for block in BLOCKS} <= {"python", "sh", "mermaid", "text"}
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=str)
+def test_python_blocks_compile(block: Block) -> None:
+    compile(block.text, str(block), "exec")
+
+
+def test_the_readme_shows_the_shop_as_it_is() -> None:
+    tasks = (ROOT / "examples" / "shop" / "shop" / "tasks.py").read_text()
+    assert tasks in [block.text for block in PYTHON if block.page == ROOT / "README.md"]
+
+
+@pytest.mark.parametrize(
+    "page", sorted({block.page for block in PYTHON if "run" in block.words}), ids=lambda page: page.name
+)
+def test_runnable_blocks_run(page: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    mine = [block for block in PYTHON if block.page == page]
+    for start_from in {block.words["cwd"] for block in mine if "cwd" in block.words}:
+        shutil.copytree(ROOT / start_from, folder, ignore=shutil.ignore_patterns(".runlane", "__pycache__"))
+    folder.mkdir(exist_ok=True)
+    for block in mine:
+        if "file" in block.words:
+            (folder / block.words["file"]).write_text(block.text)
+    for block in mine:
+        if "run" in block.words:
+            with _worker(folder, block.words.get("worker")), _server(folder, block.words.get("server")) as variables:
+                done = _python(folder, "-c", block.text, **variables)
+            assert done.returncode == 0, f"{block}:\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in SERVED}), ids=lambda page: page.name)
+def test_shell_blocks_with_a_server_run(page: Path, tmp_path: Path) -> None:
+    mine = [block for block in SERVED if block.page == page]
+    for block in PYTHON:
+        if block.page == page and "file" in block.words:
+            (tmp_path / block.words["file"]).write_text(block.text)
+    with _server(tmp_path, mine[0].words["server"]) as variables:
+        for block in mine:
+            for line in block.text.splitlines():
+                words = shlex.split(line.replace("http://127.0.0.1:8765", variables["RUNLANE_URL"]))
+                if words[0] == "runlane":
+                    words = [sys.executable, "-m", *words]
+                done = subprocess.run(
+                    [*words, "-f"] if words[0] == "curl" else words,
+                    cwd=tmp_path,
+                    env=environment(**variables),
+                    capture_output=True,
+                    text=True,
+                    timeout=120,
+                    check=False,
+                )
+                assert done.returncode == 0, f"{block}: {line}\n{done.stdout}{done.stderr}"
+
+
+def test_the_tutorial_quotes_the_error_that_it_provokes(tmp_path: Path) -> None:
+    page = DOCS / "tutorial" / "first-run.md"
+    tasks, mistake = (next(b for b in PYTHON if b.page == page and wanted in b.text) for wanted in ("sleep", "Invalid"))
+    (tmp_path / tasks.words["file"]).write_text(tasks.text)
+    printed = _python(tmp_path, "-c", mistake.text).stdout.strip()
+    assert printed
+    assert printed in " ".join(page.read_text().split())
+
+
+@pytest.mark.parametrize(("block", "line"), COMMAND_LINES, ids=str)
+def test_commands_parse(block: Block, line: str) -> None:
+    command, name, arguments = _resolve(shlex.split(line)[1:])
+    assert command is not None, f"{block}: no command in {line!r}"
+    command.make_context(name, arguments)
+
+
+def test_other_shell_lines_name_things_that_exist() -> None:
+    targets = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert targets is not None
+    for block, line in SHELL_LINES:
+        match shlex.split(line):
+            case ["runlane", *_] | ["pip", "install", "."] | ["kill", "-9", _]:
+                pass
+            case ["make", target]:
+                assert target in targets[1].split(), f"{block}: {line}"
+            case ["python", file]:
+                assert (block.page.parent / file).exists(), f"{block}: {line}"
+            case ["curl", *words]:
+                url = next(word for word in words if word.startswith("http"))
+                assert _path_exists(url.partition("127.0.0.1:8765")[2].partition("?")[0]), f"{block}: {line}"
+            case ["export", assignment]:
+                _check_variable(assignment.partition("=")[0], block)
+            case _:
+                pytest.fail(f"{block}: nobody checks {line!r}")
+
+
+def test_reading_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RUNLANE_DATABASE_URL", raising=False)
+    lines = {line.removeprefix("runlane ") for _, line in COMMAND_LINES}
+    reading = sorted(line for line in lines if line.startswith(READ_ONLY))
+    assert len(reading) >= len(READ_ONLY)
+    for line in reading:
+        result = CliRunner().invoke(cli, shlex.split(line))
+        assert result.exit_code == 0, f"runlane {line}: {result.output} {result.exception}"
+
+
+def test_commands_and_variables_in_prose_exist() -> None:
+    for page in PAGES:
+        for code in re.findall(r"`([^`\n]+)`", _without_blocks(page)):
+            if code.startswith("runlane ") and len(code.split()) > 1:
+                command, _, rest = _resolve(code.split()[1:])
+                assert command is not None, f"{page.name}: no such command: {code}"
+                known = {option for parameter in command.params for option in _options(parameter)}
+                unknown = [word for word in rest if word.startswith("--") and word not in known | {"--help"}]
+                assert not unknown, f"{page.name}: {code}: {unknown}"
+            for variable in re.findall(r"\bRUNLANE_[A-Z_]+[A-Z]\b", code):
+                _check_variable(variable, page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in _links(page):
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name}: {target}"
+        if anchor:
+            assert anchor in _anchors(file), f"{page.name}: {target}"
+
+
+def test_every_page_can_be_reached() -> None:
+    seen: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen or page.suffix != ".md" or not page.exists():
+            continue
+        seen.add(page)
+        waiting += [(page.parent / target.partition("#")[0]).resolve() for target in _links(page)]
+    assert [page for page in PAGES if page not in seen] == []
+
+
+def test_every_setting_is_documented_as_it_is() -> None:
+    page = (DOCS / "reference" / "settings.md").read_text()
+    for name, field in Settings.model_fields.items():
+        row = f"| `RUNLANE_{name.upper()}` | {_default(field.default)} | {field.description} |"
+        assert row in page, f"settings.md lacks: {row}"
+
+
+def test_every_command_and_option_is_documented() -> None:
+    page = (DOCS / "reference" / "cli.md").read_text()
+    for path, command in _leaves(COMMAND, ()):
+        assert f"`runlane {' '.join(path)}" in page, f"cli.md lacks: runlane {' '.join(path)}"
+        for parameter in command.params:
+            for option in _options(parameter):
+                assert f"{option}" in page, f"cli.md lacks: runlane {' '.join(path)} {option}"
+
+
+def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
+    page = (DOCS / "reference" / "http-api.md").read_text()
+    told = set(re.findall(r"`(GET|POST|PUT|PATCH|DELETE) (/[^`?]*)`", page))
+    real = {
+        (method.upper(), path)
+        for path, methods in OPENAPI["paths"].items()
+        for method in methods
+        if not path.startswith("/api/v2/orchestrations/")
+    }
+    assert told == real
+
+
+def test_every_error_code_of_the_api_is_documented() -> None:
+    page = (DOCS / "reference" / "http-api.md").read_text()
+    kinds = [value for value in vars(errors).values() if isinstance(value, type)]
+    for kind in kinds:
+        if issubclass(kind, RunlaneError) and 400 <= kind.http_status < 500:
+            assert f"`{kind.code}`" in page, f"http-api.md lacks {kind.code}"
+
+
+def test_everything_of_the_client_is_documented() -> None:
+    page = (DOCS / "reference" / "client.md").read_text()
+    assert [name for name in _public(Client) if not re.search(rf"\bclient\.{name}\b", page)] == []
+    options = [name for name in inspect.signature(Client.run).parameters if name not in {"self", "task", "input"}]
+    assert [name for name in options if f"`{name}`" not in page] == []
+
+
+def test_every_event_type_is_documented() -> None:
+    page = (DOCS / "reference" / "events.md").read_text()
+    for kind in EventType:
+        assert f"\n| `{kind.value}` |" in page, f"events.md lacks {kind.value}"
+
+
+def test_everything_public_is_documented() -> None:
+    page = (DOCS / "reference" / "python.md").read_text()
+    assert [name for name in _public(App) if not re.search(rf"\bapp\.{name}\b", page)] == []
+    # interrupt and take_progress are the worker's side of a context.
+    told = [name for name in _public(Context) if name not in {"interrupt", "take_progress"}]
+    assert [name for name in told if f"`ctx.{name}" not in page] == []
+    assert [field.name for field in fields(Run) if f"`{field.name}`" not in page] == []
+    assert [status.value for status in Status if f"`{status.value}`" not in page] == []
+    options = list(inspect.signature(App.enqueue).parameters)[3:]
+    assert [name for name in options if f"| `{name}=" not in page] == []
+    for name in runlane.__all__:
+        value = getattr(runlane, name)
+        assert re.search(rf"`{name}\b", page), f"python.md lacks {name}"
+        if isinstance(value, type) and issubclass(value, RunlaneError) and value is not RunlaneError:
+            assert f"| `{name}` | `{value.code}` |" in page, f"python.md lacks the code of {name}"
+        assert not (isinstance(value, type) and issubclass(value, Interrupted)) or f"`{name}`" in page
+
+
+def _public(kind: type) -> list[str]:
+    return [name for name in vars(kind) if not name.startswith("_")]
+
+
+def _default(value: object) -> str:
+    match value:
+        case None:
+            return "not set"
+        case bool():
+            return str(value).lower()
+        case float():
+            return f"{value:g}"
+        case _:
+            return str(value)
+
+
+def _check_variable(name: str, where: object) -> None:
+    if name.startswith("RUNLANE_") and name not in OTHER_VARIABLES:
+        assert name.removeprefix("RUNLANE_").lower() in Settings.model_fields, f"{where}: no setting {name}"
+
+
+def _path_exists(path: str) -> bool:
+    patterns = [re.sub(r"\\\{[^}]*\\\}", "[^/]+", re.escape(known)) for known in OPENAPI["paths"]]
+    return any(re.fullmatch(pattern, path) for pattern in patterns)
+
+
+def _without_blocks(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def _links(page: Path) -> list[str]:
+    found = re.findall(r"\[[^\]]+\]\(([^)\s]+)\)", _without_blocks(page))
+    return [target for target in found if "://" not in target]
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", _without_blocks(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _resolve(words: list[str]) -> tuple[Any, str, list[str]]:
+    """The command that these words begin with, and what is left for it."""
+    command, name = COMMAND, "runlane"
+    while words and words[0] in getattr(command, "commands", {}):
+        name = words[0]
+        command, words = command.commands[name], words[1:]
+    is_group = bool(getattr(command, "commands", None))
+    complete = not is_group or not words or words[0].startswith("-")
+    return (command if complete else None), name, words
+
+
+def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name, child in command.commands.items():
+        if getattr(child, "commands", None):
+            yield from _leaves(child, (*path, name))
+        else:
+            yield (*path, name), child
+
+
+def _options(parameter: Any) -> list[str]:
+    names: list[str] = [*parameter.opts, *parameter.secondary_opts]
+    return [name for name in names if name.startswith("--")]
+
+
+def _python(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@contextmanager
+def _worker(folder: Path, app: str | None) -> Generator[None]:
+    if app is None:
+        yield
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-m", "runlane", "worker", app],
+        cwd=folder,
+        env=environment(),
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        finally:
+            process.kill()
+
+
+@contextmanager
+def _server(folder: Path, app: str | None) -> Generator[dict[str, str]]:
+    if app is None:
+        yield {}
+        return
+    with serving(folder, {}, "dev", app) as server:
+        yield {"RUNLANE_URL": server.url}

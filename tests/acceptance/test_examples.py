@@ -1,0 +1,90 @@
+"""The examples do what they say, started as a reader would start them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+HELLO = ROOT / "examples" / "hello" / "main.py"
+SHOP = ROOT / "examples" / "shop"
+SECONDS = 180
+
+
+def test_make_run_starts_the_hello_example() -> None:
+    assert f"EXAMPLE := {HELLO.relative_to(ROOT)}\n" in (ROOT / "Makefile").read_text()
+
+
+def test_hello_loses_nothing_and_says_so(tmp_path: Path) -> None:
+    done = _run([str(HELLO), "--folder", str(tmp_path)], ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "kill -9" in done.stdout
+    assert "its worker is gone; queued again" in done.stdout
+    assert re.search(r"says: goes on after part \d+ of", done.stdout)
+    assert "6 runs accepted, 6 completed, 1 server killed, nothing lost, every event seen once," in done.stdout
+    assert not list((tmp_path / "runlane.db.workers").iterdir()), "a lock file of a worker was left behind"
+
+
+def test_hello_tells_of_a_broken_promise() -> None:
+    # A server that cannot start is the one fault that can be made from outside.
+    done = _run([str(HELLO)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
+    assert done.returncode == 1
+    assert "BROKEN: The server did not start" in done.stdout
+    assert "The settings are not valid" in done.stdout
+
+
+def test_shop_does_its_work(tmp_path: Path) -> None:
+    shop = shutil.copytree(SHOP, tmp_path / "shop", ignore=shutil.ignore_patterns(".runlane", "pictures"))
+    log = (tmp_path / "dev.log").open("w+")
+    dev = subprocess.Popen(
+        [sys.executable, "-m", "runlane", "dev", "shop.tasks:app"],
+        cwd=shop,
+        env=_environment(),
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        first, second = _run(["enqueue.py"], shop), _run(["enqueue.py"], shop)
+    finally:
+        dev.send_signal(signal.SIGTERM)
+        try:
+            code = dev.wait(60)
+        finally:
+            dev.kill()
+    log.seek(0)
+    told = log.read()
+    log.close()
+    assert first.returncode == second.returncode == code == 0, first.stderr + second.stderr + told
+    lines, again = first.stdout.splitlines(), second.stdout.splitlines()
+    assert [line.split()[1:3] for line in lines] == [["thumbnail", "completed"]] * 4 + [["report", "completed"]]
+    assert lines[0] == again[0], "the idempotency key must give the same run"
+    assert lines[1] != again[1]
+    assert "'2026-10-01': 4900" in lines[4]
+    picture = (shop / "pictures" / "a.200.ppm").read_bytes()
+    assert picture.startswith(b"P6 200 150 255\n")
+    assert len(picture) == len(b"P6 200 150 255\n") + 200 * 150 * 3
+    assert "run_started" in told
+    assert "Runlane dev: tasks report, thumbnail" in told
+
+
+def _run(arguments: list[str], folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        env=_environment(**variables),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def _environment(**variables: str) -> dict[str, str]:
+    ours = {key: value for key, value in os.environ.items() if not key.startswith("RUNLANE_")}
+    return {**ours, "RUNLANE_WORKER_HEALTH_PORT": "0", **variables}

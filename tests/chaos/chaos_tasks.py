@@ -1,0 +1,192 @@
+"""The tasks that the chaos tests execute, and the app that their worker processes are started with.
+
+A worker finds the sink and the gates in the folder named by CHAOS_FOLDER. A gate is a file: tasks wait for it, so a
+test decides when they may go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from runlane import App, Context, Fail, Retry
+from runlane.errors import LeaseLost, RunCancelled
+from runlane.testing import crash_points
+from tests.chaos.sink import Sink
+
+crash_points.install_from_environment()
+
+app = App()
+_sinks: dict[Path, Sink] = {}
+
+
+def folder() -> Path:
+    """Where this process shares files with the test."""
+    return Path(os.environ["CHAOS_FOLDER"])
+
+
+def sink() -> Sink:
+    """The sink of the test that this process works for."""
+    path = folder() / "sink.db"
+    if path not in _sinks:
+        _sinks[path] = Sink(path)
+    return _sinks[path]
+
+
+def _open(gate: str) -> bool:
+    return (folder() / gate).exists()
+
+
+@app.task("short", max_losses=1000)
+async def short(ctx: Context, milliseconds: float, label: str = "") -> dict[str, Any]:
+    """A little work with one effect."""
+    sink().begin(ctx.run_id, ctx.attempt, label)
+    await asyncio.sleep(milliseconds / 1000)
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, label)}
+
+
+@app.task("capped", lane="capped", max_losses=1000)
+async def capped(ctx: Context, milliseconds: float) -> dict[str, Any]:
+    """The same in a lane that tests put a cap on."""
+    return await short(ctx, milliseconds)
+
+
+@app.task("gated", max_losses=1000)
+async def gated(ctx: Context, gate: str, note: bool = False) -> dict[str, Any]:
+    """Wait for a gate; with `note`, write a line into the run's stream before the effect."""
+    sink().begin(ctx.run_id, ctx.attempt, gate)
+    while not _open(gate):  # noqa: ASYNC110 - a file of another process, so there is no event to wait for
+        await asyncio.sleep(0.02)
+    if note:
+        await ctx.log("through the gate")
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
+@app.task("saving", max_losses=1000)
+async def saving(ctx: Context) -> dict[str, Any]:
+    """Two parts with a checkpoint between them; the first is not repeated once that is stored."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    if ctx.saved is None:
+        await ctx.checkpoint({"part": 1, "attempt": ctx.attempt})
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt), "saved": ctx.saved}
+
+
+@app.task("later", max_losses=1000)
+async def later(ctx: Context) -> dict[str, Any]:
+    """Ask once to be called again in a moment."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    if ctx.saved is None:
+        await ctx.checkpoint(True)
+        raise Retry(after_seconds=0.2)
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt)}
+
+
+@app.task("hopeless")
+async def hopeless(ctx: Context, label: str = "") -> None:
+    """Fail for good."""
+    sink().begin(ctx.run_id, ctx.attempt, label)
+    sink().complete(ctx.run_id, ctx.attempt, label)
+    raise Fail("It was never going to work.")
+
+
+@app.task("busy")
+async def busy(ctx: Context, seconds: float) -> dict[str, Any]:
+    """Keep the event loop busy in pure Python."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    end = time.monotonic() + seconds
+    turns = 0
+    while time.monotonic() < end:
+        turns += 1
+    return {"turns": turns, "verdict": sink().complete(ctx.run_id, ctx.attempt)}
+
+
+@app.task("hold_gil")
+async def hold_gil(ctx: Context, seconds: int) -> dict[str, Any]:
+    """Hold the interpreter's lock inside one C call, and report the longest time another thread had to wait."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    longest = 0.0
+    stop = threading.Event()
+    started = threading.Event()
+
+    def tick() -> None:
+        nonlocal longest
+        last = time.monotonic()
+        while not stop.is_set():
+            time.sleep(0.001)
+            now = time.monotonic()
+            longest = max(longest, now - last)
+            last = now
+            started.set()
+
+    ticker = threading.Thread(target=tick, daemon=True)
+    ticker.start()
+    started.wait()
+    # A PyDLL calls C without letting go of the interpreter's lock, as a badly written extension does.
+    left = seconds
+    libc = ctypes.PyDLL(None)
+    while left > 0:
+        left = libc.sleep(left)
+    await asyncio.sleep(0.05)
+    stop.set()
+    ticker.join()
+    return {"longest": longest, "verdict": sink().complete(ctx.run_id, ctx.attempt)}
+
+
+@app.task("stubborn", max_losses=1000)
+def stubborn(ctx: Context, gate: str) -> dict[str, Any]:
+    """A plain function that hears nothing until its gate opens."""
+    sink().begin(ctx.run_id, ctx.attempt, gate)
+    while not _open(gate):
+        time.sleep(0.02)
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
+def _leave(how: str) -> None:
+    match how:
+        case "exit":
+            sys.exit("as a command line tool inside a library does")
+        case "cancelled":
+            raise RunCancelled("by nobody outside")
+        case _:
+            raise LeaseLost("by nobody outside")
+
+
+@app.task("leaves", max_attempts=1)
+async def leaves(ctx: Context, how: str) -> None:
+    """End in a way that would end a whole process, or that looks like the worker's own doing."""
+    _leave(how)
+
+
+@app.task("leaves_thread", max_attempts=1)
+def leaves_thread(ctx: Context, how: str) -> None:
+    """The same in a thread."""
+    _leave(how)
+
+
+def _hold_gil_in_a_heartbeat(seconds: int) -> None:
+    """Make one heartbeat of this process stand still in the middle of its transaction, with every other thread."""
+    from runlane.store.postgres import PostgresSession
+
+    fetch = PostgresSession.fetch
+    held = False
+
+    async def fetch_and_hold(self: PostgresSession, statement: Any, *arguments: Any, **params: Any) -> Any:
+        nonlocal held
+        rows = await fetch(self, statement, *arguments, **params)
+        if statement.name == "heartbeat" and not held and _open("hold"):
+            held = True
+            (folder() / "held").touch()
+            ctypes.PyDLL(None).sleep(seconds)
+        return rows
+
+    PostgresSession.fetch = fetch_and_hold
+
+
+if "CHAOS_HOLD_IN_HEARTBEAT" in os.environ:
+    _hold_gil_in_a_heartbeat(int(os.environ["CHAOS_HOLD_IN_HEARTBEAT"]))

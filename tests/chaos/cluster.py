@@ -1,0 +1,322 @@
+"""A cluster of real processes over one database: started, killed, frozen and stopped one by one, by pid.
+
+The test itself enqueues and looks; workers and enqueuers are processes of their own. Whatever a test leaves
+running is ended here, and every process's log is printed, which pytest shows when the test failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+from pydantic import SecretStr
+
+from runlane import App
+from runlane.settings import Settings
+from runlane.testing.crash_points import VARIABLE, CrashPoint
+from tests.chaos import chaos_tasks
+from tests.chaos.sink import Sink
+
+ROOT = Path(__file__).parents[2]
+TASKS = "tests.chaos.chaos_tasks"
+PATIENCE_SECONDS = 60.0
+LOG_LINES = 60
+Row = dict[str, Any]
+
+
+async def eventually(
+    check: Callable[[], Awaitable[Any]], what: str, timeout_seconds: float = PATIENCE_SECONDS, every: float = 0.05
+) -> Any:
+    """The first true answer of `check`; an error that says what did not come true."""
+    deadline = time.monotonic() + timeout_seconds
+    while True:
+        answer = await check()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(
+                f"{what} did not come true within {timeout_seconds:g} s; the last answer was {answer!r}"
+            )
+        await asyncio.sleep(every)
+
+
+class Process:
+    """One process of the cluster."""
+
+    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self.ended_ns: int | None = None
+        with log.open("wb") as out:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone; `ended_ns` is a moment when it surely ran nothing more."""
+        self._process.kill()
+        self._process.wait(30)
+        self.ended_ns = time.monotonic_ns()
+
+    def freeze(self) -> None:
+        """SIGSTOP, and wait until every thread of it stands."""
+        self.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOWAIT)
+
+    @property
+    def frozen(self) -> bool:
+        return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def thaw(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    async def ended(self, timeout_seconds: float = PATIENCE_SECONDS) -> int:
+        """Its exit code, once it has one."""
+
+        async def gone() -> bool:
+            return not self.alive
+
+        await eventually(gone, f"the end of {self.name}", timeout_seconds)
+        self.ended_ns = self.ended_ns or time.monotonic_ns()
+        assert self._process.returncode is not None
+        return self._process.returncode
+
+    def told(self) -> str:
+        """The log so far."""
+        return self.log.read_text(errors="replace")
+
+
+class Cluster:
+    """The processes over one database, and what a test wants to know of them."""
+
+    def __init__(self, url: str, folder: Path, **environment: str) -> None:
+        self.url = url
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "RUNLANE_DATABASE_URL": url,
+            "RUNLANE_WORKER_HEALTH_PORT": "0",
+            "CHAOS_FOLDER": str(folder),
+            "PYTHONUNBUFFERED": "1",
+            **environment,
+        }
+        self.sink = Sink(folder / "sink.db")
+        self.app = App(Settings(database_url=SecretStr(url), worker_health_port=0))
+        self.app.include(chaos_tasks.app)
+        self.processes: list[Process] = []
+
+    async def close(self) -> None:
+        for process in self.processes:
+            if process.alive:
+                process.thaw()
+                process.kill()
+        await self.app.close()
+        self.sink.close()
+        for process in self.processes:
+            lines = process.told().splitlines()
+            print(f"--- {process.name}, pid {process.pid}, {len(lines)} lines, the last:")
+            print("\n".join(lines[-LOG_LINES:]))
+
+    # --- processes
+
+    def start(
+        self,
+        name: str,
+        command: Sequence[str],
+        crash: CrashPoint | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        number = len(self.processes) + 1
+        full = {**self.environment, **(environment or {})}
+        if crash is not None:
+            full[VARIABLE] = str(crash)
+        process = Process(name, command, full, self.folder / f"process-{number:02}.log")
+        self.processes.append(process)
+        return process
+
+    def start_worker(
+        self,
+        *,
+        concurrency: int = 10,
+        lanes: str | None = None,
+        crash: CrashPoint | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
+        """`runlane worker`; it may not be online yet when this returns."""
+        command = [sys.executable, "-m", "runlane", "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
+        if lanes is not None:
+            command += ["--lanes", lanes]
+        return self.start("worker", command, crash, environment)
+
+    async def start_workers(self, count: int, **options: Any) -> list[Process]:
+        """So many workers, online."""
+        workers = [self.start_worker(**options) for _ in range(count)]
+        for worker in workers:
+            await self.online(worker)
+        return workers
+
+    async def online(self, worker: Process) -> str:
+        """The id of a worker's present life, once it is online."""
+
+        async def registered() -> str | None:
+            assert worker.alive, f"the worker ended:\n{worker.told()}"
+            rows = await self.rows(
+                f"select id from workers where pid = {worker.pid} and status = 'online' order by id desc limit 1"
+            )
+            return rows[0]["id"] if rows else None
+
+        return cast("str", await eventually(registered, "a worker online"))
+
+    def open_gate(self, name: str) -> None:
+        """Let the tasks that wait for it go on."""
+        (self.folder / name).touch()
+
+    # --- what the database says
+
+    async def rows(self, query: str) -> list[Row]:
+        """The rows of a query, read beside Runlane's own connections."""
+        if self.url.startswith("sqlite"):
+            return await asyncio.to_thread(self._sqlite_rows, query)
+        link = await cast("Any", asyncpg).connect(self.url)
+        try:
+            return [dict(row) for row in await link.fetch(query)]
+        finally:
+            await link.close()
+
+    def _sqlite_rows(self, query: str) -> list[Row]:
+        link = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60)
+        try:
+            link.row_factory = sqlite3.Row
+            return [dict(row) for row in link.execute(query).fetchall()]
+        finally:
+            link.close()
+
+    async def count(self, condition: str) -> int:
+        """How many runs fit."""
+        return int((await self.rows(f"select count(*) as n from runs where {condition}"))[0]["n"])
+
+    async def all_ended(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until every run has ended."""
+
+        async def none_left() -> bool:
+            return await self.count("ended_at is null") == 0
+
+        try:
+            await eventually(none_left, "the end of every run", timeout_seconds, every=0.2)
+        except AssertionError:
+            left = await self.rows("select * from runs where ended_at is null order by id limit 5")
+            workers = await self.rows("select * from workers order by id")
+            raise AssertionError(
+                f"runs did not end: {left}; workers: {workers}; sessions: {await self._sessions()}"
+            ) from None
+
+    async def _sessions(self) -> list[Row]:
+        """What the server's sessions do and which locks they hold or wait for; for a failure's message."""
+        if self.url.startswith("sqlite"):
+            return []
+        return await self.rows(
+            "select a.pid, a.state, a.wait_event, left(a.query, 80) as query, now() - a.xact_start as age, "
+            "array_agg(l.mode || l.granted::text) as locks from pg_stat_activity a left join pg_locks l using (pid) "
+            "where a.datname = current_database() and a.xact_start is not null and a.pid <> pg_backend_pid() "
+            "group by 1, 2, 3, 4, 5"
+        )
+
+    async def running(self, count: int = 1) -> list[Row]:
+        """Wait until so many runs are running and their tasks have begun."""
+
+        async def begun() -> list[Row] | None:
+            rows = await self.rows("select * from runs where status = 'running' order by id")
+            seen = {(span.run_id, span.attempt) for span in self.sink.spans()}
+            begun = [row for row in rows if (row["id"], row["attempt"]) in seen]
+            return begun if len(begun) >= count else None
+
+        return cast("list[Row]", await eventually(begun, f"{count} running"))
+
+    async def events(self, kind: str | None = None) -> list[Row]:
+        """All events, or those of a type, in the order of each run."""
+        where = "" if kind is None else f" where type = '{kind}'"
+        return await self.rows(f"select * from run_events{where} order by run_id, seq")
+
+    async def workers(self) -> dict[str, str]:
+        """Every worker's status by id."""
+        return {row["id"]: row["status"] for row in await self.rows("select id, status from workers")}
+
+    # --- what must hold in every test
+
+    async def check_story(self) -> None:
+        """Every run ended once, every stream is whole, no attempt is told twice and nothing is left behind."""
+        runs = {row["id"]: row for row in await self.rows("select * from runs")}
+        events: dict[str, list[Row]] = defaultdict(list)
+        for event in await self.events():
+            events[event["run_id"]].append(event)
+        attempts: dict[str, list[Row]] = defaultdict(list)
+        for row in await self.rows("select * from run_attempts order by run_id, attempt"):
+            attempts[row["run_id"]].append(row)
+        results = {row["run_id"] for row in await self.rows("select run_id from run_results")}
+        for run_id, run in runs.items():
+            self._check_run(run, events[run_id], attempts[run_id], run_id in results)
+        assert results <= set(runs)
+
+    def _check_run(self, run: Row, events: list[Row], attempts: list[Row], has_result: bool) -> None:
+        story = [(event["seq"], event["type"], event["attempt"]) for event in events]
+        told = f"run {run}\nevents {story}\nattempts {attempts}"
+        assert [event["seq"] for event in events] == list(range(1, run["last_seq"] + 1)), told
+        assert all(first["attempt"] <= second["attempt"] for first, second in pairwise(events)), told
+        begun = [event["attempt"] for event in events if event["type"] == "worker_picked_up"]
+        assert begun == list(range(1, run["attempt"] + 1)), told
+        ended = run["ended_at"] is not None
+        assert has_result == ended, told
+        if not ended:
+            return
+        assert [event["type"] for event in events].count("done") >= 1, told
+        assert events[-1]["type"] == "done", told
+        assert [row["attempt"] for row in attempts] == begun, told
+        completed = [row for row in attempts if row["outcome"] == "completed"]
+        assert len(completed) == (1 if run["status"] == "completed" else 0), told
+        if run["status"] == "failed":
+            assert (
+                run["failures"] >= run["max_attempts"]
+                or run["losses"] > run["max_losses"]
+                or any(event["type"] == "attempt_failed" for event in events)
+            ), told
+        else:
+            assert not run["holds_key"], told
+
+    def check_effects(self, run_ids: Sequence[str]) -> None:
+        """Each run's effect was performed once, and no attempt got through the fence after a newer one."""
+        effects = self.sink.effects()
+        assert sorted(effects) == sorted(run_ids)
+        newest: dict[str, int] = defaultdict(int)
+        new: dict[str, int] = defaultdict(int)
+        for call in self.sink.calls():
+            if call.verdict == "stale":
+                continue
+            assert call.attempt >= newest[call.run_id], call
+            newest[call.run_id] = call.attempt
+            new[call.run_id] += call.verdict == "new"
+        assert set(new.values()) <= {1}
+
+
+MakeCluster = Callable[..., Awaitable[Cluster]]

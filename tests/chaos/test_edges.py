@@ -1,0 +1,156 @@
+"""Narrow moments that a storm hits too rarely to prove: each is brought about on purpose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, cast
+
+import pytest
+
+from runlane.errors import Unavailable
+from runlane.store.accept import NewRun
+from runlane.store.chain import Chain
+from runlane.store.committer import Committer
+from runlane.store.database import CommitInDoubt, Database, Session
+from runlane.store.lanes import LaneChange, set_lane
+from runlane.store.statement import Dialect, Row
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
+
+
+async def test_code_that_wants_to_leave_ends_its_run_and_not_its_worker(cluster: Cluster) -> None:
+    [worker] = await cluster.start_workers(1)
+    worker_id = await cluster.online(worker)
+    for task in ("leaves", "leaves_thread"):
+        for how in ("exit", "cancelled", "lost"):
+            run = await cluster.app.enqueue(task, {"how": how})
+            ended = await cluster.app.wait(run.run_id, 30)
+            assert (ended.status, ended.attempt, ended.failures) == ("failed", 1, 1), (task, how)
+    fresh = await cluster.app.enqueue("short", {"milliseconds": 1})
+    assert (await cluster.app.wait(fresh.run_id, 30)).status == "completed"
+    assert await cluster.online(worker) == worker_id
+    await cluster.check_story()
+
+
+async def test_a_freed_slot_of_a_capped_lane_is_used_without_a_poll(cluster: Cluster) -> None:
+    """With the longest poll interval there is, only the finishing worker itself can notice."""
+    database = await cluster.app.database()
+    await set_lane(database, "capped", LaneChange(max_slots=1, poll_interval_ms=120_000))
+    await set_lane(database, "default", LaneChange(poll_interval_ms=120_000))
+    worker = await cluster.app.worker(None, 4)
+    await worker.start()
+    try:
+        await cluster.app.enqueue_many([("capped", {"milliseconds": 1})] * 10)
+        await cluster.all_ended(30)
+    finally:
+        await worker.stop()
+    await cluster.check_story()
+
+
+class Doubtful:
+    """A database whose first commit is in doubt and did not happen, and that is away when one wants to know."""
+
+    def __init__(self, inner: Database) -> None:
+        self._inner = inner
+        self.first = True
+        self.away = True
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._inner.dialect
+
+    @property
+    def steady_since(self) -> float:
+        return self._inner.steady_since
+
+    async def transact(self, work: Callable[[Session], Awaitable[Any]]) -> Any:
+        if self.first:
+            self.first = False
+            raise CommitInDoubt("1")
+        return await self._inner.transact(work)
+
+    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._inner.once(chain, members)
+
+    async def committed(self, mark: str) -> bool:
+        if self.away:
+            raise Unavailable("away")
+        return False
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster: MakeCluster) -> None:
+    cluster = await make_cluster("sqlite")
+    database = Doubtful(await cluster.app.database())
+    committer = Committer(cast("Database", database), lambda lanes: None)
+    await committer.start()
+
+    def request(name: str) -> NewRun:
+        # An ordering key keeps the request out of the short cut for runs that stand alone.
+        return cluster.app._new_run(
+            "short", {"milliseconds": 1, "label": name}, priority=0, ordering_key=name, on_dead="skip",
+            idempotency_key=None, delay_seconds=0, hold=False, tenant="default", trace=None,
+        )  # fmt: skip
+
+    hasty = asyncio.create_task(committer.accept([request("hasty")], 0.3))
+    patient = asyncio.create_task(committer.accept([request("patient")], 30))
+    with pytest.raises(Unavailable):
+        await hasty
+    database.away = False
+    await patient
+    await committer.stop()
+    assert [row["ordering_key"] for row in await cluster.rows("select ordering_key from runs")] == ["patient"]
+
+
+async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(cluster: Cluster) -> None:
+    """Whatever cut it may have cut everybody: the living need a moment to take their locks again."""
+    from runlane.bus.memory import MemoryBus
+    from runlane.duties.reaper import Reaper
+    from runlane.store.postgres import PostgresDatabase
+
+    [worker] = await cluster.start_workers(1)
+    worker_id = await cluster.online(worker)
+    settings = cluster.app.settings
+    database = await PostgresDatabase.open(settings, 1)
+    reaper = Reaper(settings, database, MemoryBus())
+    await reaper.round()
+    worker.kill()
+    cut = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> "
+    # Dead and silent for long, so that only the reaper's own caution keeps it from being declared lost.
+    await cluster.rows(f"update workers set heartbeat_at = 0 where id = '{worker_id}' returning id")
+    await cluster.rows(f"{cut} pg_backend_pid()")
+
+    async def cut_off() -> bool:
+        return bool(database._idle[0].is_closed())
+
+    await eventually(cut_off, "the end of the reaper's line")
+    await reaper.round()
+    assert (await cluster.workers())[worker_id] == "online"
+    database.steady_since = float("-inf")
+    await reaper.round()
+    assert (await cluster.workers())[worker_id] == "lost"
+    await database.close()
+
+
+async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep_its_locks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server does not call that idle: between the parts of a statement it waits for ever, locks and all."""
+    from runlane.store import postgres
+    from runlane.store.claim import lane_lock
+
+    monkeypatch.setattr(postgres, "TRANSACTION_MS", 2000)
+    vanished = await postgres.connect(cluster.app.settings)
+    try:
+        await vanished.execute("begin")
+        await vanished.execute(f"select pg_advisory_xact_lock({lane_lock('capped')})")
+        # It is prepared, and never executed.
+        await vanished.prepare("select 'the first part of a statement'")
+        [session] = await cluster.rows("select state from pg_stat_activity where query like 'select ''the first%'")
+        assert session["state"] == "active", "the server calls it idle now, so its other time-out would do"
+        # Waits for the lane's lock, which the vanished client holds.
+        await set_lane(await cluster.app.database(), "capped", LaneChange(max_slots=1))
+    finally:
+        vanished.terminate()

@@ -1,0 +1,94 @@
+"""Postgres' plans for the hot statements: by index alone, without statistics and with many runs waiting."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+import pytest
+
+from runlane.settings import Settings
+from runlane.store.chain import Chain
+from runlane.store.claim import _SURVEY, CLAIM
+from runlane.store.database import Session, open_database
+from runlane.store.lanes import declare_lanes
+from runlane.store.record import RECORD
+from runlane.store.statement import Statement
+from runlane.store.timers import _QUEUE_DUE
+from runlane.store.workers import TAKE_BACK
+from tests.harness import Store, settings_for
+
+ROWS = 100_000
+
+
+@pytest.fixture(params=["postgres", "postgres-pgbouncer"])
+def settings(request: pytest.FixtureRequest, copied_postgres: str) -> Settings:
+    return settings_for(copied_postgres, pgbouncer=request.param != "postgres")
+
+
+@pytest.fixture
+async def full(settings: Settings) -> AsyncGenerator[Store]:
+    """A store with many queued runs that no ANALYZE has seen."""
+    database = await open_database(settings)
+    store = Store(settings, database)
+    await declare_lanes(database, ["default", "media"])
+    await store.sql("alter table runs set (autovacuum_enabled = off)")
+    await store.sql(
+        "insert into runs (id, target, lane, status, rank, priority, max_attempts, max_losses, accepted_at) "
+        "select 'run_' || n, 'job', case when n % 2 = 0 then 'default' else 'media' end, 'queued', n, 0, 3, 10, n "
+        f"from generate_series(1, {ROWS}) as n"
+    )
+    (analyzed,) = await store.sql(
+        "select last_analyze is null and last_autoanalyze is null as never from pg_stat_user_tables "
+        "where relname = 'runs'"
+    )
+    assert analyzed["never"]
+    try:
+        yield store
+    finally:
+        await database.close()
+
+
+async def plan_of(store: Store, statement: Statement | Chain, members: Any = None, **params: Any) -> str:
+    if isinstance(statement, Chain):
+        sql, arguments = statement.compiled().sql, statement.bind(params, members)
+    else:
+        sql = statement.compiled("postgresql").sql
+        arguments = statement.bind("postgresql", params, members)
+
+    async def work(session: Session) -> str:
+        connection = cast("Any", session)._connection
+        rows = await connection.fetch(f"explain (costs off) {sql}", *arguments)
+        return "\n".join(row[0] for row in rows)
+
+    return await store.database.transact(work)
+
+
+def check(plan: str, index: str) -> None:
+    lines = [line.strip(" ->") for line in plan.splitlines()]
+    assert any(index in line for line in lines), plan
+    assert not [line for line in lines if line.startswith("Seq Scan on runs")], plan
+    assert not [line for line in lines if line.startswith(("Sort", "Hash", "Merge"))], plan
+
+
+async def test_a_claim_and_its_survey_use_the_index_of_ready_runs(full: Store) -> None:
+    worker = await full.worker()
+    check(await plan_of(full, _SURVEY, worker_id=worker, targets=["job"], every_lane=True, lanes=[]), "runs_ready")
+    check(await plan_of(full, CLAIM, lane="default", slots=50, worker_id=worker, targets=["job"]), "runs_ready")
+
+
+async def test_the_other_hot_statements_use_their_indexes(full: Store) -> None:
+    check(await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None)]), "runs_pkey")
+    check(await plan_of(full, TAKE_BACK, worker_ids=["wrk"]), "runs_running")
+    check(await plan_of(full, _QUEUE_DUE), "runs_due")
+
+
+async def test_an_end_finds_its_run_by_key_and_not_among_all_that_run(full: Store) -> None:
+    """Postgres takes the partial index of running runs for nearly empty, and would walk it for every member."""
+    await full.sql("update runs set status = 'running', attempt = 1 where rank <= 2000")
+    for analyzed in (False, True):
+        if analyzed:
+            await full.sql("analyze runs")
+        plan = await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None)])
+        check(plan, "runs_pkey")
+        assert "runs_running" not in plan

@@ -1,0 +1,151 @@
+"""The schema: migrations make what the code declares, once, however many try, and a wrong one is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from runlane import App, SchemaOutdated, SchemaTooNew
+from runlane.errors import ConfigurationError, Unavailable
+from runlane.settings import Settings
+from runlane.store import migrations
+from runlane.store.database import open_database
+from runlane.store.migrate import check_schema, read_version, upgrade
+from runlane.store.migrations import HEAD, REVISIONS
+from runlane.store.schema import metadata
+from tests.harness import settings_for
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    """An empty database."""
+    if request.param == "sqlite":
+        return settings_for(f"sqlite:///{tmp_path}/deep/er/new.db")
+    return settings_for(request.getfixturevalue("empty_postgres"))
+
+
+def differences(connection: Any) -> list[Any]:
+    context = MigrationContext.configure(connection, opts={"compare_type": True, "compare_server_default": True})
+    return cast("list[Any]", compare_metadata(context, metadata))
+
+
+def test_the_head_in_the_code_is_the_newest_migration() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(Path(migrations.__file__).parent))
+    script = ScriptDirectory.from_config(config)
+    assert script.get_current_head() == HEAD
+    assert tuple(revision.revision for revision in reversed(list(script.walk_revisions()))) == REVISIONS
+
+
+async def test_migrations_make_the_declared_tables(settings: Settings) -> None:
+    assert await upgrade(settings) == (None, HEAD)
+    if settings.sqlite_path is not None:
+        engine = create_engine(f"sqlite:///{settings.sqlite_path}", poolclass=NullPool)
+        with engine.connect() as connection:
+            assert differences(connection) == []
+        return
+    assert settings.database_url is not None
+    url = settings.database_url.get_secret_value()
+    engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+    await engine.dispose()
+
+
+async def test_an_upgrade_may_be_repeated(settings: Settings) -> None:
+    await upgrade(settings)
+    assert await upgrade(settings) == (HEAD, HEAD)
+
+
+async def test_several_upgrades_at_once_take_turns(settings: Settings) -> None:
+    async with asyncio.timeout(120):
+        answers = await asyncio.gather(*(upgrade(settings) for _ in range(4)))
+    assert {now for _, now in answers} == {HEAD}
+    database = await open_database(settings)
+    try:
+        await check_schema(database, "it")
+    finally:
+        await database.close()
+
+
+async def set_version(settings: Settings, version: str) -> None:
+    statement = f"update alembic_version set version_num = '{version}'"
+    if settings.sqlite_path is not None:
+        with sqlite3.connect(settings.sqlite_path) as connection:
+            connection.execute(statement)
+        connection.close()
+        return
+    assert settings.database_url is not None
+    link = await cast("Any", asyncpg).connect(settings.database_url.get_secret_value())
+    await link.execute(statement)
+    await link.close()
+
+
+async def test_a_newer_schema_is_refused(settings: Settings) -> None:
+    await upgrade(settings)
+    await set_version(settings, "9999")
+    attempts: list[Callable[[], Any]] = [lambda: upgrade(settings), App(settings).connect]
+    for attempt in attempts:
+        with pytest.raises(SchemaTooNew) as caught:
+            await attempt()
+        assert "has schema 9999" in str(caught.value)
+        assert "Install the newer runlane" in str(caught.value)
+
+
+async def test_an_older_schema_is_refused_until_it_is_upgraded(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await upgrade(settings)
+    monkeypatch.setattr("runlane.store.migrate.HEAD", "0002")
+    database = await open_database(settings)
+    try:
+        with pytest.raises(SchemaOutdated, match=r"has schema 0001, this code needs 0002\. Run: runlane db upgrade"):
+            await check_schema(database, "it")
+    finally:
+        await database.close()
+
+
+async def test_a_database_without_a_schema_is_refused_on_postgres_and_made_on_sqlite(settings: Settings) -> None:
+    app = App(settings)
+    if settings.sqlite_path is not None:
+        async with app:
+            assert await read_version(await app.database()) == HEAD
+        return
+    with pytest.raises(SchemaOutdated, match=r"has schema none, .* Run: runlane db upgrade"):
+        await app.connect()
+
+
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 500)
+    with pytest.raises((ConfigurationError, Unavailable), match=r"notes\.txt"):
+        await App(settings_for(f"sqlite:///{path}")).connect()
+    assert path.read_text().startswith("not a database")
+
+
+async def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"cannot be opened.*Check the folder's permissions"):
+        await App(settings_for(f"sqlite:///{tmp_path}/file/x.db")).connect()
+
+
+async def test_a_copied_file_works_like_the_first(tmp_path: Path) -> None:
+    first = settings_for(f"sqlite:///{tmp_path}/a.db")
+    await upgrade(first)
+    shutil.copyfile(tmp_path / "a.db", tmp_path / "b.db")
+    async with App(settings_for(f"sqlite:///{tmp_path}/b.db")) as app:
+        assert await read_version(await app.database()) == HEAD

@@ -1,0 +1,177 @@
+"""Due runs become ready, old finished ones go away, and a live run is never touched by either."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from runlane.bus.memory import MemoryBus
+from runlane.duties.retention import Retention
+from runlane.duties.timers import Timers
+from runlane.model.run import Status
+from runlane.settings import Settings
+from runlane.store.dead_letters import read_dead_letter
+from runlane.store.runs import cancel_run, retry_run
+from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
+
+DAY_US = 86_400_000_000
+CHILDREN = ("run_inputs", "run_results", "run_attempts", "run_steps", "run_events")
+
+
+async def test_a_due_run_is_queued_and_the_others_wait(store: Store) -> None:
+    due, later = await store.add(delay_us=1), await store.add(delay_us=600_000_000)
+    bus = MemoryBus()
+    listener = bus.listen(frozenset({"default"}))
+    assert not await Timers(store.database, bus).round()
+    assert (await store.status(due), await store.status(later)) == (Status.QUEUED, Status.SCHEDULED)
+    assert await listener.wait({"default"}, 0.001), "workers are called at once"
+
+
+async def test_a_due_run_waits_for_its_approval(store: Store) -> None:
+    held = await store.add(delay_us=1, hold=True)
+    await Timers(store.database, MemoryBus()).round()
+    assert await store.status(held) is Status.AWAITING_APPROVAL
+
+
+async def test_a_failed_run_comes_back_when_its_wait_is_over(store: Store) -> None:
+    run_id = await store.add()
+    await store.finish(await store.claim_one(), failed_once(delay_us=1))
+    assert await store.status(run_id) is Status.SCHEDULED
+    await Timers(store.database, MemoryBus()).round()
+    claimed = await store.claim_one()
+    assert (claimed.run_id, claimed.attempt, claimed.failures) == (run_id, 2, 1)
+
+
+async def test_two_and_a_half_thousand_due_at_once(store: Store) -> None:
+    await store.add_all(*(new_run(delay_us=1) for _ in range(2_500)))
+    timers = Timers(store.database, MemoryBus())
+    assert [await timers.round() for _ in range(4)] == [True, True, False, False]
+    assert (await store.sql("select count(*) as n from runs where status = 'queued'"))[0]["n"] == 2_500
+
+
+def retention_of(store: Store, days: float = 1.0) -> Retention:
+    url = store.settings.database_url
+    assert url is not None
+    settings: Settings = settings_for(url.get_secret_value(), retention_days=days, pgbouncer=store.settings.pgbouncer)
+    return Retention(settings, store.database)
+
+
+async def age(store: Store, run_id: str, days: float) -> None:
+    """Make everything about the run as old as that."""
+    us = int(days * DAY_US)
+    await store.sql("update runs set accepted_at = accepted_at - :us, ended_at = ended_at - :us where id = :id",
+                    us=us, id=run_id)  # fmt: skip
+    await store.sql("update dead_letters set died_at = died_at - :us where run_id = :id", us=us, id=run_id)
+
+
+async def test_an_old_run_goes_with_everything_that_belongs_to_it(store: Store) -> None:
+    gone = await store.add(idempotency_key="k", fingerprint="f")
+    claimed = await store.claim_one()
+    await store.record(entry_of(claimed, events=[("checkpoint", "{}")], checkpoint="1"))
+    await store.finish(claimed)
+    kept = await store.add()
+    await age(store, gone, 1.1)
+    assert not await retention_of(store).round()
+    assert await store.count("runs") == 1
+    for table in CHILDREN:
+        assert await store.sql(f"select run_id from {table} where run_id = :id", id=gone) == []
+    assert await store.count("idempotency_keys") == 0
+    assert await store.status(kept) is Status.QUEUED
+    assert not (await store.add_all(new_run(idempotency_key="k", fingerprint="other")))[0].replayed
+
+
+async def test_a_dead_letter_outlives_its_run(store: Store) -> None:
+    run_id = await store.add()
+    await store.finish(await store.claim_one(), dead())
+    await age(store, run_id, 2)
+    await retention_of(store).round()
+    assert await store.count("runs") == 0
+    assert await read_dead_letter(store.database, run_id) is not None
+    await age(store, run_id, 1.5)
+    await retention_of(store).round()
+    assert await read_dead_letter(store.database, run_id) is None
+
+
+async def test_a_dead_run_that_blocks_its_key_is_kept(store: Store) -> None:
+    run_id = await store.add(ordering_key="k", on_dead="block")
+    await store.finish(await store.claim_one(), dead())
+    await age(store, run_id, 100)
+    await retention_of(store).round()
+    assert await store.status(run_id) is Status.FAILED
+
+
+async def test_more_than_one_round_takes(store: Store) -> None:
+    await store.add_all(*(new_run() for _ in range(700)))
+    await store.sql("update runs set status = 'completed', ended_at = 1")
+    retention = retention_of(store)
+    assert [await retention.round() for _ in range(3)] == [True, False, False]
+    assert await store.count("runs") == await store.count("run_events") == 0
+
+
+async def test_workers_that_ended_a_day_ago_are_forgotten(store: Store) -> None:
+    workers = {state: await store.worker() for state in ("online", "draining", "lost", "offline", "lost lately")}
+    for state, worker in workers.items():
+        ended = None if state in ("online", "draining") else 1
+        await store.sql("update workers set status = :s, ended_at = :e, started_at = 1 where id = :id",
+                        s=state.split()[0], e=ended, id=worker)  # fmt: skip
+    await store.sql("update workers set ended_at = heartbeat_at where id = :id", id=workers["lost lately"])
+    await retention_of(store).round()
+    left = {row["id"] for row in await store.sql("select id from workers")}
+    assert left == {workers["online"], workers["draining"], workers["lost lately"]}
+
+
+async def into_state(store: Store, worker: str, choice: random.Random) -> str:
+    """A run brought into a random state by the operations that exist."""
+    key = choice.choice([None, None, "a", "b"])
+    fields: dict[str, Any] = {
+        "ordering_key": key,
+        "on_dead": choice.choice(["skip", "block"]),
+        "hold": choice.random() < 0.15,
+        "delay_us": 600_000_000 if choice.random() < 0.15 else 0,
+    }
+    run_id = await store.add(**fields)
+    match choice.randrange(6):
+        case 0:
+            await cancel_run(store.database, run_id)
+        case 1 | 2 | 3 | 4:
+            for claimed in await store.claim(worker, 1):
+                match choice.randrange(4):
+                    case 0:
+                        await store.finish(claimed)
+                    case 1:
+                        await store.finish(claimed, dead())
+                        if choice.random() < 0.3:
+                            await retry_run(store.database, claimed.run_id)
+                    case 2:
+                        await store.finish(claimed, failed_once())
+                    case _:
+                        pass
+        case _:
+            pass
+    return run_id
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+async def test_no_live_run_is_ever_deleted(store: Store, seed: int) -> None:
+    choice = random.Random(seed)
+    worker = await store.worker()
+    ids = [await into_state(store, worker, choice) for _ in range(60)]
+    for run_id in ids:
+        await age(store, run_id, choice.choice([0, 0.5, 1.5, 50]))
+    rows = await store.sql("select id, status, ended_at, accepted_at, holds_key from runs")
+    (now,) = await store.sql("select max(heartbeat_at) as at from workers")
+    must_stay = {
+        row["id"]
+        for row in rows
+        if not Status(row["status"]).terminal or row["holds_key"] or now["at"] - row["ended_at"] < 0.9 * DAY_US
+    }
+    must_go = {row["id"] for row in rows} - must_stay
+    assert must_go
+    assert must_stay
+    await retention_of(store).round()
+    left = {row["id"] for row in await store.sql("select id from runs")}
+    assert left == must_stay
+    for table in ("run_inputs", "run_events"):
+        assert {row["run_id"] for row in await store.sql(f"select run_id from {table}")} == must_stay

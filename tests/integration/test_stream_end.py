@@ -1,0 +1,68 @@
+"""How a stream ends: with a word when the run is over, without one when only this process stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+from starlette.types import Message
+
+from runlane.api.sse import EventStream
+from runlane.api.tail import Tail
+from runlane.bus.memory import MemoryBus
+from runlane.settings import Settings
+from tests.harness import Store, completed, settings_for
+
+
+@pytest.fixture
+def settings(sqlite_url: str) -> Settings:
+    return settings_for(sqlite_url)
+
+
+@pytest.fixture
+async def tail(store: Store) -> AsyncGenerator[Tail]:
+    tail = Tail(store.database, MemoryBus())
+    await tail.start()
+    yield tail
+    await tail.stop()
+
+
+class Reader:
+    """The other side of an ASGI answer: it takes everything and stays."""
+
+    def __init__(self) -> None:
+        self.body = b""
+        self.began = asyncio.Event()
+
+    async def receive(self) -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(self, message: Message) -> None:
+        self.body += message.get("body", b"")
+        self.began.set()
+
+
+async def test_a_reader_that_knows_the_end_is_told_that_there_is_nothing_more(store: Store, tail: Tail) -> None:
+    run_id = await store.add()
+    await store.finish(await store.claim_one(), completed())
+    reader = Reader()
+    await EventStream(await tail.follow(run_id, 3))({"type": "http"}, reader.receive, reader.send)
+    assert reader.body == b'data: {"type":"stream_complete"}\n\n'
+
+
+@pytest.mark.parametrize("stopped_before", [False, True])
+async def test_a_stopping_process_does_not_call_an_unfinished_run_complete(
+    store: Store, tail: Tail, stopped_before: bool
+) -> None:
+    run_id = await store.add()
+    if stopped_before:
+        await tail.stop()
+    reader = Reader()
+    answer = EventStream(await tail.follow(run_id, 1))
+    streaming = asyncio.create_task(answer({"type": "http"}, reader.receive, reader.send))
+    await reader.began.wait()
+    await tail.stop()
+    await asyncio.wait_for(streaming, 30)
+    assert b"stream_complete" not in reader.body

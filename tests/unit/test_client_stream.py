@@ -1,0 +1,258 @@
+"""The client's stream: whatever happens to connections, each number once, in order, to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from runlane import Client, Event, LiveEvent, RunNotFound, Unavailable, UnexpectedAnswer
+from runlane.api.frame import KEEPALIVE, line_frame
+from runlane.client import Patience
+from runlane.errors import InvalidRequest, RunlaneError
+from tests.wire_server import (
+    RUN,
+    Behaviour,
+    Connection,
+    Request,
+    WireServer,
+    answering,
+    delta,
+    line,
+    refusing,
+    sending,
+    story,
+    vanish,
+    wire_server,
+)
+
+QUICK = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
+HASTY = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=0.1)
+
+
+async def read(server: WireServer, after: int = 0, patience: Patience = QUICK) -> list[Event | LiveEvent]:
+    async with Client(server.url, "sk-rl-x", patience=patience) as client:
+        return [event async for event in client.stream(RUN, after)]
+
+
+def numbers(events: list[Event | LiveEvent]) -> list[int]:
+    return [event.seq for event in events if isinstance(event, Event)]
+
+
+async def test_a_whole_run() -> None:
+    async with wire_server(story(3)) as server:
+        events = await read(server)
+    assert events == [
+        Event(RUN, 1, "log", 1, 1_700_000_000_000_001, {"message": "n1"}),
+        Event(RUN, 2, "log", 1, 1_700_000_000_000_002, {"message": "n2"}),
+        Event(RUN, 3, "done", 1, 1_700_000_000_000_003, {"status": "completed"}),
+    ]
+    assert server.requests[0].headers["authorization"] == "Bearer sk-rl-x"
+    assert "last-event-id" not in server.requests[0].headers
+
+
+async def test_it_goes_on_after_the_number_that_the_reader_has() -> None:
+    async with wire_server(story(5)) as server:
+        assert numbers(await read(server, after=3)) == [4, 5]
+        assert await read(server, after=5) == []
+    assert [request.after for request in server.requests] == [3, 5]
+
+
+async def test_a_cut_at_every_byte_loses_and_repeats_nothing() -> None:
+    lines = story(3)
+    wire = b"".join(line_frame(RUN, line) for line in lines)
+    cuts = [sending(wire[:size], cleanly=cleanly) for size in range(len(wire)) for cleanly in (True, False)]
+    async with wire_server(lines) as server, Client(server.url, patience=QUICK) as client:
+        for cut in cuts:
+            server.script = [cut]
+            assert [event.seq async for event in client.stream(RUN)] == [1, 2, 3]
+
+
+async def test_it_survives_what_servers_and_networks_do() -> None:
+    async def crawl(connection: Connection, request: Request) -> None:
+        await connection.begin()
+        for byte in b"".join(server.frames(request.after))[:300]:
+            await connection.send(bytes([byte]))
+        connection.abort()
+
+    lines = story(40)
+    script: list[Behaviour] = [
+        vanish,
+        refusing(503, "unavailable", {"retry-after": "0"}),
+        sending(b"".join(line_frame(RUN, line) for line in lines[:5])),
+        refusing(429, "rate_limited", {"retry-after": "0"}),
+        refusing(500, "internal_error"),
+        answering(b"<html>502</html>", 502),
+        sending(KEEPALIVE, b": dropped: too slow\n\n"),
+        # Delivered again, and older ones in between.
+        sending(*(line_frame(RUN, lines[seq]) for seq in (0, 5, 5, 2, 6, 6, 7)), cleanly=False),
+        crawl,
+        vanish,
+    ]
+    async with wire_server(lines, *script) as server:
+        assert numbers(await read(server)) == list(range(1, 41))
+        assert server.script == []
+
+
+async def test_a_hole_inside_a_connection_is_read_again() -> None:
+    lines = story(6)
+    holed = sending(*(line_frame(RUN, lines[seq - 1]) for seq in (1, 2, 4, 5, 6)))
+    async with wire_server(lines, holed) as server:
+        assert numbers(await read(server)) == [1, 2, 3, 4, 5, 6]
+        assert [request.after for request in server.requests] == [0, 2]
+
+
+async def test_what_retention_cut_is_not_waited_for() -> None:
+    async with wire_server(story(6)[3:]) as server:
+        assert numbers(await read(server)) == [4, 5, 6]
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\r"])
+async def test_other_line_ends_and_data_on_many_lines(end: bytes) -> None:
+    first = [
+        b"id: 1",
+        *(b"data: " + part.encode() for part in json.dumps({"type": "log", "seq": 1}, indent=1).split("\n")),
+    ]
+    last = [b"id: 2", b'data: {"type":"done","seq":2}']
+    wire = end.join([*first, b"", *last, b"", b""])
+    async with wire_server(story(2), sending(wire)) as server:
+        assert numbers(await read(server)) == [1, 2]
+        assert len(server.requests) == 1
+
+
+async def test_a_huge_event_and_every_script() -> None:
+    text = "Zürich 東京 🎉 \u2028 " * 100_000
+    lines = [line(1, data=json.dumps({"message": text})), line(2, "done", data="{}")]
+    async with wire_server(lines) as server:
+        (event, _) = await read(server)
+    assert event.data == {"message": text}
+
+
+async def test_live_events_have_no_number_and_leave_with_their_attempt() -> None:
+    lines = [
+        line(1, "worker_picked_up", 1, "{}"),
+        line(2, "worker_lost", 1, "{}"),
+        line(3, "worker_picked_up", 2, "{}"),
+        line(4, "done", 2, "{}"),
+    ]
+    one, two, three, four = (line_frame(RUN, line) for line in lines)
+    pieces = (one, delta(1, "a"), delta(1, "b"), two, three, delta(1, "of a dead attempt"), delta(2, "c"), four)
+    async with wire_server(lines, sending(*pieces)) as server:
+        events = await read(server)
+    assert [(event.seq, event.attempt, event.data.get("note")) for event in events] == [
+        (1, 1, None), (None, 1, "a"), (None, 1, "b"), (2, 1, None), (3, 2, None), (None, 2, "c"), (4, 2, None),
+    ]  # fmt: skip
+
+
+async def test_a_retried_run_goes_on_after_its_first_end() -> None:
+    lines = [line(1, "done", data="{}"), line(2, "revived", data="{}"), line(3, "done", data="{}")]
+    one, rest = line_frame(RUN, lines[0]), [line_frame(RUN, line) for line in lines[1:]]
+    async with wire_server(lines, sending(one, *rest), sending(one, cleanly=False)) as server:
+        assert numbers(await read(server)) == [1, 2, 3]
+        assert numbers(await read(server)) == [1, 2, 3]
+
+
+async def test_an_end_that_was_seen_is_an_end_when_the_server_is_gone() -> None:
+    async with wire_server(story(2), sending(*(line_frame(RUN, line) for line in story(2)), cleanly=False)) as server:
+        seen: list[int | None] = []
+        async with Client(server.url, patience=QUICK) as client:
+            async for event in client.stream(RUN):
+                seen.append(event.seq)
+                if event.type == "done":
+                    await server.stop()
+    assert seen == [1, 2]
+
+
+async def test_a_server_that_is_gone_for_a_while() -> None:
+    lines = story(4)
+    seen: list[int | None] = []
+    coming_back: asyncio.Task[None] | None = None
+    async with (
+        wire_server(lines, sending(line_frame(RUN, lines[0]))) as server,
+        Client(server.url, patience=QUICK) as client,
+    ):
+        async for event in client.stream(RUN):
+            seen.append(event.seq)
+            if event.seq == 1:
+                await server.stop()
+                coming_back = asyncio.create_task(server.start())
+    assert coming_back is not None
+    assert seen == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (404, "run_not_found", RunNotFound),
+        (400, "impossible_event_id", InvalidRequest),
+        (401, "unauthorized", RunlaneError),
+        (403, "forbidden", RunlaneError),
+    ],
+)
+async def test_a_refusal_is_final(status: int, code: str, kind: type[Exception]) -> None:
+    async with wire_server(story(2), refusing(status, code)) as server:
+        with pytest.raises(kind, match="no"):
+            await read(server)
+        assert len(server.requests) == 1
+
+
+async def test_patience_ends() -> None:
+    async with wire_server(story(2)) as server:
+        pass
+    with pytest.raises(Unavailable, match="did not answer"):
+        await read(server, patience=HASTY)
+
+
+async def test_patience_ends_with_a_server_that_only_says_no() -> None:
+    async with wire_server(story(2), *[refusing(503, "unavailable", {"retry-after": "0"})] * 1000) as server:
+        with pytest.raises(Unavailable, match="no"):
+            await read(server, patience=HASTY)
+
+
+async def test_a_server_that_asks_for_more_time_than_there_is_patience_is_not_asked_again() -> None:
+    async with wire_server(story(2), refusing(503, "unavailable", {"retry-after": "3600"})) as server:
+        with pytest.raises(Unavailable):
+            await read(server)
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "behaviour", [answering(b"<html>", 200), sending(b"data: {not json\n\n"), sending(b"data: 1\n\n")]
+)
+async def test_what_is_no_stream_is_said(behaviour: Behaviour) -> None:
+    async with wire_server(story(2), behaviour) as server:
+        with pytest.raises(UnexpectedAnswer):
+            await read(server)
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_random_faults(seed: int) -> None:
+    chance = random.Random(seed)
+    lines = story(60)
+
+    async def fault(connection: Connection, request: Request) -> None:
+        frames = server.frames(request.after)
+        if chance.random() < 0.3:
+            frames = [frame for frame in frames for _ in range(chance.choice([1, 1, 2]))]
+        if chance.random() < 0.3:
+            frames = [frame.replace(b"\n", b"\r\n") for frame in frames]
+        if chance.random() < 0.5:
+            frames = [piece for frame in frames for piece in (frame, KEEPALIVE, delta(1, "x"))]
+        wire = b"".join(frames)
+        wire = wire[: chance.randrange(min(len(wire), 900) + 1)]
+        await connection.begin()
+        while wire:
+            size = chance.randrange(1, 200)
+            await connection.send(wire[:size])
+            wire = wire[size:]
+        if chance.random() < 0.5:
+            await connection.end()
+        else:
+            connection.abort()
+
+    faults = [chance.choice([fault, fault, fault, vanish, refusing(503, "unavailable")]) for _ in range(25)]
+    async with wire_server(lines, *faults) as server:
+        assert numbers(await read(server)) == list(range(1, 61))

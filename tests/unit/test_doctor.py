@@ -1,0 +1,76 @@
+"""The doctor's judgement of what it sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runlane.cli.doctor import Finding, Level, clock_finding, lane_findings, letters_finding, misspelt, workers_finding
+from runlane.model.lane import Lane
+from runlane.store.workers import WorkerRow
+
+NOW = 1_000_000_000_000
+
+
+def lane(name: str = "bulk", **fields: Any) -> Lane:
+    plain: dict[str, Any] = {"enabled": True, "max_slots": None, "poll_interval_ms": 250, "queued": 3}
+    plain["oldest_queued_at_us"] = NOW - 1_000_000
+    return Lane(name, **(plain | fields))
+
+
+def worker(*lanes: str, active: int = 0, status: str = "online") -> WorkerRow:
+    return WorkerRow(
+        id="wrk_1", status=status, host="h", pid=1, version="1", lanes=lanes or ("*",), capacity=2, active=active,
+        started_at_us=0, heartbeat_at_us=NOW, lease_until_us=NOW, ended_at_us=None,
+    )  # fmt: skip
+
+
+def judge(lane: Lane, *workers: WorkerRow) -> Finding:
+    (finding,) = lane_findings([lane], workers, NOW)
+    return finding
+
+
+def test_variables_that_nobody_reads_are_told_with_the_nearest_name() -> None:
+    environment = {"RUNLANE_CONCURENCY": "5", "RUNLANE_URL": "x", "RUNLANE_LEASE_SECONDS": "9", "OTHER": "1"}
+    (finding,) = misspelt(environment)
+    assert finding.level is Level.WARNING
+    assert 'RUNLANE_CONCURENCY is no setting and has no effect (did you mean "RUNLANE_CONCURRENCY"?)' in finding.message
+
+
+@pytest.mark.parametrize(
+    ("found", "workers", "level", "said"),
+    [
+        (lane(), [worker()], Level.OK, "none is stuck"),
+        (lane(queued=0), [], Level.OK, "none is stuck"),
+        (lane(), [worker("bulk")], Level.OK, "none is stuck"),
+        (lane(), [], Level.OK, "none is stuck"),  # that nobody works at all is told by the check of the workers
+        (lane(), [worker("mail")], Level.BROKEN, "no worker serves it"),
+        (lane(), [worker("mail"), worker(status="draining")], Level.BROKEN, "no worker serves it"),
+        (lane(enabled=False), [worker()], Level.WARNING, "disabled"),
+        (lane(max_slots=0), [worker()], Level.WARNING, "0 slots"),
+        (lane(oldest_queued_at_us=NOW - 90_000_000), [worker()], Level.WARNING, "free slots"),
+        (lane(oldest_queued_at_us=NOW - 90_000_000), [worker(active=2)], Level.OK, "none is stuck"),
+        (lane(oldest_queued_at_us=NOW - 90_000_000, max_slots=1, running=1), [worker()], Level.OK, "none is stuck"),
+    ],
+)
+def test_lanes(found: Lane, workers: list[WorkerRow], level: Level, said: str) -> None:
+    finding = judge(found, *workers)
+    assert finding.level is level
+    assert said in finding.message
+    assert (finding.cure is None) == (level is Level.OK)
+
+
+def test_workers() -> None:
+    assert workers_finding([worker()], [lane()]).level is Level.OK
+    assert workers_finding([], [lane()]).level is Level.BROKEN
+    assert workers_finding([worker(status="draining")], [lane()]).level is Level.BROKEN
+    assert workers_finding([], [lane(queued=0)]).level is Level.WARNING
+
+
+def test_clock_and_dead_letters() -> None:
+    assert clock_finding(-0.4).level is Level.OK
+    assert "12.0 s behind" in clock_finding(12).message
+    assert "12.0 s ahead of" in clock_finding(-12).message
+    assert letters_finding(0).level is Level.OK
+    assert "1000 or more" in letters_finding(1000).message
