@@ -27,6 +27,9 @@ BAD = {
     "TIMER_SECONDS": ["0"],
     "MAX_INPUT_BYTES": ["1023", "1MB"],
     "MAX_RESULT_BYTES": ["1"],
+    "API_MAX_BODY_BYTES": ["1023", "16MB"],
+    "OTLP_ENDPOINT": ["localhost:4318", "grpc://host"],
+    "REDIS_PREFIX": ["a b", "x" * 65],
     "RETENTION_DAYS": ["0", "-3"],
     "RETENTION_SECONDS": ["0"],
 }
@@ -45,7 +48,7 @@ def test_a_bad_value_is_told_by_its_variable(name: str, value: str, monkeypatch:
 
 
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
-    free = {"worker_health_host"}
+    free = {"worker_health_host", "redis_url"}
     assert {name.lower() for name in BAD} | free == set(Settings.model_fields)
 
 

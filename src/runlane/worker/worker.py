@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import structlog
-from structlog.contextvars import bind_contextvars
 
 from runlane import meters, tracing
 from runlane.bus import Bus
@@ -34,6 +33,7 @@ from runlane.threads import Threads
 from runlane.worker.execution import Execution, Reason
 from runlane.worker.health import Health
 from runlane.worker.liveness import Incarnation, Liveness
+from runlane.worker.tags import tag
 
 log = structlog.get_logger(__name__)
 
@@ -253,23 +253,9 @@ class Worker:
 
     async def _execute(self, execution: Execution) -> None:
         claimed, begun = execution.claimed, time.monotonic()
-        # The task has a context of its own, so whatever the run's code logs carries these and nobody else's does.
-        bind_contextvars(run_id=claimed.run_id, attempt=claimed.attempt, worker=self.worker_id, tenant=claimed.tenant)
+        tag(claimed, self.worker_id)
         try:
-            with tracing.span(
-                f"run {claimed.target}",
-                {
-                    "runlane.run_id": claimed.run_id,
-                    "runlane.attempt": claimed.attempt,
-                    "runlane.lane": claimed.lane,
-                    "runlane.tenant": claimed.tenant,
-                    "runlane.worker": self.worker_id,
-                },
-                claimed.trace,
-            ) as traced:
-                await execution.run()
-                if traced is not None:
-                    tracing.tell(traced, execution.told())
+            await (execution.run() if tracing.provider() is None else self._run_traced(execution))
         except (LeaseLost, asyncio.CancelledError):
             pass  # stopped by us; whoever stopped it has the last word
         except Exception as error:
@@ -286,6 +272,19 @@ class Worker:
                     run_id=execution.claimed.run_id,
                     **execution.told(),
                 )
+
+    async def _run_traced(self, execution: Execution) -> None:
+        claimed = execution.claimed
+        attributes = {
+            "runlane.run_id": claimed.run_id,
+            "runlane.attempt": claimed.attempt,
+            "runlane.lane": claimed.lane,
+            "runlane.tenant": claimed.tenant,
+            "runlane.worker": self.worker_id,
+        }
+        with tracing.span(f"run {claimed.target}", attributes, claimed.trace) as span:
+            await execution.run()
+            tracing.tell(span, execution.told())
 
     async def _end_anyway(self, execution: Execution, error: Exception) -> None:
         message = {
