@@ -103,7 +103,9 @@ class Sweeper:
         "select pg_terminate_backend(pid) from pg_stat_activity "
         "where datname = current_database() and pid <> pg_backend_pid()"
     )
-    _STATEMENT = "; ".join([_END_OTHERS, *(f"delete from {table}" for table in TABLES)])
+    # The migration makes this tenant, and nothing can be accepted without it.
+    _DEFAULT_TENANT = "insert into tenants (id, name, created_at, updated_at) values ('default', 'default', 0, 0)"
+    _STATEMENT = "; ".join([_END_OTHERS, *(f"delete from {table}" for table in TABLES), _DEFAULT_TENANT])
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -136,7 +138,7 @@ def shared_postgres(postgres_server: PostgresServer | ExternalPostgres, postgres
 
 @pytest.fixture
 def postgres_url(shared_postgres: Sweeper) -> str:
-    """The URL of a migrated database without a row."""
+    """The URL of a database as the migrations leave it."""
     shared_postgres.sweep()
     return shared_postgres.url
 

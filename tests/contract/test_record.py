@@ -86,7 +86,7 @@ async def test_each_insert_has_the_fence_of_its_own(store: Store) -> None:
     before = await store.contents()
 
     async def work(session: Session) -> None:
-        await session.fetch(APPEND_FENCED, [(run_id, 3, 7, "log", "{}")])
+        await session.fetch(APPEND_FENCED, [(run_id, 3, 7, "log", None, "{}")])
         await session.fetch(SAVE_STEPS, [(run_id, "checkpoint", 7, "checkpoint", "1")])
 
     await store.database.transact(work)

@@ -110,10 +110,10 @@ async def test_an_older_schema_is_refused_until_it_is_upgraded(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await upgrade(settings)
-    monkeypatch.setattr("runlane.store.migrate.HEAD", "0002")
+    monkeypatch.setattr("runlane.store.migrate.HEAD", "9999")
     database = await open_database(settings)
     try:
-        with pytest.raises(SchemaOutdated, match=r"has schema 0001, this code needs 0002\. Run: runlane db upgrade"):
+        with pytest.raises(SchemaOutdated, match=rf"has schema {HEAD}, this code needs 9999\. Run: runlane db upgrade"):
             await check_schema(database, "it")
     finally:
         await database.close()

@@ -184,7 +184,7 @@ async def test_retry_counts_no_failure(process: Process, after_seconds: float) -
     assert (run.status, run.result, run.failures, run.attempt) == (Status.COMPLETED, 4, 0, 4)
     events = await process.events(run.id)
     later = [event for event in events if event.type == "retry_later"]
-    assert [event.data["message"] for event in later] == ["the bakery is closed"] * 3
+    assert [event.data["error"]["message"] for event in later] == ["the bakery is closed"] * 3
 
 
 @pytest.mark.parametrize("plain", [False, True])
