@@ -96,6 +96,16 @@ def copied_postgres(postgres_server: PostgresServer | ExternalPostgres, postgres
     postgres_server.drop_database(name)
 
 
+def _emptied(table: str) -> str:
+    """The default tenant comes with the schema, so it stays, as it came."""
+    if table != "tenants":
+        return f"delete from {table}"
+    return (
+        "delete from tenants where id <> 'default'; update tenants set enabled = true, max_queued = null, "
+        "max_running = null, rate_per_second = null, rate_paid_until = 0"
+    )
+
+
 class Sweeper:
     """Empties the shared database over a connection of its own, in a thread of its own."""
 
@@ -103,7 +113,7 @@ class Sweeper:
         "select pg_terminate_backend(pid) from pg_stat_activity "
         "where datname = current_database() and pid <> pg_backend_pid()"
     )
-    _STATEMENT = "; ".join([_END_OTHERS, *(f"delete from {table}" for table in TABLES)])
+    _STATEMENT = "; ".join([_END_OTHERS, *(_emptied(table) for table in TABLES)])
 
     def __init__(self, url: str) -> None:
         self.url = url
