@@ -70,7 +70,7 @@ async def test_a_worker_tells_how_it_is(process: Process, settings: Settings) ->
 
 async def test_other_paths_and_methods(process: Process, settings: Settings) -> None:
     await process.start()
-    assert await get(settings, "/") == (404, {"detail": "Paths: /health and /ready."})
+    assert await get(settings, "/") == (404, {"detail": "Paths: /health, /ready and /metrics."})
     assert await get(settings, "/health", "POST") == (405, {"detail": "Use GET."})
 
 

@@ -89,7 +89,7 @@ async def test_a_context_speaks_from_the_loop_and_from_a_thread(process: Process
     assert (run.progress, run.progress_note) == (0.25, "a quarter")
     events = await process.events(run.id)
     assert [event.type for event in events] == ["queued", "worker_picked_up", "log", "checkpoint", "done"]
-    assert events[2].data == {"message": "hello", "n": 1}
+    assert events[2].data == {"message": "hello", "fields": {"n": 1}}
 
 
 async def test_awaiting_a_call_in_a_thread_does_no_harm(process: Process) -> None:

@@ -72,8 +72,8 @@ async def serving(
 ) -> AsyncGenerator[Api]:
     """Serve an app on a free port of this process."""
     application = build_api(app, access=access, worker=worker)
-    listening = socket.create_server(("127.0.0.1", 0))
     async with application.router.lifespan_context(application):
+        listening = socket.create_server(("127.0.0.1", 0))
         parts: Parts = application.state.parts
         config = uvicorn.Config(
             application, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=5
