@@ -16,6 +16,8 @@ from tests.acceptance.api.shop import app as shop
 from tests.harness import settings_for
 
 _numbers = count(1)
+# Runs that a test leaves behind are handed back soon; nobody is there to wait for them.
+_GRACE_SECONDS = 0.2
 
 
 @pytest.fixture(scope="session")
@@ -28,10 +30,13 @@ def redis_server() -> Generator[RedisServer | ExternalRedis]:
 def settings(request: pytest.FixtureRequest) -> Settings:
     """Settings of a migrated, empty database."""
     if request.param == "sqlite":
-        return settings_for(request.getfixturevalue("sqlite_url"))
+        return settings_for(request.getfixturevalue("sqlite_url"), grace_seconds=_GRACE_SECONDS)
     redis: RedisServer | ExternalRedis = request.getfixturevalue("redis_server")
     return settings_for(
-        request.getfixturevalue("postgres_url"), redis_url=redis.url, redis_prefix=f"test{next(_numbers)}"
+        request.getfixturevalue("postgres_url"),
+        redis_url=redis.url,
+        redis_prefix=f"test{next(_numbers)}",
+        grace_seconds=_GRACE_SECONDS,
     )
 
 
