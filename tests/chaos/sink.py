@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,8 @@ class Sink:
         self._link.execute("pragma journal_mode=wal")
         self._link.execute("pragma synchronous=off")
         self._link.executescript(_SCHEMA)
+        # Plain functions share the connection from their threads, and a transaction belongs to the connection.
+        self._alone = threading.Lock()
 
     def close(self) -> None:
         self._link.close()
@@ -59,10 +62,15 @@ class Sink:
     def begin(self, run_id: str, attempt: int, label: str = "") -> None:
         """An attempt began."""
         row = (run_id, attempt, os.getpid(), label, time.monotonic_ns())
-        self._link.execute("insert into spans values (?, ?, ?, ?, ?, null)", row)
+        with self._alone:
+            self._link.execute("insert into spans values (?, ?, ?, ?, ?, null)", row)
 
     def complete(self, run_id: str, attempt: int, label: str = "") -> str:
         """Perform the run's effect, and end the attempt's span."""
+        with self._alone:
+            return self._complete(run_id, attempt, label)
+
+    def _complete(self, run_id: str, attempt: int, label: str) -> str:
         self._link.execute("begin immediate")
         now = time.monotonic_ns()
         (newest,) = self._link.execute("select max(attempt) from spans where run_id = ?", (run_id,)).fetchone()
