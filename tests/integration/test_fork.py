@@ -23,7 +23,7 @@ for uses_it in (True, False):
         if uses_it:
             app.blocking(app.enqueue("quick"))
         sys.exit(0)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # or the next child prints it again
 """
 
 
