@@ -84,10 +84,9 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
     async def kill_workers() -> None:
         while True:
             await asyncio.sleep(chance.uniform(0.8, 1.6))
-            victim = workers.pop(chance.randrange(3))
-            victim.kill()
+            # The oldest: on a slow machine the newest may not have begun yet, and killing it would prove nothing.
+            workers.pop(0).kill()
             workers.append(cluster.start_worker())
-            await cluster.online(workers[-1])
 
     killing = asyncio.create_task(kill_workers())
     for enqueuer in enqueuers:
