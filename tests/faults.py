@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import repeat
 from typing import Any, TypeVar, cast
 
+import asyncpg
+
 from runlane.errors import Unavailable
 from runlane.store.chain import Chain
-from runlane.store.database import CommitInDoubt, Database, Session
+from runlane.store.database import CommitInDoubt, Database, Duplicate, Session
 from runlane.store.statement import Dialect, Row, Statement
 
 T = TypeVar("T")
@@ -75,6 +78,8 @@ class FaultyDatabase:
             return await self.transact(lambda session: session.chain(chain, members))
         except CommitInDoubt as doubt:
             raise Unavailable("The database does not answer.") from doubt
+        except (sqlite3.IntegrityError, asyncpg.UniqueViolationError) as error:
+            raise Duplicate from error
 
     async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         return await self.transact(lambda session: session.fetch(statement, None, **params))

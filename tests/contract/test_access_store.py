@@ -42,10 +42,13 @@ async def elsewhere(settings: Settings, store: Store) -> AsyncGenerator[Database
 
 
 async def refused(database: Database, raw: str) -> bool:
+    gate = Gate(database)
     try:
-        await Gate(database).identify(raw)
+        await gate.identify(raw)
     except Unauthorized:
         return True
+    finally:
+        await gate.close()
     return False
 
 

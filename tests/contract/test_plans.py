@@ -51,10 +51,9 @@ async def full(settings: Settings) -> AsyncGenerator[Store]:
 
 async def plan_of(store: Store, statement: Statement | Chain, members: Any = None, **params: Any) -> str:
     if isinstance(statement, Chain):
-        sql, arguments = statement.compiled().sql, statement.bind(params, members)
+        sql, arguments = statement.filled_in(params, members)
     else:
-        sql = statement.compiled("postgresql").sql
-        arguments = statement.bind("postgresql", params, members)
+        sql, arguments = statement.filled_in("postgresql", params, members)
 
     async def work(session: Session) -> str:
         connection = cast("Any", session)._connection

@@ -2,13 +2,14 @@
 
 Idempotency keys are decided by their primary key, ordering keys under their lock, the lane by the operator's
 choice for the kind or else the declared one, a tenant's limits under its lock. All of it is in the transaction that
-stores the runs. A tenant without limits costs one look at its row, made by the insert itself.
+stores the runs. A tenant without limits costs one look at its row, made by the insert itself. Runs without keys, the
+common case, have a shorter statement of their own that needs no transaction around it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -42,7 +43,7 @@ from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
 from runlane.model.tenant import DEFAULT_TENANT, bare_key
 from runlane.store.chain import Chain
-from runlane.store.database import Session
+from runlane.store.database import Database, Duplicate, Session
 from runlane.store.expressions import MARK, json_of, lit, member, now_us
 from runlane.store.limits import Refusal, refusals
 from runlane.store.schema import idempotency_keys, lane_kinds, run_events, run_inputs, runs, tenants
@@ -72,7 +73,7 @@ class NewRun:
     trace: str | None = None
 
 
-_RUN_COLUMNS = {
+_ALONE_COLUMNS = {
     "id": Text(),
     "target": Text(),
     "lane": Text(),
@@ -81,78 +82,103 @@ _RUN_COLUMNS = {
     "max_losses": Integer(),
     "delay_us": BigInteger(),
     "hold": Boolean(),
-    "ordering_key": Text(),
-    "key_position": Integer(),
     "on_dead": Text(),
     "input": Text(),
     "tenant": Text(),
-    "limited": Boolean(),
     "trace": Text(),
 }
+_RUN_COLUMNS = {**_ALONE_COLUMNS, "limited": Boolean(), "ordering_key": Text(), "key_position": Integer()}
 
 
-def _may_store(member: ColumnCollection[str, Any]) -> ColumnElement[bool]:
-    """The limits were checked, or the tenant has none. Where it has some, nothing is stored and the caller sees it."""
-    return or_(member["limited"], exists().where(tenants.c.id == member["tenant"], FREE))
-
-
-def _insert_runs(batch: FromClause) -> Executable:
+def _timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
     # The time is taken once per row: a run's rank and its time of acceptance must agree. Materialized, because
-    # SQLite would put the call itself wherever the column is used.
-    timed = select(batch, now_us().label("at")).select_from(batch).cte("timed").prefix_with("materialized")
-    t = timed.c
+    # SQLite would put the call itself wherever the column is used, and Postgres would unpack the batch twice.
+    timed = select(batch, now_us().label("at")).select_from(batch).where(may_store)
+    return timed.cte("admitted").prefix_with("materialized")
+
+
+def _free(batch: FromClause) -> ColumnElement[bool]:
+    """The tenant has no limits. Where it has some, nothing is stored and the caller sees it."""
+    return exists().where(tenants.c.id == batch.c.tenant, FREE)
+
+
+def _admit_alone(batch: FromClause) -> FromClause:
+    return _timed(batch, _free(batch))
+
+
+def _admit(batch: FromClause) -> FromClause:
+    return _timed(batch, or_(batch.c.limited, _free(batch)))
+
+
+def _new_rows(t: ColumnCollection[str, Any]) -> dict[str, ColumnElement[Any]]:
+    """The columns of a new run that has to do with no other."""
+    moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
+    return {
+        "id": t.id,
+        "target": t.target,
+        "lane": func.coalesce(moved, t.lane),
+        "status": case(
+            (t.hold, lit(Status.AWAITING_APPROVAL)),
+            (t.delay_us > lit(0), lit(Status.SCHEDULED)),
+            else_=lit(Status.QUEUED),
+        ),
+        "rank": t.at - cast(t.priority, BigInteger) * lit(PRIORITY_STEP_US),
+        "priority": t.priority,
+        "max_attempts": t.max_attempts,
+        "max_losses": t.max_losses,
+        "last_seq": lit(1),
+        "accepted_at": t.at,
+        "due_at": case((t.delay_us > lit(0), t.at + t.delay_us), else_=null()),
+        "hold": t.hold,
+        "on_dead": t.on_dead,
+        "tenant": t.tenant,
+    }
+
+
+def _insert_runs_alone(admitted: FromClause) -> Executable:
+    # No conflict clause: it would cost each row a second look at the index, for ids that are new but after a crash.
+    rows = _new_rows(admitted.c)
+    return (
+        insert(runs)
+        .from_select(list(rows), select(*rows.values()).select_from(admitted))
+        .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at)
+    )
+
+
+def _insert_runs(admitted: FromClause) -> Executable:
+    t = admitted.c
     holder, waiting = runs.alias("holder"), runs.alias("waiting")
     held = or_(
         t.key_position > lit(1),
         exists().where(holder.c.ordering_key == t.ordering_key, holder.c.holds_key),
     )
-    moved = select(lane_kinds.c.lane).where(lane_kinds.c.kind == t.target).scalar_subquery()
     last_no = (
         select(func.max(waiting.c.key_no))
         .where(waiting.c.ordering_key == t.ordering_key, waiting.c.status == lit(Status.BLOCKED))
         .scalar_subquery()
     )
     keyed = t.ordering_key.is_not(None)
-    # The ids are ours, so a run that is there already was stored by an earlier try whose answer was lost.
+    rows = _new_rows(t)
+    rows["status"] = case((and_(keyed, held), lit(Status.BLOCKED)), else_=rows["status"])
+    rows["ordering_key"] = t.ordering_key
+    rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
+    rows["holds_key"] = and_(keyed, ~held)
+    rows["limited"] = t.limited
+    # The ids are ours, so a run that is there already was stored by an earlier try whose answer was lost. `where true`
+    # keeps SQLite's parser from reading ON as a join.
     return (
         postgresql.insert(runs)
-        .from_select(
-            [
-                "id", "target", "lane", "status", "rank", "priority", "max_attempts", "max_losses", "last_seq",
-                "accepted_at", "due_at", "hold", "ordering_key", "key_no", "holds_key", "on_dead", "tenant",
-                "limited",
-            ],
-            select(
-                t.id,
-                t.target,
-                func.coalesce(moved, t.lane),
-                case(
-                    (and_(keyed, held), lit(Status.BLOCKED)),
-                    (t.hold, lit(Status.AWAITING_APPROVAL)),
-                    (t.delay_us > lit(0), lit(Status.SCHEDULED)),
-                    else_=lit(Status.QUEUED),
-                ),
-                t.at - cast(t.priority, BigInteger) * lit(PRIORITY_STEP_US),
-                t.priority,
-                t.max_attempts,
-                t.max_losses,
-                lit(1),
-                t.at,
-                case((t.delay_us > lit(0), t.at + t.delay_us), else_=null()),
-                t.hold,
-                t.ordering_key,
-                case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null()),
-                and_(keyed, ~held),
-                t.on_dead,
-                t.tenant,
-                t.limited,
-            )
-            .select_from(timed)
-            .where(_may_store(t)),
-        )
+        .from_select(list(rows), select(*rows.values()).select_from(admitted).where(true()))
         .on_conflict_do_nothing(index_elements=["id"])
         .returning(runs.c.id, runs.c.status, runs.c.lane, runs.c.accepted_at, MARK)
-    )  # fmt: skip
+    )
+
+
+def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
+    assert batch is not None  # noqa: S101 - the chain has a batch
+    return insert(run_inputs).from_select(
+        ["run_id", "input", "trace"], select(batch.c.id, batch.c.input, batch.c.trace).select_from(batch)
+    )
 
 
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
@@ -161,7 +187,7 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
         postgresql.insert(run_inputs)
         .from_select(
             ["run_id", "input", "trace"],
-            select(batch.c.id, batch.c.input, batch.c.trace).select_from(batch).where(_may_store(batch.c)),
+            select(batch.c.id, batch.c.input, batch.c.trace).select_from(batch).where(true()),
         )
         .on_conflict_do_nothing(index_elements=["run_id"])
     )
@@ -178,7 +204,7 @@ def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Execu
 
 
 def _claim_keys(batch: FromClause) -> Executable:
-    # Both dialects spell ON CONFLICT the same; `where true` keeps SQLite's parser from reading ON as a join.
+    # Both dialects spell ON CONFLICT the same.
     b = batch.c
     return (
         postgresql.insert(idempotency_keys)
@@ -191,12 +217,22 @@ def _claim_keys(batch: FromClause) -> Executable:
     )
 
 
-ACCEPT = Chain(
+_RETURNS = {"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger()}
+_ACCEPT = Chain(
     "accept",
     _insert_runs,
     columns=_RUN_COLUMNS,
-    returns={"id": Text(), "status": Text(), "lane": Text(), "accepted_at": BigInteger(), "mark": Text()},
+    returns={**_RETURNS, "mark": Text()},
     links=[_insert_inputs, _insert_first_events],
+    admit=_admit,
+)
+_ACCEPT_ALONE = Chain(
+    "accept_alone",
+    _insert_runs_alone,
+    columns=_ALONE_COLUMNS,
+    returns=_RETURNS,
+    links=[_insert_inputs_alone, _insert_first_events],
+    admit=_admit_alone,
 )
 _STORED = Statement("read_stored", select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")))
 _CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
@@ -233,11 +269,11 @@ async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[i
 
 async def _store(session: Session, fresh: Sequence[NewRun]) -> dict[str, Accepted]:
     """Store the runs that may be stored as they are, and find those that an earlier try has stored."""
-    rows = list(await session.chain(ACCEPT, accept_members(fresh)))
+    rows = list(await session.chain(_ACCEPT, _members(fresh)))
     if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
-    return accepted_of(rows)
+    return _accepted_of(rows)
 
 
 async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -> dict[str, Verdict]:
@@ -269,31 +305,45 @@ def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Col
     return groups
 
 
-def accept_members(requests: Sequence[NewRun]) -> list[tuple[object, ...]]:
-    """The requests as members of the ACCEPT chain."""
+def stand_alone(requests: Iterable[NewRun]) -> bool:
+    """Whether no run has a key that other runs have to do with."""
+    return all(run.ordering_key is None and run.idempotency_key is None for run in requests)
+
+
+async def accept_alone(database: Database, requests: Sequence[NewRun]) -> dict[str, Accepted] | None:
+    """Store runs that stand alone with one statement, in one round trip; the verdicts by id.
+
+    None when a tenant has limits or some were stored already; then `accept` has the answer. Nothing is in doubt after
+    a broken connection: the ids are ours, and the next try finds what was stored.
+    """
+    try:
+        rows = await database.once(_ACCEPT_ALONE, [_alone(run) for run in requests])
+    except Duplicate:
+        return None
+    return _accepted_of(rows) if len(rows) == len(requests) else None
+
+
+def _alone(run: NewRun) -> tuple[object, ...]:
+    return (
+        run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us, run.hold,
+        run.on_dead, run.input, run.tenant, run.trace,
+    )  # fmt: skip
+
+
+def _members(requests: Sequence[NewRun]) -> list[tuple[object, ...]]:
     positions: Counter[str] = Counter()
     members: list[tuple[object, ...]] = []
     for run in requests:
+        position = 0
         if run.ordering_key is not None:
             positions[run.ordering_key] += 1
-        members.append(
-            (
-                run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us,
-                run.hold, run.ordering_key, positions[run.ordering_key] if run.ordering_key else 0,
-                run.on_dead, run.input, run.tenant, run.limited, run.trace,
-            )
-        )  # fmt: skip
+            position = positions[run.ordering_key]
+        members.append((*_alone(run), run.limited, run.ordering_key, position))
     return members
 
 
-def accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
-    """What the ACCEPT chain answered, by id."""
+def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
     return {row["id"]: Accepted(row["id"], Status(row["status"]), row["lane"]) for row in rows}
-
-
-def stands_alone(request: NewRun) -> bool:
-    """Whether the run has no key that other runs have to do with, so that one statement can store it."""
-    return request.ordering_key is None and request.idempotency_key is None
 
 
 async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, Verdict], dict[str, str]]:

@@ -21,7 +21,7 @@ from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
 from runlane.model.event import Notice
 from runlane.model.run import Status
 from runlane.probes import reach
-from runlane.store.accept import ACCEPT, NewRun, Verdict, accept, accept_members, accepted_of, stands_alone
+from runlane.store.accept import NewRun, Verdict, accept, accept_alone, stand_alone
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.ordering import Released, key_locks
 from runlane.store.record import Entry, Recorded, record
@@ -234,16 +234,13 @@ class Committer:
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _accept_at_once(self, batch: list[_Accept]) -> _Result | None:
-        """Store runs that stand alone in one round trip; None when they do not, or when some were there already.
-
-        Nothing is in doubt after a broken connection: the ids are ours, and the next try finds what was stored.
-        """
+        """Store the runs in one round trip if they allow it."""
         new_runs = [run for member in batch for run in member.runs]
-        if not all(stands_alone(run) for run in new_runs):
+        if not stand_alone(new_runs):
             return None
         reach("accept.before_commit")
-        stored = accepted_of(await self._database.once(ACCEPT, accept_members(new_runs)))
-        if len(stored) < len(new_runs):
+        stored = await accept_alone(self._database, new_runs)
+        if stored is None:
             return None
         return _Result(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 

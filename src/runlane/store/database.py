@@ -26,6 +26,10 @@ class CommitInDoubt(Unavailable):
         super().__init__("The connection to the database broke during a commit.")
 
 
+class Duplicate(Exception):
+    """A row with this key is there already."""
+
+
 class Session(Protocol):
     """One open transaction."""
 
@@ -73,7 +77,10 @@ class Database(Protocol):
         ...
 
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored."""
+        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored.
+
+        Duplicate when one of the keys is taken; nothing is stored then.
+        """
         ...
 
     async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
 from runlane.store.chain import Chain
-from runlane.store.database import CommitInDoubt, Session
+from runlane.store.database import CommitInDoubt, Duplicate, Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
 
 T = TypeVar("T")
@@ -99,14 +99,14 @@ class PostgresSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(statement.compiled("postgresql").sql, statement.bind("postgresql", params, members))
+        return await self._fetch(*statement.filled_in("postgresql", params, members))
 
     async def chain(
         self, chain: Chain, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(chain.compiled().sql, chain.bind(params, members))
+        return await self._fetch(*chain.filled_in(params, members))
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
@@ -185,7 +185,10 @@ class PostgresDatabase:
                     raise Unavailable(f"The database is too busy: {_told(error)}.") from error
 
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._alone(lambda session: session.chain(chain, members))
+        try:
+            return await self._alone(lambda session: session.chain(chain, members))
+        except asyncpg.UniqueViolationError as error:
+            raise Duplicate from error
 
     async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         return await self._alone(lambda session: session.fetch(statement, **params))
@@ -212,8 +215,8 @@ class PostgresDatabase:
                     # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
                     pairs = [event.rsplit(":", 1) for event in events]
                     told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
-                    arguments = _WITNESS.bind("postgresql", {**told, "mark": number}, None)
-                    return bool(await connection.fetchval(_WITNESS.compiled("postgresql").sql, *arguments))
+                    sql, arguments = _WITNESS.filled_in("postgresql", {**told, "mark": number}, None)
+                    return bool(await connection.fetchval(sql, *arguments))
             except asyncpg.InvalidParameterValueError:
                 return False  # a number that the server, after a crash, has not given again yet
             except CONNECTION_ERRORS as error:

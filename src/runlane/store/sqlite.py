@@ -17,7 +17,7 @@ import orjson
 
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.store.chain import Chain
-from runlane.store.database import Session
+from runlane.store.database import Duplicate, Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
 from runlane.threads import Threads
 
@@ -47,8 +47,7 @@ class SqliteSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        compiled = statement.compiled("sqlite")
-        cursor = self._connection.execute(compiled.sql, statement.bind("sqlite", params, members))
+        cursor = self._connection.execute(*statement.filled_in("sqlite", params, members))
         return cast("list[Row]", cursor.fetchall())
 
     async def chain(
@@ -107,7 +106,10 @@ class SqliteDatabase:
         return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 
     async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self.transact(lambda session: session.chain(chain, members))
+        try:
+            return await self.transact(lambda session: session.chain(chain, members))
+        except sqlite3.IntegrityError as error:
+            raise Duplicate from error
 
     async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         self._open_connection()
