@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, cast
 
 from sqlalchemy import text
@@ -70,7 +69,7 @@ def new_run(**overrides: Any) -> NewRun:
         idempotency_key=None,
         fingerprint="",
     )
-    return replace(plain, **overrides)
+    return plain._replace(**overrides)
 
 
 def completed(result: str = "null") -> Finish:

@@ -50,6 +50,7 @@ T = TypeVar("T")
 MAX_KEY = 512
 MAX_TRACE = 512
 MAX_DELAY_SECONDS = 366 * 86400
+_ON_DEAD = {choice.value: choice.value for choice in OnDead}
 _WAIT_POLL_SECONDS = 0.05
 _WAIT_AWAY_SECONDS = 60.0
 
@@ -455,7 +456,6 @@ def _check_priority(priority: int) -> None:
 
 
 def _on_dead(value: str) -> str:
-    try:
-        return OnDead(value).value
-    except ValueError:
-        raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".') from None
+    if not isinstance(cast("object", value), str) or value not in _ON_DEAD:
+        raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".')
+    return _ON_DEAD[value]
