@@ -178,7 +178,7 @@ async def wait_for_run(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     if not standing.status.terminal:
-        follower = await parts.tail.follow(run_id, standing.last_seq)
+        follower = await parts.follow(principal, run_id, standing.last_seq)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not follower.ended:
@@ -187,4 +187,6 @@ async def wait_for_run(
             pass
         finally:
             follower.close()
+        if follower.refusal is not None:
+            raise follower.refusal
     return Reply(run_json(await find_run(parts.database, run_id), whole=True))
