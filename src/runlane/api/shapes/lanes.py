@@ -60,6 +60,7 @@ class WorkerView(Answer):
     status: str
     version: str
     lanes: list[str]
+    targets: list[str] | None = Field(description="What it can execute; null if it does not tell.")
     active_jobs: int
     max_jobs: int
     started_at: At
