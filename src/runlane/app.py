@@ -10,19 +10,14 @@ import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import orjson
-import structlog
 
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
-from runlane.duties.duty import Duty
-from runlane.duties.reaper import Reaper
-from runlane.duties.retention import Retention
-from runlane.duties.timers import Timers
 from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
 from runlane.model.event import Event
 from runlane.model.ids import new_id
@@ -35,14 +30,15 @@ from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
-from runlane.store.database import Database, open_database
+from runlane.store.database import Database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
-from runlane.store.migrate import check_schema, upgrade
+from runlane.store.migrate import open_ready
 from runlane.store.tenants import is_free
-from runlane.worker.worker import Worker
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from runlane.duties.duty import Duty
+    from runlane.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -337,6 +333,9 @@ class App:
 
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
+        # Here and below: whoever only hands runs in need not load what executes them.
+        from runlane.worker.worker import Worker
+
         connection = await self.connect()
         return Worker(
             settings=self.settings,
@@ -350,6 +349,11 @@ class App:
 
     async def duties(self) -> list[Duty]:
         """The duties that every process does; the caller starts and stops them."""
+        from runlane.duties.duty import Duty
+        from runlane.duties.reaper import Reaper
+        from runlane.duties.retention import Retention
+        from runlane.duties.timers import Timers
+
         connection, settings = await self.connect(), self.settings
         reaper = Reaper(settings, connection.database, connection.bus)
         timers = Timers(connection.database, connection.bus)
@@ -362,11 +366,8 @@ class App:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
         settings = self.settings
-        if settings.sqlite_path is not None:
-            await upgrade(settings)
-        database = await open_database(settings)
+        database = await open_ready(settings)
         try:
-            await check_schema(database, settings.shown_database)
             lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
             await declare_lanes(database, lanes)
             bus = make_bus(settings)

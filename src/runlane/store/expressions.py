@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, cast, literal_column
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ARRAY, BigInteger, cast, literal_column
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.compiler import SQLCompiler

@@ -6,7 +6,6 @@ A Python task has one step of its own, its checkpoint, which each later checkpoi
 from __future__ import annotations
 
 from sqlalchemy import FromClause, Integer, Text, and_, bindparam, select
-from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
 from runlane.store.expressions import now_us
@@ -17,6 +16,9 @@ CHECKPOINT_PATH = "checkpoint"
 
 
 def _save(batch: FromClause) -> Executable:
+    # A whole dialect comes with it, which whoever only reads steps should not wait for.
+    from sqlalchemy.dialects.postgresql import insert
+
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
     statement = insert(run_steps).from_select(
