@@ -32,9 +32,11 @@ from runlane.api.shapes import (
     moment_us,
 )
 from runlane.model.run import Status
+from runlane.store.attempts import read_attempts
 from runlane.store.follow import read_page
-from runlane.store.runs import find_run, read_attempts, read_steps
+from runlane.store.runs import find_run
 from runlane.store.search import RunFilter, search_runs
+from runlane.store.steps import read_steps
 
 collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
