@@ -36,6 +36,7 @@ from runlane.store.database import Database, open_database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import check_schema, upgrade
+from runlane.store.resume import resume_run
 from runlane.store.tenants import is_free
 from runlane.worker.worker import Worker
 
@@ -227,7 +228,7 @@ class App:
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | None = None) -> run_store.Change:
         """Let a paused run go on, with an answer to what it asked."""
-        return await self._rung(await run_store.resume_run(await self.database(), run_id, dict(response or {})))
+        return await self._rung(await resume_run(await self.database(), run_id, dict(response or {})))
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from runlane.app import MAX_DELAY_SECONDS, MAX_KEY
 from runlane.model.lane import POLL_BOUNDS_MS, SLOT_BOUNDS
 from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, OnDead, Status
 from runlane.model.tenant import MAX_LIMIT, MAX_RATE
+from runlane.requests import MAX_DELAY_SECONDS, MAX_KEY
 from runlane.store.keys import MAX_LIFE_SECONDS
 
 MAX_BATCH = 1000

@@ -7,8 +7,7 @@ from declaring the worker gone in the middle of its claim, which would leave run
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -198,7 +197,7 @@ CLAIM = Chain("claim_lane", _claim, returns={**_CLAIMED, "mark": Text()}, links=
 
 
 async def claim(
-    session: Session, worker_id: str, targets: AbstractSet[str], slots: int, memory: LaneMemory
+    session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
 ) -> ClaimOutcome:
     """Take up to `slots` ready runs of these targets for the worker; ORCHESTRATION stands for all orchestrations."""
     locked = memory.names
@@ -207,7 +206,7 @@ async def claim(
         exclusive=[lane_lock(name) for name in alone],
         shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
     )
-    target_list = session.texts(sorted(targets - {ORCHESTRATION}))
+    target_list = session.texts(sorted({*targets} - {ORCHESTRATION}))
     orchestrations = ORCHESTRATION if ORCHESTRATION in targets else ""
     rows = await session.fetch(
         _SURVEY,

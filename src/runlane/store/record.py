@@ -22,6 +22,7 @@ from sqlalchemy import (
     case,
     func,
     insert,
+    null,
     or_,
     select,
     update,
@@ -156,11 +157,12 @@ def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
 
 
 def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
-    """A link: the results of the runs that ended with this change."""
+    """A link: the results of the runs that ended with this change. Only a worker's own end has a state."""
     c = changed.c
+    state = c.state if "state" in c else null()
     return insert(run_results).from_select(
         ["run_id", "result", "error", "state"],
-        select(c.id, c.result, c.error, c.state).select_from(changed).where(c.status.in_(_TERMINAL)),
+        select(c.id, c.result, c.error, state).select_from(changed).where(c.status.in_(_TERMINAL)),
     )
 
 

@@ -23,7 +23,7 @@ from runlane.store.statement import Row, Statement
 
 CHECKPOINT_PATH = "checkpoint"
 # No step can have this path: ids of steps begin with a letter or a digit.
-SNAPSHOT_PATH = ".cursor"
+SNAPSHOT_PATH = "_cursor"
 
 
 class StepOutcome(StrEnum):
