@@ -6,7 +6,7 @@ from sqlalchemy import Float, Table, bindparam, cast, delete, select
 from sqlalchemy.types import BigInteger
 
 from runlane.store.database import Session
-from runlane.store.expressions import lit, member, now_us
+from runlane.store.expressions import lit, member, now_once
 from runlane.store.schema import (
     dead_letters,
     idempotency_keys,
@@ -29,12 +29,12 @@ _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _OLD = Statement(
     "old_runs",
     select(runs.c.id)
-    .where(runs.c.ended_at.is_not(None), runs.c.ended_at < now_us() - _age, ~runs.c.holds_key)
+    .where(runs.c.ended_at.is_not(None), runs.c.ended_at < now_once() - _age, ~runs.c.holds_key)
     .order_by(runs.c.ended_at)
     .limit(lit(AT_ONCE))
     .with_for_update(skip_locked=True),
 )
-_OLD_LETTERS = Statement("delete_old_letters", delete(dead_letters).where(dead_letters.c.died_at < now_us() - _age))
+_OLD_LETTERS = Statement("delete_old_letters", delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age))
 
 
 def _delete_of(table: Table) -> Statement:
