@@ -11,6 +11,7 @@ from starlette.types import Message
 from runlane.api.sse import EventStream
 from runlane.api.tail import Tail
 from runlane.bus.memory import MemoryBus
+from runlane.model.event import Line, Notice
 from runlane.settings import Settings
 from tests.harness import Store, completed, settings_for
 
@@ -21,8 +22,13 @@ def settings(sqlite_url: str) -> Settings:
 
 
 @pytest.fixture
-async def tail(store: Store) -> AsyncGenerator[Tail]:
-    tail = Tail(store.database, MemoryBus())
+def bus() -> MemoryBus:
+    return MemoryBus()
+
+
+@pytest.fixture
+async def tail(store: Store, bus: MemoryBus) -> AsyncGenerator[Tail]:
+    tail = Tail(store.database, bus)
     await tail.start()
     yield tail
     await tail.stop()
@@ -66,3 +72,19 @@ async def test_a_stopping_process_does_not_call_an_unfinished_run_complete(
     await tail.stop()
     await asyncio.wait_for(streaming, 30)
     assert b"stream_complete" not in reader.body
+
+
+async def test_what_is_heard_after_the_stop_does_not_keep_a_stream_open(
+    store: Store, tail: Tail, bus: MemoryBus
+) -> None:
+    """A busy run goes on telling; its readers are to come back elsewhere all the same."""
+    run_id = await store.add()
+    follower = await tail.follow(run_id, 0)
+    while b"queued" not in await follower.next(30):
+        pass
+    assert await follower.next(0.01) == b"", "it is live"
+    follower.shut()
+    bus.publish([Notice(run_id, 2, (Line(2, "log", 1, 0, "{}"),))])
+    assert follower.ended
+    assert not follower.complete
+    follower.close()

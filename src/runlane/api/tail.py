@@ -92,7 +92,7 @@ class Follower:
 
     def hear(self, line: Line, frame: bytes) -> None:
         """Take an event from the feed, if it is the next one for this reader."""
-        if not self._live or line.seq != self._seq + 1:
+        if self._over or not self._live or line.seq != self._seq + 1:
             return
         if self._bytes + len(frame) > MAX_BUFFER_BYTES:
             # Too slow for live: the database keeps the rest for it.
@@ -101,11 +101,12 @@ class Follower:
             return
         self._seq = line.seq
         self._push(frame)
-        self._over = self.complete = line.type == EventType.DONE
+        if line.type == EventType.DONE:
+            self._over = self.complete = True
 
     def hear_delta(self, frame: bytes) -> None:
         """Take something live; a reader that is behind misses it, which is its nature."""
-        if self._live and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
+        if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
             self._push(frame)
 
     def _push(self, frame: bytes) -> None:
