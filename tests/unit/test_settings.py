@@ -31,6 +31,7 @@ BAD = {
     "OTLP_ENDPOINT": ["localhost:4318", "grpc://host"],
     "REDIS_PREFIX": ["a b", "x" * 65],
     "RETENTION_DAYS": ["0", "-3"],
+    "EVENTS_RETENTION_DAYS": ["0", "-3", "never"],
     "RETENTION_SECONDS": ["0"],
 }
 
