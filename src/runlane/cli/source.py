@@ -152,6 +152,10 @@ class _OwnDatabase:
             # The run is read first: what it had then has been read when its events have.
             run = await self._app.get(run_id)
             for event in await self._app.events(run_id, after):
+                if event.seq != after + 1:
+                    from runlane.client import LiveEvent
+
+                    yield LiveEvent(run_id, "truncated", 0, {"first_seq": event.seq})
                 after = event.seq
                 yield event
             if after >= run.last_seq and run.status.terminal:

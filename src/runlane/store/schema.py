@@ -240,6 +240,7 @@ dead_letters = Table(
 )
 Index("dead_letters_died", dead_letters.c.died_at)
 
+# `targets` are the tasks that a worker can execute, as JSON; null for a worker of a release that did not tell.
 workers = Table(
     "workers",
     metadata,
@@ -256,6 +257,7 @@ workers = Table(
     Column("heartbeat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("targets", Text),
 )
 
 lanes = Table(

@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 
 from runlane.model.run import Status
 from runlane.store.database import Session
-from runlane.store.expressions import by_key_only, lit, now_us
+from runlane.store.expressions import by_key_only, lit, now_once
 from runlane.store.schema import runs
 from runlane.store.statement import Statement
 
@@ -18,7 +18,7 @@ AT_ONCE = 1000
 def _queue_due(status: Status) -> Statement:
     due = (
         select(runs.c.id)
-        .where(runs.c.status == lit(status), runs.c.due_at.is_not(None), runs.c.due_at <= now_us())
+        .where(runs.c.status == lit(status), runs.c.due_at.is_not(None), runs.c.due_at <= now_once())
         .order_by(runs.c.due_at)
         .limit(lit(AT_ONCE))
         .with_for_update(skip_locked=True)

@@ -86,6 +86,7 @@ class Worker:
         self._liveness = Liveness(
             settings,
             lanes=sorted(self._memory.only) if self._memory.only is not None else ["*"],
+            targets=sorted(self._tasks),
             capacity=self._capacity,
             health=self.health,
             on_begin=self._begin,

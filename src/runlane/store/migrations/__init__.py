@@ -2,4 +2,4 @@
 
 # The revision that this code needs, kept here so that a worker need not load the migration tool to compare.
 HEAD = "0005"
-REVISIONS = ("0001", "0002", "0003", "0005")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")

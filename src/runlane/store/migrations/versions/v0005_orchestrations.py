@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import context, op
 
 revision = "0005"
-down_revision = "0003"
+down_revision = "0004"
 
 _NEW_COLUMNS = {
     "run_inputs": {"plan": sa.Text()},
