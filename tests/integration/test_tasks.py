@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from runlane import Context, Fail, InvalidRequest, Retry, RunCancelled, Status
 from runlane.model.task import make_task
+from runlane.store.attempts import read_attempts
 from runlane.store.dead_letters import read_dead_letter
-from runlane.store.runs import read_attempts
 from tests.harness import eventually
 from tests.integration.process import Process
 

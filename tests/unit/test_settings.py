@@ -32,6 +32,7 @@ BAD = {
     "REDIS_PREFIX": ["a b", "x" * 65],
     "AUDIT_RETENTION_DAYS": ["0", "-3"],
     "RETENTION_DAYS": ["0", "-3"],
+    "EVENTS_RETENTION_DAYS": ["0", "-3", "never"],
     "RETENTION_SECONDS": ["0"],
 }
 

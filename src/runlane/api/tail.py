@@ -18,7 +18,7 @@ from functools import partial
 
 import structlog
 
-from runlane.api.frame import delta_frame, line_frame
+from runlane.api.frame import cut_frame, delta_frame, line_frame
 from runlane.bus import Bus
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
 from runlane.model.event import Delta, EventType, Line, Notice
@@ -110,13 +110,17 @@ class Follower:
             return
         if self._bytes + len(frame) > MAX_BUFFER_BYTES:
             # Too slow for live: the database keeps the rest for it.
-            self._live = False
-            self._something.set()
+            self.fall_back()
             return
         self._seq = line.seq
         self._push(frame)
         if line.type == EventType.DONE:
             self._over = self.complete = True
+
+    def fall_back(self) -> None:
+        """Read the database again: what comes next is not there for the feed to pass on."""
+        self._live = False
+        self._something.set()
 
     def hear_delta(self, frame: bytes) -> None:
         """Take something live; a reader that is behind misses it, which is its nature."""
@@ -134,6 +138,8 @@ class Follower:
         if self._over:
             return
         for line in lines:
+            if line.seq != self._seq + 1:
+                self._push(cut_frame(self._feed.run_id, line.seq))
             self._push(line_frame(self._feed.run_id, line))
             self._seq = line.seq
         if len(lines) == PAGE:
@@ -265,8 +271,14 @@ class Tail:
             return
         positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}
         for run_id, feed in feeds.items():
-            if run_id not in positions:
+            position = positions.get(run_id)
+            if position is None:
                 self._shut(feed)  # retention took it
+            elif position.first_seq > feed.seq + 1:
+                # Retention took what this feed has not passed on yet; each reader is told by the page it reads.
+                feed.seq = position.last_seq
+                for follower in tuple(feed.followers):
+                    follower.fall_back()
         behind = [
             (run_id, feeds[run_id].seq)
             for run_id, position in positions.items()

@@ -140,12 +140,12 @@ class _OwnDatabase:
         return await list_runs(self._database, **filters, before=before, limit=limit)
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_attempts
+        from runlane.store.attempts import read_attempts
 
         return await read_attempts(self._database, run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_steps
+        from runlane.store.steps import read_steps
 
         return await read_steps(self._database, run_id)
 
@@ -159,6 +159,10 @@ class _OwnDatabase:
             # The run is read first: what it had then has been read when its events have.
             run = await self.get(run_id)
             for event in await self.events(run_id, after, PAGE):
+                if event.seq != after + 1:
+                    from runlane.client import LiveEvent
+
+                    yield LiveEvent(run_id, "truncated", 0, {"first_seq": event.seq})
                 after = event.seq
                 yield event
             if after >= run.last_seq and run.status.terminal:

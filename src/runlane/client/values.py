@@ -14,6 +14,7 @@ class LiveEvent:
     """Something that is told live and not stored, such as progress. It has no number and is not repeated.
 
     It belongs to its attempt: when `worker_picked_up` comes with a higher one, what was shown of the older is void.
+    `truncated` belongs to none: the events before its `first_seq` are no longer kept.
     """
 
     run_id: str

@@ -32,6 +32,11 @@ class Desk(Protocol):
     @property
     def max_result_bytes(self) -> int: ...
 
+    @property
+    def draining(self) -> bool:
+        """Whether the worker wants to stop."""
+        ...
+
     async def record(self, entry: Entry) -> Recorded:
         """Store an entry, or raise LeaseLost."""
         ...

@@ -15,9 +15,9 @@ from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, accepted_json
 from runlane.api.shapes.tasks import Batch, BatchRequest, Links, RunRequest, Tasks
-from runlane.app import RunRequest as Wanted
 from runlane.model.event import EventType
 from runlane.model.run import Accepted
+from runlane.requests import RunRequest as Wanted
 from runlane.store.follow import read_page
 
 router = APIRouter(tags=["tasks"])

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from runlane.app import MAX_KEY
 from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY
+from runlane.requests import MAX_KEY
 
 MAX_BATCH = 1000
 MAX_BULK = 1000

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from runlane.api.shapes.fields import MAX_BATCH, Answer, Key, Name, Priority, Request
-from runlane.app import MAX_DELAY_SECONDS
 from runlane.model.run import OnDead, Status
+from runlane.requests import MAX_DELAY_SECONDS
 
 
 class RunOptions(Request):

@@ -1,0 +1,1 @@
+"""Definitions as files and bundles: read, checked, versioned, brought into the database."""

@@ -1,0 +1,1 @@
+"""The pure step machine: what an orchestration does next, given what has happened."""

@@ -1,0 +1,80 @@
+"""What the step machine and those who perform steps say to each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from runlane.model.definition import Orchestration, Step
+
+Part = Literal["step", "condition", "items"]
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """Something to perform now. Its `path` names this very execution within the run and never changes.
+
+    `part` is "step" but for loops, whose while condition and list of items are worked out apart. `tries` counts the
+    failures of this execution so far; the next try is due `delay_seconds` after the last one. `state` is what
+    the step may read: it is a view, not to be changed.
+    """
+
+    path: str
+    orchestration: Orchestration
+    step: Step
+    state: Mapping[str, Any]
+    part: Part = "step"
+    tries: int = 0
+    delay_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A step was performed. `route` is the label that an evaluator chose, or "expired" for a wait that nobody ended."""
+
+    output: Any = None
+    route: str | None = None
+    cost_usd: float | None = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A step could not be performed. `passing` means that another try may go well."""
+
+    code: str
+    message: str
+    passing: bool = False
+    cost_usd: float | None = None
+    tokens: int = 0
+
+
+Outcome = Done | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """An event of the run's stream that follows from what has happened."""
+
+    type: str
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+class EndStatus(StrEnum):
+    """How an orchestration ended."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The end of the run: the last output as `response`, the state, and the error of a failed one."""
+
+    status: EndStatus
+    response: Any
+    state: Mapping[str, Any]
+    error: Failed | None = None
+    step_id: str | None = None
