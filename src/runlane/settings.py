@@ -79,6 +79,9 @@ class Settings(BaseSettings):
         gt=0,
         description="Finished runs are deleted after this. Dead letters stay three times as long.",
     )
+    audit_retention_days: float = Field(
+        default=400.0, gt=0, description="Entries of the audit log are deleted after this."
+    )
     events_retention_days: float | None = Field(
         default=None,
         gt=0,

@@ -20,7 +20,7 @@ import structlog
 
 from runlane.api.frame import cut_frame, delta_frame, line_frame
 from runlane.bus import Bus
-from runlane.errors import InvalidRequest, RunNotFound, Unavailable
+from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
 from runlane.model.event import Delta, EventType, Line, Notice
 from runlane.store.database import Database
 from runlane.store.follow import read_lines, read_page, read_positions
@@ -48,7 +48,8 @@ class Feed:
 class Follower:
     """One reader of one run: it reads the database until it has caught up with its feed, then it hears the feed.
 
-    `complete` says that the stream ended because its run did, not because this process stops.
+    `complete` says that the stream ended because its run did, not because this process stops. `refusal` is why the
+    reader may not read on.
     """
 
     def __init__(self, tail: Tail, feed: Feed, after: int) -> None:
@@ -60,7 +61,9 @@ class Follower:
         self._live = False
         self._over = False
         self.complete = False
+        self.refusal: RunlaneError | None = None
         self._something = asyncio.Event()
+        self._when_closed: Callable[[], None] = lambda: None
 
     @property
     def ended(self) -> bool:
@@ -81,14 +84,25 @@ class Follower:
         self._bytes = 0
         return waiting
 
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this when the reader is gone."""
+        self._when_closed = call
+
     def close(self) -> None:
         """Read no more. Safe to call twice."""
         self._tail.leave(self._feed, self)
+        self._when_closed()
 
     def shut(self) -> None:
         """End the stream from our side; what waits is still handed out."""
         self._over = True
         self._something.set()
+
+    def expel(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read; what waits is not handed out."""
+        self.refusal = why
+        self._frames.clear()
+        self.shut()
 
     def hear(self, line: Line, frame: bytes) -> None:
         """Take an event from the feed, if it is the next one for this reader."""
@@ -121,6 +135,8 @@ class Follower:
     async def _catch_up(self) -> None:
         """Read a page; at the end of what is stored, join the feed."""
         lines = await self._tail.page(self._feed.run_id, self._seq)
+        if self._over:
+            return
         for line in lines:
             if line.seq != self._seq + 1:
                 self._push(cut_frame(self._feed.run_id, line.seq))

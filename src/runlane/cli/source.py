@@ -135,12 +135,12 @@ class _OwnDatabase:
         return await list_runs(await self._app.database(), **filters, before=before, limit=limit)
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_attempts
+        from runlane.store.attempts import read_attempts
 
         return await read_attempts(await self._app.database(), run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_steps
+        from runlane.store.steps import read_steps
 
         return await read_steps(await self._app.database(), run_id)
 

@@ -80,7 +80,7 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as the API shows it."""
+    """A worker as the API shows it. `targets` is what it can execute, None if it does not tell."""
 
     id: str
     status: str
@@ -93,6 +93,7 @@ class WorkerInfo:
     started_at_us: int
     heartbeat_at_us: int
     ended_at_us: int | None
+    targets: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Retention: deletes what finished long ago, a little at a time. On by default.
+"""Retention: deletes what finished long ago, and old entries of the audit log, a little at a time. On by default.
 
 Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs.
 """
@@ -10,6 +10,7 @@ from functools import partial
 from runlane.model.ids import lock_key
 from runlane.probes import reach
 from runlane.settings import Settings
+from runlane.store.audit import DELETED_AT_ONCE, delete_old_audit
 from runlane.store.database import Database, Session
 from runlane.store.retention import AT_ONCE, Cut, cut_events, delete_leftovers, delete_old, oldest_to_cut
 
@@ -24,6 +25,7 @@ class Retention:
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._keep_seconds = settings.retention_days * _DAY_SECONDS
+        self._keep_audit_seconds = settings.audit_retention_days * _DAY_SECONDS
         days = settings.events_retention_days
         self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
         self._database = database
@@ -32,20 +34,21 @@ class Retention:
 
     async def round(self) -> bool:
         """Delete some; True when there is more."""
-        deleted = await self._database.transact(self._delete)
+        deleted, entries = await self._database.transact(self._delete)
         if deleted:
             reach("retention.committed")
-        return deleted == AT_ONCE or await self._cut()
+        return deleted == AT_ONCE or entries == DELETED_AT_ONCE or await self._cut()
 
-    async def _delete(self, session: Session) -> int:
+    async def _delete(self, session: Session) -> tuple[int, int]:
         if not await session.try_lock(_LOCK):
-            return 0
+            return 0, 0
         deleted = await delete_old(session, self._keep_seconds)
         if deleted < AT_ONCE:
             await delete_leftovers(session, self._keep_seconds)
+        entries = await delete_old_audit(session, self._keep_audit_seconds)
         if deleted:
             reach("retention.before_commit")
-        return deleted
+        return deleted, entries
 
     async def _cut(self) -> bool:
         keep_seconds = self._keep_events_seconds

@@ -22,6 +22,7 @@ from runlane.store.schema import (
     run_inputs,
     run_results,
     run_steps,
+    run_waits,
     runs,
 )
 from runlane.store.statement import Row, Statement
@@ -55,7 +56,10 @@ def _delete_of(table: Table) -> Statement:
 
 
 _DELETES = [
-    *(_delete_of(table) for table in (run_inputs, run_results, run_attempts, run_steps, run_events, idempotency_keys)),
+    *(
+        _delete_of(table)
+        for table in (run_inputs, run_results, run_attempts, run_steps, run_waits, run_events, idempotency_keys)
+    ),
     Statement("delete_runs", delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None))),
 ]
 

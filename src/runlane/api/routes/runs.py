@@ -17,26 +17,15 @@ from runlane.api.parts import parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, attempts_json, log_json, moment, run_json, status_json
 from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes import (
-    MAX_PAGE,
-    MAX_WAIT_SECONDS,
-    Attempts,
-    EventsPage,
-    Key,
-    LogsPage,
-    Moment,
-    Name,
-    RunPage,
-    RunStatus,
-    RunWhole,
-    Steps,
-    moment_us,
-)
+from runlane.api.shapes.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
+from runlane.api.shapes.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
 from runlane.model.event import Line
 from runlane.model.run import Status
+from runlane.store.attempts import read_attempts
 from runlane.store.follow import read_page
-from runlane.store.runs import find_run, read_attempts, read_steps
+from runlane.store.runs import find_run
 from runlane.store.search import RunFilter, Standing, search_runs
+from runlane.store.steps import read_steps
 
 collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
@@ -194,7 +183,7 @@ async def wait_for_run(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     if not standing.status.terminal:
-        follower = await parts.tail.follow(run_id, standing.last_seq)
+        follower = await parts.follow(principal, run_id, standing.last_seq)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not follower.ended:
@@ -203,6 +192,8 @@ async def wait_for_run(
             pass
         finally:
             follower.close()
+        if follower.refusal is not None:
+            raise follower.refusal
     return Reply(run_json(await find_run(parts.database, run_id), whole=True))
 
 
