@@ -160,7 +160,7 @@ async def test_cutting_gets_in_nobodys_way(make_cluster: MakeCluster, kind: str)
     await cluster.start_servers(2)
     await cluster.start_workers(2)
     runs = await cluster.app.enqueue_many([("short", {"milliseconds": 5})] * 1000)
-    hopeless = await cluster.app.enqueue_many([("hopeless", {})] * 20)
+    hopeless = await cluster.app.enqueue_many([("hopeless", {"label": ""})] * 20)
     held = await cluster.app.enqueue_many([("short", {"milliseconds": 1})] * 20, hold=True)
     for run in hopeless:
         await cluster.app.wait(run.run_id, 60)
