@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from runlane.agents.models import Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
+from runlane.model.definition import Agent, Definition, Orchestration, Tool
 from runlane.model.event import EventType
 from runlane.model.task import Task
 from runlane.model.text import dump_json, load_json
@@ -23,6 +25,25 @@ from runlane.store.steps import StepOutcome, StepRecord, read_saved
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The definitions that a run is pinned to, by kind."""
+
+    orchestrations: Mapping[str, Orchestration]
+    agents: Mapping[str, Agent]
+    tools: Mapping[str, Tool]
+
+    @classmethod
+    def of(cls, definitions: Mapping[str, Definition]) -> Pinned:
+        """Sort them."""
+        found = definitions.values()
+        return cls(
+            {item.id: item for item in found if isinstance(item, Orchestration)},
+            {item.id: item for item in found if isinstance(item, Agent)},
+            {item.id: item for item in found if isinstance(item, Tool)},
+        )
 
 
 class Orchestrations:
@@ -45,7 +66,7 @@ class Orchestrations:
     async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
         """Execute an attempt."""
         pins = load_json(claimed.plan)["pins"] if claimed.plan else {}
-        material = await load_pinned(self._database, claimed.tenant, pins)
+        material = Pinned.of(await load_pinned(self._database, claimed.tenant, pins))
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
             return await self._call_task(claimed, host, name, arguments, path)
