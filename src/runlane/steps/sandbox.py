@@ -186,7 +186,6 @@ class Sandbox:
         pool = self._started()
         try:
             with pool.checkout(
-                script_name="script",
                 limits={"max_feed_duration_secs": job.seconds, "max_memory": self.limits.memory_bytes},
                 # The clock does not run while the code sleeps, so it must not.
                 os_policy={"sleep": "call_host"},
@@ -238,15 +237,17 @@ class Sandbox:
         if not isinstance(error, MontyRuntimeError | MontySyntaxError):
             return StepFailed("expression_error", f"The code cannot be evaluated: {error}"[:_MAX_MESSAGE])
         kind, _, said = error.display("type-msg").partition(": ")
-        frames = error.traceback()
-        line = frames[-1].line - 1 if frames else 0
-        return self._classified(kind, said[:_MAX_MESSAGE], line, job)
-
-    def _classified(self, kind: str, said: str, line: int, job: _Job) -> StepFailed:
-        told = f"{kind}: {said}" if said else kind
-        where = f"Line {line}: " if 0 < line <= job.lines else ""
         if kind == "TimeoutError" and "time limit exceeded" in said:
             return _too_long(job)
+        # Code in an eval has lines of its own, and the first line is ours; who called them is the person's.
+        lines = [frame.line - 1 for frame in error.traceback() if frame.filename != "<string>"]
+        theirs = [line for line in lines if 0 < line <= job.lines]
+        where = f"Line {theirs[-1]}: " if theirs else ""
+        return self._classified(kind, said[:_MAX_MESSAGE], where, is_ours=bool(lines) and not theirs)
+
+    def _classified(self, kind: str, said: str, where: str, *, is_ours: bool) -> StepFailed:
+        """`is_ours`: one of the lines around the person's failed, so the value could not be handed over."""
+        told = f"{kind}: {said}" if said else kind
         if kind == "MemoryError" or (kind == "RuntimeError" and "suspension limit" in said):
             return StepFailed(
                 "sandbox_limit",
@@ -259,9 +260,9 @@ class Sandbox:
             return StepFailed("sandbox_refused", f"{where}{told}. {_NOT_THERE}")
         if kind == "NotImplementedError":
             return StepFailed("sandbox_refused", f"{where}{told}. Write it in a simpler way, or use a task step.")
-        if not where and kind == "NameError" and "'result'" in said:
+        if is_ours and kind == "NameError":
             return StepFailed("expression_error", "The script ended without setting result. Set it on every way.")
-        if not where and kind in ("TypeError", "ValueError"):
+        if is_ours:
             return StepFailed(
                 "expression_error",
                 f"The value is not JSON: {said}. Give texts, numbers, lists, dicts, true, false or None; "

@@ -17,7 +17,7 @@ from runlane.steps.work import Work
 
 _FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
 # Each opening bracket may be read to the end of the text; a text of nothing else must not take for ever.
-_MAX_READ: Final = 64 * 1024 * 1024
+_MAX_READ: Final = 16 * 1024 * 1024
 _SURE_STARTS: Final = 16
 
 
@@ -122,7 +122,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _balanced(text: str) -> list[Any]:
-    """The first value in braces; a list counts first only if it is no reference such as [1]."""
+    """The first value in braces; one that is empty, or a reference such as [1], only if there is no other."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     spare: list[Any] = []
     read = 0
@@ -132,9 +132,12 @@ def _balanced(text: str) -> list[Any]:
             break
         try:
             value, _ = decoder.raw_decode(text, start.start())
-        except (ValueError, RecursionError):
+        except ValueError:
             continue
-        if isinstance(value, dict) or any(isinstance(item, (dict, list, str)) for item in cast("list[Any]", value)):
+        except RecursionError:
+            break
+        items = cast("dict[str, Any] | list[Any]", value)
+        if items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items)):
             return [value]
         spare = spare or [value]
     return spare

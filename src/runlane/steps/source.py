@@ -38,7 +38,12 @@ class Source:
 def expression(code: str) -> Source:
     """One expression, in brackets of its own: the line before it is not the person's."""
     text = f"(\n{_unified(code)}\n)"
-    return _prepared(text, _parsed(text, "eval", lines_before=1), lines_before=1)
+    tree = _parsed(text, "eval", lines_before=1)
+    match tree:
+        case ast.Expression(body=ast.Tuple(elts=[], lineno=1)):
+            raise StepFailed("expression_error", "Line 1: there is no expression. Correct the code of the step.")
+        case _:
+            return _prepared(text, tree, lines_before=1)
 
 
 @lru_cache(maxsize=1024)
