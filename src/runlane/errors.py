@@ -5,7 +5,11 @@ RunlaneError
 │   ├── UnknownTask           no such task in this app
 │   ├── UnknownLane           no such lane
 │   ├── InvalidInput          arguments do not fit the task's signature, or are not JSON
-│   └── InputTooLarge         over the size limit
+│   ├── InputTooLarge         over the size limit
+│   └── TemplateError         a text with placeholders cannot be filled
+│       ├── UnknownPlaceholder    the state has nothing for it
+│       ├── InvalidPlaceholder    it is written in a way that means nothing
+│       └── TemplateTooLarge      filled, it is too long
 ├── IdempotencyConflict       the key was used before with another body
 ├── RunNotFound
 ├── NotFound                  no such tenant, key or role
@@ -95,6 +99,49 @@ class InputTooLarge(InvalidRequest):
 
     code = "input_too_large"
     http_status = 413
+
+
+class TemplateError(InvalidRequest):
+    """A text with placeholders cannot be filled."""
+
+    code = "template_error"
+
+
+class UnknownPlaceholder(TemplateError):
+    """Nothing fills a placeholder. `path` is what it refers to, `missing` the part of it that is not there."""
+
+    code = "unknown_placeholder"
+
+    def __init__(self, path: str, missing: str, within: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        self.path = path
+        self.missing = missing
+        self.known = names
+        there = f" {_listing('There is', names)}" if names else ""
+        super().__init__(
+            f"Nothing fills the placeholder {{state.{path}}}: {within} has no \"{missing}\"{nearest(missing, names)}."
+            f"{there} Correct the name, or give the key a value first: by an earlier step's output_key, a default in "
+            "state_schema, or the run's input."
+        )
+
+
+class InvalidPlaceholder(TemplateError):
+    """Something looks like a placeholder and is none."""
+
+    code = "invalid_placeholder"
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(
+            f"{text!r} is no placeholder. Write {{state.key}} or {{{{key}}}}, with dots for parts of a value, as in "
+            "{state.items.0.title}; put a backslash before it if it is meant as text."
+        )
+
+
+class TemplateTooLarge(TemplateError):
+    """A template is too large to be filled, or becomes so."""
+
+    code = "template_too_large"
 
 
 class IdempotencyConflict(RunlaneError):
