@@ -6,6 +6,8 @@ RunlaneError
 │   ├── UnknownLane           no such lane
 │   ├── InvalidInput          arguments do not fit the task's signature, or are not JSON
 │   ├── InputTooLarge         over the size limit
+│   ├── InvalidDefinitions    definitions have errors; each is told with its place and cure
+│   ├── UnknownDefinition     no such orchestration, agent, tool or MCP server
 │   └── TemplateError         a text with placeholders cannot be filled
 │       ├── UnknownPlaceholder    the state has nothing for it
 │       ├── InvalidPlaceholder    it is written in a way that means nothing
@@ -40,7 +42,7 @@ Each class has a stable code and the HTTP status an API answers with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from typing import ClassVar
 
@@ -101,6 +103,37 @@ class InputTooLarge(InvalidRequest):
     http_status = 413
 
 
+class InvalidDefinitions(InvalidRequest):
+    """Definitions have errors. `problems` has each as (place, message); nothing was stored."""
+
+    code = "invalid_definitions"
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        self.problems = list(problems)
+        told = "; ".join(f"{place}: {message}" for place, message in self.problems[:5])
+        more = len(self.problems) - 5
+        super().__init__(f"The definitions have errors: {told}{f'; and {more} more' if more > 0 else ''}")
+
+
+class UnknownDefinition(InvalidRequest):
+    """No orchestration, agent, tool or MCP server of this name, or not this version of it."""
+
+    code = "unknown_definition"
+    http_status = 404
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], version: str | None = None) -> None:
+        names = sorted(known)
+        what = kind.replace("mcp_server", "MCP server")
+        if version is not None:
+            path = f"/api/v2/{kind.replace('_', '-')}s/{name}/versions"
+            super().__init__(f'The {what} "{name}" has no version "{version}". See: GET {path}')
+            return
+        super().__init__(
+            f'No {what} "{name}" is known{nearest(name, names)}. {_listing("Known", names)} '
+            "Bring it from its folder: runlane sync --dir definitions"
+        )
+
+
 class TemplateError(InvalidRequest):
     """A text with placeholders cannot be filled."""
 
@@ -119,7 +152,7 @@ class UnknownPlaceholder(TemplateError):
         self.known = names
         there = f" {_listing('There is', names)}" if names else ""
         super().__init__(
-            f"Nothing fills the placeholder {{state.{path}}}: {within} has no \"{missing}\"{nearest(missing, names)}."
+            f'Nothing fills the placeholder {{state.{path}}}: {within} has no "{missing}"{nearest(missing, names)}.'
             f"{there} Correct the name, or give the key a value first: by an earlier step's output_key, a default in "
             "state_schema, or the run's input."
         )

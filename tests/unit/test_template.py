@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import ChainMap
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import example, given
@@ -239,8 +239,19 @@ def test_placeholders_are_told_once_in_order() -> None:
 
 
 def test_values_as_prose() -> None:
-    values = ["x", None, True, False, 7, 1.5, [], {}, {"a": [None]}, (1, 2)]
-    assert [text_of(value) for value in values] == ["x", "", "true", "false", "7", "1.5", "[]", "{}", '{"a":[null]}', "[1,2]"]
+    values: list[Any] = ["x", None, True, False, 7, 1.5, [], {}, {"a": [None]}, (1, 2)]
+    assert [text_of(value) for value in values] == [
+        "x",
+        "",
+        "true",
+        "false",
+        "7",
+        "1.5",
+        "[]",
+        "{}",
+        '{"a":[null]}',
+        "[1,2]",
+    ]
 
 
 def test_a_filled_text_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +279,25 @@ def test_a_value_has_a_largest_depth() -> None:
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",
-    ["{", "{{", "\\", "{{ ", "{{a", "{{a.", "{{a.b", "{ state", "}}", "{ ", "a.", "{{a ", "\\{", "{{a|", "\\\\{{topic}}", "-", " "],
+    [
+        "{",
+        "{{",
+        "\\",
+        "{{ ",
+        "{{a",
+        "{{a.",
+        "{{a.b",
+        "{ state",
+        "}}",
+        "{ ",
+        "a.",
+        "{{a ",
+        "\\{",
+        "{{a|",
+        "\\\\{{topic}}",
+        "-",
+        " ",
+    ],
 )
 @pytest.mark.parametrize("head", ["", "{{", "{{a", "{{a.b ", "{ "])
 def test_no_text_makes_the_search_slow(head: str, piece: str) -> None:
@@ -300,7 +329,13 @@ def test_any_value_comes_through_whole(key: str, value: Any) -> None:
     assert render_value({"a": [f"{{state.{key}}}"]}, {key: value}) == {"a": [value]}
 
 
-@given(st.recursive(st.integers() | st.text(max_size=10), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=12))
+@given(
+    st.recursive(
+        st.integers() | st.text(max_size=10),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=12,
+    )
+)
 def test_json_is_never_a_place(value: Any) -> None:
     # Texts within the value may hold anything, so only its own braces are looked at.
     bare = json.dumps(_without_braces(value))
@@ -327,8 +362,9 @@ def _without_braces(value: Any) -> Any:
         case str():
             return value.replace("{", "").replace("}", "").replace("\\", "")
         case list():
-            return [_without_braces(item) for item in value]
+            return [_without_braces(item) for item in cast("list[Any]", value)]
         case dict():
-            return {_without_braces(key): _without_braces(item) for key, item in value.items()}
+            pairs = cast("dict[str, Any]", value).items()
+            return {_without_braces(key): _without_braces(item) for key, item in pairs}
         case _:
             return value

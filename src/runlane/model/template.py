@@ -64,10 +64,8 @@ def render(text: str, state: Mapping[str, Any]) -> str:
     end = 0
     for start, stop, path in _places(text):
         kept = text[end:start]
-        if path is None:  # a backslash, which is left out
-            filled = ""
-        else:
-            filled = text_of(look_up(path, state))
+        # Without a path it is a backslash, which is left out.
+        filled = "" if path is None else text_of(look_up(path, state))
         size += len(kept) + len(filled)
         if size > MAX_CHARACTERS:
             raise TemplateTooLarge(
