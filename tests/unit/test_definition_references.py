@@ -10,7 +10,7 @@ import pytest
 
 from runlane.definitions.check import scope_of
 from runlane.definitions.load import Loaded, check_loaded, parse_bodies
-from runlane.definitions.reach import reach, reach_of_agent
+from runlane.definitions.reach import reach
 
 
 def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> Loaded:
@@ -156,16 +156,16 @@ def test_reach_has_everything_that_a_run_may_use() -> None:
     )
     assert loaded.errors == []
     scope = scope_of(parsed.definition for parsed in loaded.definitions)
-    assert reach("top", scope) == {
+    assert reach(("orchestration", "top"), scope) == {
         ("orchestration", "top"), ("orchestration", "inner"), ("orchestration", "deep"),
         ("agent", "judge"), ("agent", "boss"), ("agent", "clerk"),
         ("tool", "search"), ("tool", "calc"), ("mcp_server", "files"), ("mcp_server", "web"),
     }  # fmt: skip
-    assert reach("other", scope) == {("orchestration", "other")}
-    assert reach_of_agent("clerk", scope) == {
+    assert reach(("orchestration", "other"), scope) == {("orchestration", "other")}
+    assert reach(("agent", "clerk"), scope) == {
         ("agent", "clerk"), ("tool", "calc"), ("orchestration", "deep"), ("mcp_server", "web"),
     }  # fmt: skip
-    assert len(reach_of_agent("every", scope)) == 7
+    assert len(reach(("agent", "every"), scope)) == 7
 
 
 def test_tools_of_servers_whose_names_contain_the_separator() -> None:

@@ -71,6 +71,18 @@ class Scope:
             case McpServer():
                 self.servers[definition.id] = definition
 
+    def find(self, key: tuple[Kind, str]) -> Definition | None:
+        """A definition by what tells it apart."""
+        match key:
+            case ("orchestration", name):
+                return self.orchestrations.get(name)
+            case ("agent", name):
+                return self.agents.get(name)
+            case ("tool", name):
+                return self.tools.get(name)
+            case ("mcp_server", name):
+                return self.servers.get(name)
+
     def has_tool(self, name: str) -> bool:
         """Whether there is such a tool, or a server that may bring it."""
         return name in self.tools or self.server_of(name) is not None or ("tool", name) in self.broken
@@ -139,6 +151,7 @@ def _check_orchestration(definition: Orchestration, scope: Scope, place: Place, 
                     here.at(field="task"),
                     f'No task "{step.task}" is registered{near(step.task, scope.tasks)}. '
                     f"Registered: {listing(sorted(scope.tasks))}.",
+                    loose=True,
                 )
             case _:
                 pass
@@ -161,6 +174,7 @@ def _check_tools(names: Iterable[str], scope: Scope, place: Place, problems: Pro
                 place,
                 f'There is no tool "{name}"{near(name, known)}, and no MCP server whose name it begins with. '
                 f"Tools: {listing(known)}. Servers: {listing(sorted(scope.servers))}.",
+                loose=True,
             )
 
 
@@ -170,6 +184,7 @@ def _check_known(kind: Kind, name: str, scope: Scope, place: Place, problems: Pr
         problems.error(
             place,
             f'There is no {KIND_WORDS[kind]} "{name}"{near(name, known)}. Known: {listing(sorted(known))}.',
+            loose=True,
         )
 
 

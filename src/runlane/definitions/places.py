@@ -58,10 +58,13 @@ def check_places(orchestration: Orchestration, given: Collection[str], place: Pl
             for path in paths:
                 key = path.partition(".")[0]
                 if key not in known:
-                    problems.error(here, f"Nothing fills the placeholder {{state.{path}}}{_cure(key, known)}")
+                    problems.error(
+                        here, f"Nothing fills the placeholder {{state.{path}}}{_cure(key, known)}", loose=True
+                    )
         for key in step.input_keys:
             if key not in known:
-                problems.error(place.at(step=step.id, field="input_keys"), f'Nothing gives "{key}"{_cure(key, known)}')
+                here = place.at(step=step.id, field="input_keys")
+                problems.error(here, f'Nothing gives "{key}"{_cure(key, known)}', loose=True)
 
 
 def templates_of(step: Step) -> Iterator[tuple[str, Any]]:

@@ -65,11 +65,12 @@ KIND_WORDS: Final[dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, or odd."""
+    """One thing that is wrong, or odd. A loose end leads to something that is not there, but may come."""
 
     severity: Severity
     place: Place
     message: str
+    loose: bool = False
 
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"
@@ -98,11 +99,11 @@ class Problems:
 
     found: list[Problem] = field(default_factory=list[Problem])
 
-    def error(self, place: Place, message: str) -> None:
+    def error(self, place: Place, message: str, *, loose: bool = False) -> None:
         """Note an error."""
         if len(self.errors) >= MAX_PROBLEMS:
             raise Enough
-        self.found.append(Problem(Severity.ERROR, place, message))
+        self.found.append(Problem(Severity.ERROR, place, message, loose))
 
     def warn(self, place: Place, message: str) -> None:
         """Note something odd, unless there is much of it already; what follows may be an error."""

@@ -1,52 +1,62 @@
-"""What a definition reaches: everything that a run of it may use, so that the run can pin it at its start."""
+"""What definitions use: directly, and with all that those use in turn, so that a run can pin it at its start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runlane.definitions.check import ALL_TOOLS, Scope, agents_from, nested_in
-from runlane.model.definition import AgentStep, EvaluatorStep, Kind, Orchestration, ToolStep
+from runlane.definitions.check import ALL_TOOLS, Scope
+from runlane.model.definition import (
+    Agent,
+    AgentStep,
+    Definition,
+    EvaluatorStep,
+    Kind,
+    Orchestration,
+    OrchestrationStep,
+    ToolStep,
+)
 
 Key = tuple[Kind, str]
 
 
-def reach(orchestration_id: str, scope: Scope) -> set[Key]:
-    """The orchestration and all that it leads to, as far as it is there."""
+def uses(definition: Definition, scope: Scope) -> set[Key]:
+    """What a definition refers to, as far as it is there."""
     found: set[Key] = set()
-    waiting = [orchestration_id]
+    tools: list[str] = []
+    match definition:
+        case Orchestration():
+            for step in definition.steps:
+                if isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id in scope.agents:
+                    found.add(("agent", step.agent_id))
+                match step:
+                    case ToolStep():
+                        tools.append(step.forced_tool)
+                    case AgentStep() if step.allowed_tools is not None:
+                        tools += step.allowed_tools
+                    case OrchestrationStep() if step.orchestration_id in scope.orchestrations:
+                        found.add(("orchestration", step.orchestration_id))
+                    case _:
+                        pass
+        case Agent():
+            tools += definition.tools
+            found.update(("agent", agent) for agent in definition.delegate_agent_ids if agent in scope.agents)
+            if definition.orchestration_id in scope.orchestrations:
+                found.add(("orchestration", definition.orchestration_id))
+        case _:
+            pass
+    return found | _tools(tools, scope)
+
+
+def reach(start: Key, scope: Scope) -> set[Key]:
+    """The start and everything that a run of it may use, as far as it is there."""
+    found: set[Key] = set()
+    waiting = [start]
     while waiting:
-        name = waiting.pop()
-        orchestration = scope.orchestrations.get(name)
-        if orchestration is None or ("orchestration", name) in found:
-            continue
-        found.add(("orchestration", name))
-        found |= _used_by(orchestration, scope)
-        waiting += nested_in(orchestration, scope)
-    return found
-
-
-def reach_of_agent(agent_id: str, scope: Scope) -> set[Key]:
-    """The agent and all that it leads to, as far as it is there."""
-    found: set[Key] = set()
-    for agent in agents_from([agent_id], scope):
-        found |= {("agent", agent.id), *_tools(agent.tools, scope)}
-        if agent.orchestration_id is not None:
-            found |= reach(agent.orchestration_id, scope)
-    return found
-
-
-def _used_by(orchestration: Orchestration, scope: Scope) -> set[Key]:
-    found: set[Key] = set()
-    agents: set[str] = set()
-    for step in orchestration.steps:
-        if isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
-            agents.add(step.agent_id)
-        if isinstance(step, ToolStep):
-            found |= _tools([step.forced_tool], scope)
-        if isinstance(step, AgentStep) and step.allowed_tools is not None:
-            found |= _tools(step.allowed_tools, scope)
-    for agent in agents_from(agents, scope):
-        found |= {("agent", agent.id), *_tools(agent.tools, scope)}
+        key = waiting.pop()
+        definition = scope.find(key)
+        if key not in found and definition is not None:
+            found.add(key)
+            waiting += uses(definition, scope)
     return found
 
 

@@ -6,7 +6,6 @@ note, because the database keeps its own. The form is what is stored: anybody ca
 
 from __future__ import annotations
 
-from functools import lru_cache
 from hashlib import sha256
 from typing import Final
 
@@ -33,9 +32,8 @@ def address(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-@lru_cache(maxsize=2048)
-def restore(kind: Kind, content: bytes) -> Definition:
-    """The definition that was stored in this form. Definitions are values, so one may serve many runs."""
+def restore(kind: Kind, content: bytes | str) -> Definition:
+    """The definition that was stored in this form."""
     return KINDS[kind].model_validate_json(content)
 
 
