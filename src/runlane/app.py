@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from typing import Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-import orjson
 import structlog
 
 from runlane.bridge import Bridge
@@ -23,14 +21,13 @@ from runlane.duties.duty import Duty
 from runlane.duties.reaper import Reaper
 from runlane.duties.retention import Retention
 from runlane.duties.timers import Timers
-from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
+from runlane.errors import DuplicateTask, Unavailable, UnknownTask
 from runlane.model.event import Event
-from runlane.model.ids import new_id
 from runlane.model.lane import DEFAULT_LANE
-from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Accepted, OnDead, Run
+from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
-from runlane.model.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
-from runlane.model.text import check_text
+from runlane.model.tenant import DEFAULT_TENANT
+from runlane.requests import RunRequest, check_priority, task_run
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
@@ -39,6 +36,7 @@ from runlane.store.database import Database, open_database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import check_schema, upgrade
+from runlane.store.resume import resume_run
 from runlane.store.tenants import is_free
 from runlane.worker.worker import Worker
 
@@ -47,10 +45,6 @@ log = structlog.get_logger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-MAX_KEY = 512
-MAX_TRACE = 512
-MAX_DELAY_SECONDS = 366 * 86400
-_ON_DEAD = {choice.value: choice.value for choice in OnDead}
 _WAIT_POLL_SECONDS = 0.05
 _WAIT_AWAY_SECONDS = 60.0
 
@@ -64,20 +58,6 @@ class Connection:
     committer: Committer
     bus: Bus
     lanes: set[str]
-
-
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A run to accept, with options of its own."""
-
-    task: str
-    input: Mapping[str, Any] | None = None
-    priority: int = 0
-    ordering_key: str | None = None
-    on_dead: str = OnDead.SKIP
-    idempotency_key: str | None = None
-    delay_seconds: float = 0
-    hold: bool = False
 
 
 class App:
@@ -160,19 +140,8 @@ class App:
 
         `trace` is the W3C traceparent of whoever asks. RateLimited when a limit of the tenant is reached.
         """
-        new_run = self._new_run(
-            task,
-            input,
-            priority=priority,
-            ordering_key=ordering_key,
-            on_dead=on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=delay_seconds,
-            hold=hold,
-            tenant=tenant,
-            trace=trace,
-        )
-        return (await self._accept([new_run]))[0]
+        request = RunRequest(task, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold)
+        return (await self._accept([self._task_run(request, tenant, trace)]))[0]
 
     async def enqueue_many(
         self,
@@ -191,15 +160,7 @@ class App:
         A limit of the tenant refuses them all or none.
         """
         wanted = [
-            RunRequest(
-                task,
-                arguments,
-                priority=priority,
-                ordering_key=ordering_key,
-                on_dead=on_dead,
-                delay_seconds=delay_seconds,
-                hold=hold,
-            )
+            RunRequest(task, arguments, priority, ordering_key, on_dead, None, delay_seconds, hold)
             for task, arguments in requests
         ]
         return await self.enqueue_requests(wanted, tenant=tenant, trace=trace)
@@ -208,21 +169,7 @@ class App:
         self, requests: Sequence[RunRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> list[Accepted]:
         """Accept many runs that each have their own options, in their order. As enqueue_many otherwise."""
-        new_runs = [
-            self._new_run(
-                request.task,
-                request.input,
-                priority=request.priority,
-                ordering_key=request.ordering_key,
-                on_dead=request.on_dead,
-                idempotency_key=request.idempotency_key,
-                delay_seconds=request.delay_seconds,
-                hold=request.hold,
-                tenant=tenant,
-                trace=trace,
-            )
-            for request in requests
-        ]
+        new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
         if len(batches) > 1 and not await is_free(await self.database(), tenant):
             # In one transaction, however long: a limit must not cut the request in two.
@@ -281,7 +228,7 @@ class App:
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | None = None) -> run_store.Change:
         """Let a paused run go on, with an answer to what it asked."""
-        return await self._rung(await run_store.resume_run(await self.database(), run_id, dict(response or {})))
+        return await self._rung(await resume_run(await self.database(), run_id, dict(response or {})))
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
@@ -289,7 +236,7 @@ class App:
 
     async def set_priority(self, run_id: str, priority: int) -> run_store.Change:
         """Move a waiting run forward or back."""
-        _check_priority(priority)
+        check_priority(priority)
         return await self._rung(await run_store.set_priority(await self.database(), run_id, priority))
 
     async def database(self) -> Database:
@@ -393,69 +340,14 @@ class App:
                 raise verdict
         return cast("list[Accepted]", verdicts)
 
-    def _new_run(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        *,
-        priority: int,
-        ordering_key: str | None,
-        on_dead: str,
-        idempotency_key: str | None,
-        delay_seconds: float,
-        hold: bool,
-        tenant: str,
-        trace: str | None,
-    ) -> NewRun:
-        task = self._tasks.get(name)
+    def _task_run(self, request: RunRequest, tenant: str, trace: str | None) -> NewRun:
+        task = self._tasks.get(request.task)
         if task is None:
-            raise UnknownTask(name, self._tasks)
-        text = task.check({} if arguments is None else arguments, self.settings.max_input_bytes)
-        _check_priority(priority)
-        if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
-            raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
-        delay_us = int(delay_seconds * 1_000_000)
-        if ordering_key is not None:
-            check_text(ordering_key, "The ordering key", MAX_KEY)
-        fingerprint = ""
-        if idempotency_key is not None:
-            check_text(idempotency_key, "The idempotency key", MAX_KEY)
-            # Sorted and in the units that are stored: the same request must not differ by how it was written.
-            body = [name, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
-            fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
-        return NewRun(
-            id=new_id("run"),
-            target=name,
-            lane=task.lane,
-            input=text,
-            priority=priority,
-            max_attempts=task.max_attempts,
-            max_losses=task.max_losses,
-            delay_us=delay_us,
-            hold=bool(hold),
-            ordering_key=None if ordering_key is None else scoped_key(tenant, ordering_key),
-            on_dead=_on_dead(on_dead),
-            idempotency_key=None if idempotency_key is None else scoped_key(tenant, idempotency_key),
-            fingerprint=fingerprint,
-            tenant=check_tenant_id(tenant),
-            trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
-        )
+            raise UnknownTask(request.task, self._tasks)
+        return task_run(task, request, self.settings.max_input_bytes, tenant=tenant, trace=trace)
 
     async def _rung(self, change: run_store.Change) -> run_store.Change:
         bus = (await self.connect()).bus
         bus.ring(change.ready_lanes)
         bus.publish(change.notices)
         return change
-
-
-def _check_priority(priority: int) -> None:
-    if isinstance(priority, bool) or not isinstance(cast("object", priority), int):
-        raise InvalidRequest(f"priority={priority!r} must be a whole number.")
-    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
-        raise InvalidRequest(f"priority={priority} must be between {MIN_PRIORITY} and {MAX_PRIORITY}.")
-
-
-def _on_dead(value: str) -> str:
-    if not isinstance(cast("object", value), str) or value not in _ON_DEAD:
-        raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".')
-    return _ON_DEAD[value]

@@ -79,6 +79,15 @@ class Settings(BaseSettings):
         gt=0,
         description="Finished runs are deleted after this. Dead letters stay three times as long.",
     )
+    audit_retention_days: float = Field(
+        default=400.0, gt=0, description="Entries of the audit log are deleted after this."
+    )
+    events_retention_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="Events of finished runs are deleted after this, all but the last one. "
+        "Without it they are kept as long as their run.",
+    )
     retention_seconds: float = Field(default=60.0, gt=0, description="How often retention looks for old runs.")
 
     @model_validator(mode="after")

@@ -7,8 +7,8 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from runlane import App, Context, Settings
+from runlane.store.attempts import read_attempts
 from runlane.store.claim import LaneMemory, claim
-from runlane.store.runs import read_attempts
 from runlane.store.workers import register, take_over
 
 

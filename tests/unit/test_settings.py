@@ -30,7 +30,9 @@ BAD = {
     "API_MAX_BODY_BYTES": ["1023", "16MB"],
     "OTLP_ENDPOINT": ["localhost:4318", "grpc://host"],
     "REDIS_PREFIX": ["a b", "x" * 65],
+    "AUDIT_RETENTION_DAYS": ["0", "-3"],
     "RETENTION_DAYS": ["0", "-3"],
+    "EVENTS_RETENTION_DAYS": ["0", "-3", "never"],
     "RETENTION_SECONDS": ["0"],
 }
 

@@ -180,6 +180,7 @@ def worker_json(worker: WorkerRow) -> dict[str, Any]:
         "status": worker.status,
         "version": worker.version,
         "lanes": list(worker.lanes),
+        "targets": None if worker.targets is None else list(worker.targets),
         "active_jobs": worker.active,
         "max_jobs": worker.capacity,
         "started_at": moment(worker.started_at_us),

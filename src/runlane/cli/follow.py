@@ -175,6 +175,8 @@ def _live_view() -> Generator[Show]:
                 progress.console.print(f"[{style.get(event.type, 'dim')}]{said}[/]", highlight=False)
                 if event.type == EventType.PICKED_UP:
                     progress.update(bar, description=f"attempt {event.attempt}", total=None, completed=0, note="")
+            elif (line := plain_line(event)) is not None:
+                progress.console.print(f"[dim]{escape(line)}[/]", highlight=False)
             elif isinstance(event.data.get("progress"), int | float):
                 note = escape(str(event.data.get("note") or ""))
                 progress.update(bar, total=1.0, completed=float(event.data["progress"]), note=note)

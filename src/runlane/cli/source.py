@@ -135,12 +135,12 @@ class _OwnDatabase:
         return await list_runs(await self._app.database(), **filters, before=before, limit=limit)
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_attempts
+        from runlane.store.attempts import read_attempts
 
         return await read_attempts(await self._app.database(), run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_steps
+        from runlane.store.steps import read_steps
 
         return await read_steps(await self._app.database(), run_id)
 
@@ -152,6 +152,10 @@ class _OwnDatabase:
             # The run is read first: what it had then has been read when its events have.
             run = await self._app.get(run_id)
             for event in await self._app.events(run_id, after):
+                if event.seq != after + 1:
+                    from runlane.client import LiveEvent
+
+                    yield LiveEvent(run_id, "truncated", 0, {"first_seq": event.seq})
                 after = event.seq
                 yield event
             if after >= run.last_seq and run.status.terminal:

@@ -14,6 +14,7 @@ class LiveEvent:
     """Something that is told live and not stored, such as progress. It has no number and is not repeated.
 
     It belongs to its attempt: when `worker_picked_up` comes with a higher one, what was shown of the older is void.
+    `truncated` belongs to none: the events before its `first_seq` are no longer kept.
     """
 
     run_id: str
@@ -79,7 +80,7 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as the API shows it."""
+    """A worker as the API shows it. `targets` is what it can execute, None if it does not tell."""
 
     id: str
     status: str
@@ -92,6 +93,7 @@ class WorkerInfo:
     started_at_us: int
     heartbeat_at_us: int
     ended_at_us: int | None
+    targets: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

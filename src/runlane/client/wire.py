@@ -153,6 +153,7 @@ def worker_from(told: Mapping[str, Any]) -> WorkerInfo:
         started_at_us=micros(told["started_at"]) or 0,
         heartbeat_at_us=micros(told["last_heartbeat"]) or 0,
         ended_at_us=micros(told["ended_at"]),
+        targets=None if told["targets"] is None else tuple(told["targets"]),
     )
 
 

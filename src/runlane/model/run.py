@@ -38,6 +38,10 @@ class Status(StrEnum):
         return self in WAITING
 
 
+# The target of a run that executes an orchestration begins with this; the rest is the orchestration's id.
+ORCHESTRATION: Final = "orchestration:"
+
+
 class Cause(StrEnum):
     """What makes a run change its status."""
 
@@ -139,6 +143,8 @@ class Run:
     input: dict[str, Any] | None = None
     result: Any = None
     error: dict[str, Any] | None = None
+    state: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
     tenant: str = DEFAULT_TENANT
     first_seq: int = 1
 

@@ -64,8 +64,9 @@ class _Record:
     def characters(self) -> int:
         finish = self.entry.finish
         texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
+        texts += [text for step in self.entry.steps for text in (step.input, step.output)]
         if finish is not None:
-            texts += [finish.result, finish.error]
+            texts += [finish.result, finish.error, finish.state]
         return sum(len(text) for text in texts if text is not None)
 
 
@@ -359,6 +360,9 @@ def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
             progress=entry.progress if entry.progress is not None else known.progress,
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
+            steps=[*known.steps, *entry.steps],
+            waits=[*known.waits, *entry.waits],
+            settled=[*known.settled, *entry.settled],
             finish=entry.finish,
         )
     return list(merged.values()), late

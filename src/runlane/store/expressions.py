@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, cast, literal_column
+from sqlalchemy import BigInteger, cast, literal_column, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import bindparam
@@ -33,6 +33,11 @@ def _now_us_postgres(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
 def _now_us_sqlite(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
     # Registered on every connection: SQLite's own clock functions stop at milliseconds.
     return "now_us()"
+
+
+def now_once() -> ColumnElement[int]:
+    """The same, read once per statement: a clock that is read anew for every row cannot bound an index."""
+    return select(now_us()).scalar_subquery()
 
 
 class database_started_us(FunctionElement[int]):  # noqa: N801

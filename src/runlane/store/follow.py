@@ -22,6 +22,7 @@ class RunPosition:
     """How far a run's stream has come."""
 
     run_id: str
+    first_seq: int
     last_seq: int
     ended: bool
 
@@ -51,7 +52,8 @@ _PAGE = Statement(
     .limit(bindparam("limit", type_=Integer())),
 )
 _POSITIONS = Statement(
-    "read_positions", select(runs.c.id, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids"))
+    "read_positions",
+    select(runs.c.id, runs.c.first_seq, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids")),
 )
 
 
@@ -60,7 +62,9 @@ async def read_positions(database: Database, run_ids: Sequence[str]) -> list[Run
 
     async def work(session: Session) -> list[RunPosition]:
         rows = await session.fetch(_POSITIONS, ids=session.texts(run_ids))
-        return [RunPosition(row["id"], row["last_seq"], Status(row["status"]).terminal) for row in rows]
+        return [
+            RunPosition(row["id"], row["first_seq"], row["last_seq"], Status(row["status"]).terminal) for row in rows
+        ]
 
     return await database.transact(work)
 

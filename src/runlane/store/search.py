@@ -105,6 +105,13 @@ _QUEUED = Statement(
     .group_by(runs.c.target)
     .order_by(runs.c.target),
 )
+_QUEUED_IN_LANES = Statement(
+    "queued_by_lane_and_target",
+    select(runs.c.lane, runs.c.target, func.count().label("count"))
+    .where(runs.c.status == lit(Status.QUEUED))
+    .group_by(runs.c.lane, runs.c.target)
+    .order_by(runs.c.lane, runs.c.target),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +121,15 @@ class Waiting:
     target: str
     count: int
     oldest_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingInLane:
+    """How many runs of a target are ready in a lane."""
+
+    lane: str
+    target: str
+    count: int
 
 
 async def search_runs(database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50) -> list[Run]:
@@ -134,6 +150,11 @@ async def list_running(database: Database, *, tenant: str | None, limit: int) ->
 async def count_queued(database: Database, *, tenant: str | None) -> list[Waiting]:
     """What is ready, by target."""
     return [Waiting(row["target"], row["count"], row["oldest"]) for row in await database.look(_QUEUED, tenant=tenant)]
+
+
+async def count_queued_in_lanes(database: Database) -> list[WaitingInLane]:
+    """What is ready, by lane and target, of every tenant."""
+    return [WaitingInLane(row["lane"], row["target"], row["count"]) for row in await database.look(_QUEUED_IN_LANES)]
 
 
 async def find_standing(database: Database, run_id: str) -> Standing:

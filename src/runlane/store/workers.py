@@ -55,7 +55,7 @@ _seconds = bindparam("lease_seconds", type_=Float())
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as operators see it."""
+    """A worker as operators see it. `targets` is None when it did not tell what it can execute."""
 
     id: str
     status: str
@@ -69,6 +69,7 @@ class WorkerRow:
     heartbeat_at_us: int
     lease_until_us: int
     ended_at_us: int | None
+    targets: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ _REGISTER = Statement(
     insert(workers).from_select(
         [
             "id", "status", "host", "pid", "version", "lanes", "capacity", "has_lock", "started_at",
-            "heartbeat_at", "lease_until",
+            "heartbeat_at", "lease_until", "targets",
         ],
         select(
             bindparam("worker_id", type_=Text()),
@@ -116,6 +117,7 @@ _REGISTER = Statement(
             now_us(),
             now_us(),
             now_us() + _micros(_seconds),
+            bindparam("targets", type_=Text()),
         ),
     ),
 )  # fmt: skip
@@ -313,6 +315,7 @@ async def register(
     capacity: int,
     has_lock: bool,
     lease_seconds: float,
+    targets: Sequence[str] | None = None,
 ) -> None:
     """Write the row of a worker that holds its liveness lock, if it has one, already."""
     await read(
@@ -326,6 +329,7 @@ async def register(
         capacity=capacity,
         has_lock=has_lock,
         lease_seconds=lease_seconds,
+        targets=None if targets is None else dump_json(list(targets)),
     )
 
 
@@ -419,6 +423,7 @@ async def list_workers(database: Database, *, gone_too: bool = False) -> list[Wo
             heartbeat_at_us=row["heartbeat_at"],
             lease_until_us=row["lease_until"],
             ended_at_us=row["ended_at"],
+            targets=None if row["targets"] is None else tuple(load_json(row["targets"])),
         )
         for row in await read(database, _LIST, all=gone_too)
     ]

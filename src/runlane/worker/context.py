@@ -13,9 +13,11 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol
 
+import orjson
+
 from runlane.errors import Fail, Interrupted
 from runlane.model.event import Delta, EventType
-from runlane.model.text import clean_text, dump_json, load_json
+from runlane.model.text import clean_text, dump_fields, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Recorded
 
@@ -29,6 +31,11 @@ class Desk(Protocol):
 
     @property
     def max_result_bytes(self) -> int: ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker wants to stop."""
+        ...
 
     async def record(self, entry: Entry) -> Recorded:
         """Store an entry, or raise LeaseLost."""
@@ -85,10 +92,10 @@ class Context:
         return self._interruption is not None
 
     def log(self, message: str, **fields: Any) -> Awaitable[None]:
-        """Write a line into the run's stream."""
+        """Write a line into the run's stream. Message and fields are cut at 64 k characters each."""
         line: dict[str, Any] = {"message": clean_text(str(message), MAX_LOG_CHARACTERS)}
         if fields:
-            line["fields"] = fields
+            line["fields"] = orjson.Fragment(dump_fields(fields, MAX_LOG_CHARACTERS))
         data = dump_json(line)
         return self._say(lambda: self._record(self._entry(EventType.LOG, data)))
 

@@ -15,7 +15,8 @@ from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import ROOT, Reply
 from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun, moment_us
+from runlane.api.shapes.actions import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun
+from runlane.api.shapes.fields import moment_us
 from runlane.errors import InvalidRequest, RunNotFound, WrongState
 from runlane.model.access import Principal
 from runlane.model.run import Status

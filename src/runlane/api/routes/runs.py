@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Annotated
 
 import orjson
@@ -16,25 +17,15 @@ from runlane.api.parts import parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, attempts_json, log_json, moment, run_json, status_json
 from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes import (
-    MAX_PAGE,
-    MAX_WAIT_SECONDS,
-    Attempts,
-    EventsPage,
-    Key,
-    LogsPage,
-    Moment,
-    Name,
-    RunPage,
-    RunStatus,
-    RunWhole,
-    Steps,
-    moment_us,
-)
+from runlane.api.shapes.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
+from runlane.api.shapes.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
+from runlane.model.event import Line
 from runlane.model.run import Status
+from runlane.store.attempts import read_attempts
 from runlane.store.follow import read_page
-from runlane.store.runs import find_run, read_attempts, read_steps
-from runlane.store.search import RunFilter, search_runs
+from runlane.store.runs import find_run
+from runlane.store.search import RunFilter, Standing, search_runs
+from runlane.store.steps import read_steps
 
 collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
@@ -134,6 +125,7 @@ async def get_events(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, after, limit)
+    first_seq = _first_kept(standing, after, lines)
     last = lines[-1].seq if lines else after
     head = orjson.dumps(
         {
@@ -141,7 +133,7 @@ async def get_events(
             "count": len(lines),
             "next_after": last,
             "last_seq": max(standing.last_seq, last if lines else 0),
-            "first_seq": standing.first_seq,
+            "first_seq": first_seq,
         }
     ).decode()
     events = ",".join(line_json(run_id, line) for line in lines)
@@ -161,7 +153,7 @@ async def get_logs(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, since, limit)
-    first_index = standing.first_seq - 1
+    first_index = _first_kept(standing, since, lines) - 1
     expected = standing.last_seq if standing.status.terminal else None
     # With nothing left to read, a poller of a finished run must get to its end, even if retention took the rest.
     next_index = lines[-1].seq if lines else max(since, expected or 0)
@@ -191,7 +183,7 @@ async def wait_for_run(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     if not standing.status.terminal:
-        follower = await parts.tail.follow(run_id, standing.last_seq)
+        follower = await parts.follow(principal, run_id, standing.last_seq)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not follower.ended:
@@ -200,4 +192,11 @@ async def wait_for_run(
             pass
         finally:
             follower.close()
+        if follower.refusal is not None:
+            raise follower.refusal
     return Reply(run_json(await find_run(parts.database, run_id), whole=True))
+
+
+def _first_kept(standing: Standing, after: int, lines: Sequence[Line]) -> int:
+    """The oldest number that is kept. A cut between the two reads shows as a hole where the page begins."""
+    return lines[0].seq if lines and lines[0].seq > after + 1 else standing.first_seq

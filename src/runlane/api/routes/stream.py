@@ -58,4 +58,4 @@ async def stream_run(
         number = int(last_event_id)
     if number > standing.last_seq:
         raise ImpossibleEvent(f"Run {run_id} has {standing.last_seq} events; {number} is none of them.")
-    return EventStream(await parts.tail.follow(run_id, number))
+    return EventStream(await parts.follow(principal, run_id, number))

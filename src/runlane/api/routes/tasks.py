@@ -14,10 +14,10 @@ from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, accepted_json
-from runlane.api.shapes import Batch, BatchRequest, Links, RunRequest, Tasks
-from runlane.app import RunRequest as Wanted
+from runlane.api.shapes.tasks import Batch, BatchRequest, Links, RunRequest, Tasks
 from runlane.model.event import EventType
 from runlane.model.run import Accepted
+from runlane.requests import RunRequest as Wanted
 from runlane.store.follow import read_page
 
 router = APIRouter(tags=["tasks"])
