@@ -221,24 +221,25 @@ def test_branches_that_meet_without_a_join_are_a_warning() -> None:
     assert 'field next_step_id: Several branches lead to "m"' in only(warnings(loaded))
 
 
-def test_a_loop_body_is_closed() -> None:
+def test_a_loop_has_a_body_of_its_own() -> None:
     def body(**fields: Any) -> Loaded:
         return flow(
             step("l", "loop", loop_count=2, loop_step_ids=["a", "b"], next_step_id="after"),
-            step("a", "if_else", if_condition="1", **fields), step("b"), step("after"), step("far"),
-        )  # fmt: skip
+            step("a", "if_else", if_condition="1", if_false_step_id="far", on_error="far"),
+            step("b", next_step_id="a"),
+            step("after", "if_else", if_condition="1", **fields),
+            step("far"),
+        )
 
-    for target in ("a", "b", "l", "after", None):
-        assert errors(body(if_true_step_id=target)) == []
-    assert 'step "a", field if_true_step_id: The step is in the body of the loop "l" and leads out of it, to "far"' in (
-        only(errors(body(if_true_step_id="far")))
-    )
-    assert "field on_error: The step is in the body" in only(errors(body(on_error="far")))
-    told = errors(flow(step("l", "loop", loop_count=2, loop_step_ids=["a", "a", "l"], next_step_id="a"), step("a")))
-    assert len(told) == 3
-    assert "The step leads to itself." in told[0]
-    assert "Name each step of the body once" in told[1]
-    assert "What follows the loop must be outside" in told[2]
+    for target in ("l", "far", None):
+        assert list(body(if_true_step_id=target).problems) == []
+    told = only(warnings(body(if_true_step_id="b")))
+    assert 'step "after", field if_true_step_id: "b" is in the body of the loop "l", and this leads to it past' in told
+    told_all = errors(flow(step("l", "loop", loop_count=2, loop_step_ids=["a", "a", "l"], next_step_id="a"), step("a")))
+    assert len(told_all) == 3
+    assert "The step leads to itself." in told_all[0]
+    assert "Name each step of the body once" in told_all[1]
+    assert "What follows the loop must be outside" in told_all[2]
 
 
 @pytest.mark.parametrize(
@@ -335,6 +336,13 @@ def test_what_a_parent_passes_is_known_to_the_child() -> None:
     }
     child = {"id": "c", "steps": [step("say", print_content="{{tone}}")]}
     assert errors(load(orchestrations=[parent, child])) == []
+    fields = {"input_keys": ["tone"], "next_step_id": "make"}
+    make = step("make", output_key="tone")
+    parent = {"id": "p", "steps": [step("call", "orchestration", orchestration_id="c", **fields), make]}
+    assert errors(load(orchestrations=[parent, child])) == []
+    parent = {"id": "p", "steps": [step("call", "agent", agent_id="a", **fields), make]}
+    agents = [{"id": "a", "type": "orchestrator", "orchestration_id": "c"}]
+    assert errors(load(orchestrations=[parent, child], agents=agents)) == []
     assert "Nothing fills" in only(errors(load(orchestrations=[child])))
 
 

@@ -193,8 +193,15 @@ def _inputs(scope: Scope) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for orchestration in scope.orchestrations.values():
         for step in orchestration.steps:
-            if isinstance(step, OrchestrationStep):
-                found.setdefault(step.orchestration_id, set()).update(step.input)
+            match step:
+                case OrchestrationStep():
+                    found.setdefault(step.orchestration_id, set()).update(step.input, step.input_keys)
+                case AgentStep():
+                    agent = scope.agents.get(step.agent_id)
+                    if agent is not None and agent.orchestration_id is not None:
+                        found.setdefault(agent.orchestration_id, set()).update(step.input_keys)
+                case _:
+                    pass
     return found
 
 

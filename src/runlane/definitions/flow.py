@@ -187,24 +187,22 @@ def _can_end(part: set[str], graph: Graph, barriers: set[str]) -> bool:
 
 
 def _check_loop(step: LoopStep, graph: Graph, place: Place, problems: Problems) -> None:
-    """The body runs in the order of its list; what chooses a way in it may choose only within it, or to leave it."""
-    body = step.loop_step_ids
-    if len(set(body)) < len(body):
+    """The body runs in the order of its list. What chooses a way in it may leave the loop; nothing comes in past it."""
+    body = set(step.loop_step_ids)
+    if len(body) < len(step.loop_step_ids):
         problems.error(place.at(field="loop_step_ids"), "A step is named twice. Name each step of the body once.")
     if step.next_step_id is not None and step.next_step_id in body:
         problems.error(
             place.at(field="next_step_id"),
             f'"{step.next_step_id}" is in the body (loop_step_ids). What follows the loop must be outside.',
         )
-    allowed = {*body, step.id, step.next_step_id, None}
-    choosing = (LinkKind.ROUTE, LinkKind.ERROR, LinkKind.EXPIRY)
-    for inner in body:
-        for link in graph.links.get(inner, ()):
-            if link.kind in choosing and link.target in graph.steps and link.target not in allowed:
-                problems.error(
-                    place.at(step=inner, field=link.field),
-                    f'The step is in the body of the loop "{step.id}" and leads out of it, to "{link.target}". Add '
-                    f'"{link.target}" to loop_step_ids, or lead to "{step.next_step_id or step.id}".',
+    for outer, links in graph.links.items():
+        for link in links if outer not in body and outer != step.id else ():
+            if link.target in body and link.kind is not LinkKind.BODY:
+                problems.warn(
+                    place.at(step=outer, field=link.field),
+                    f'"{link.target}" is in the body of the loop "{step.id}", and this leads to it past the loop, so '
+                    f'that it runs outside of any round. Lead to "{step.id}" to begin the loop.',
                 )
 
 
