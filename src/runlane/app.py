@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 import structlog
 
+from runlane.agents.models import Models
+from runlane.agents.scripted import scripted
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
@@ -27,6 +29,7 @@ from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
+from runlane.model.text import check_text
 from runlane.orchestrating import Start, answer, fork, orchestration_run
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
 from runlane.settings import Settings, load_settings
@@ -72,7 +75,6 @@ class App:
         self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._bridge = Bridge(self.close)
         self._models: Models | None = None
-        self._sandbox: Sandbox | None = None
 
     @property
     def settings(self) -> Settings:
@@ -270,7 +272,7 @@ class App:
         answered_by: str = "",
     ) -> run_store.Change:
         """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask."""
-        given = {} if response is None else response
+        given: Mapping[str, Any] | str = {} if response is None else response
         change = await answer(await self.database(), run_id, given, step=step, answered_by=answered_by)
         return await self._rung(change)
 
@@ -301,15 +303,9 @@ class App:
     def models(self) -> Models:
         """The models that steps can ask, by name. Register others before a worker starts."""
         if self._models is None:
-            self._models = default_models(self.settings)
+            self._models = Models(self.settings.default_model)
+            self._models.register("scripted", scripted([self.settings.definitions_dir]))
         return self._models
-
-    @property
-    def sandbox(self) -> Sandbox:
-        """Where conditions, scripts and Python tools of definitions run."""
-        if self._sandbox is None:
-            self._sandbox = default_sandbox(self.settings)
-        return self._sandbox
 
     async def database(self) -> Database:
         """The open database."""
@@ -357,9 +353,7 @@ class App:
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
         connection = await self.connect()
-        orchestrations = Orchestrations(
-            connection.database, self._tasks, self.models, self.sandbox, self.settings.max_input_bytes
-        )
+        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models)
         return Worker(
             settings=self.settings,
             database=connection.database,

@@ -56,7 +56,9 @@ async def orchestration_run(
     if tasks:
         for definition in material.values():
             _check_tasks(definition, tasks)
-    body = {"message": check_text(start.message, "The message", max_input_bytes), "input": dict(start.input or {})}
+    if not isinstance(cast("object", start.message), str):
+        raise InvalidRequest("The message must be a text.")
+    body = {"message": start.message, "input": dict(start.input or {})}
     text = input_json(body, start.orchestration)
     if len(text) > max_input_bytes:
         raise InputTooLarge(

@@ -117,8 +117,9 @@ class Drive:
             for agent in self._material.agents.values()
             if agent.orchestration_id is not None
         }
-        state = {"user_input": message, "user_query": message, **(request.get("input") or {})}
-        edits = fork["state"] if fork else {}
+        given: dict[str, Any] = request.get("input") or {}
+        state = {"user_input": message, "user_query": message, **given}
+        edits: dict[str, Any] = fork["state"] if fork else {}
         library = self._material.orchestrations
         self._machine, self._no = go_again(library, self._root.id, state, nested, way, edits)
         for record in way:

@@ -14,9 +14,10 @@ from runlane.model.definition import Agent, Definition, Orchestration, Tool
 from runlane.model.event import EventType
 from runlane.model.task import Task
 from runlane.model.text import dump_json, load_json
+from runlane.settings import Settings
 from runlane.steps.failure import StepFailed
 from runlane.steps.perform import Tools
-from runlane.steps.sandbox import Sandbox
+from runlane.steps.sandbox import Limits, Sandbox
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.definitions import load_pinned
@@ -49,23 +50,20 @@ class Pinned:
 class Orchestrations:
     """Executes runs of orchestrations. One for all runs of a worker."""
 
-    def __init__(
-        self,
-        database: Database,
-        tasks: Mapping[str, Task],
-        models: Models,
-        sandbox: Sandbox,
-        max_input_bytes: int,
-    ) -> None:
+    def __init__(self, settings: Settings, database: Database, tasks: Mapping[str, Task], models: Models) -> None:
+        self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
-        self._sandbox = sandbox
-        self._max_input_bytes = max_input_bytes
+        self._sandbox = Sandbox(Limits.of(settings))
+
+    async def close(self) -> None:
+        """End the sandbox. Safe to call twice."""
+        await self._sandbox.close()
 
     async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
         """Execute an attempt."""
-        pins = load_json(claimed.plan)["pins"] if claimed.plan else {}
+        pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
         material = Pinned.of(await load_pinned(self._database, claimed.tenant, pins))
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:

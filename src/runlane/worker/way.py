@@ -27,17 +27,18 @@ def go_again(
 
     `edits` is for forks: their first records are another run's and have no attempt; after those the state is edited.
     """
+    pending = edits or None
     if way and way[0].path == SNAPSHOT_PATH:
         machine = Machine.restore(library, load_json(way[0].output or "{}"))
-        last, way, edits = way[0].no or 0, way[1:], {}
+        last, way, pending = way[0].no or 0, way[1:], None
     else:
         machine, last = Machine.start(library, root, state, agents), 0
     for record in way:
-        if edits and record.attempt > 0:
-            machine, edits = _edited(machine, edits), {}
+        if pending and record.attempt > 0:
+            machine, pending = _edited(machine, pending), None
         settle_again(machine, record)
         last = max(last, record.no or 0)
-    return _edited(machine, edits) if edits else machine, last
+    return _edited(machine, pending) if pending else machine, last
 
 
 def _edited(machine: Machine, edits: Mapping[str, Any]) -> Machine:
@@ -46,7 +47,7 @@ def _edited(machine: Machine, edits: Mapping[str, Any]) -> Machine:
 
 def settle_again(machine: Machine, record: StepRecord) -> None:
     """Tell the machine what a record says."""
-    error = load_json(record.error) if record.error else {}
+    error: dict[str, str] = load_json(record.error) if record.error else {}
     code, message = error.get("code", "failed"), error.get("message", "")
     match record.outcome:
         case StepOutcome.DONE:
