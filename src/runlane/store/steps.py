@@ -11,13 +11,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, and_, bindparam, case, func, literal, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.text import load_json
 from runlane.store.database import Database
-from runlane.store.expressions import lit, now_us
+from runlane.store.expressions import lit, now_us, upsert
 from runlane.store.schema import run_steps, runs
 from runlane.store.statement import Row, Statement
 
@@ -34,18 +47,19 @@ class StepOutcome(StrEnum):
     HANDLED = "handled"
     FAILED = "failed"
     SNAPSHOT = "snapshot"
+    SAVED = "saved"
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One executed step. Texts are JSON.
+    """One executed step. Texts are JSON. Without a number it is no part of the way: what a task inside a step saved.
 
     `handled` failures went to an error route and are part of the way; a `failed` one ended the run and is made again
     when somebody retries it.
     """
 
     path: str
-    no: int
+    no: int | None
     step_id: str
     kind: str
     outcome: StepOutcome
@@ -57,6 +71,7 @@ class StepRecord:
     duration_us: int = 0
     cost_usd: float | None = None
     tokens: int = 0
+    attempt: int = 0
 
     def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
         """The record as a member of RECORD_STEPS."""
@@ -69,7 +84,7 @@ class StepRecord:
 def _save(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    statement = insert(run_steps).from_select(
+    statement = upsert(run_steps).from_select(
         ["run_id", "path", "attempt", "kind", "output", "ended_at"],
         # The condition also keeps SQLite's parser from reading ON CONFLICT as a join.
         select(b.run_id, b.path, b.attempt, b.kind, b.output, now_us())
@@ -114,7 +129,7 @@ _RECORDED = {
 def _record_steps(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    statement = insert(run_steps).from_select(
+    statement = upsert(run_steps).from_select(
         [*_RECORDED, "ended_at"],
         select(*(b[name] for name in _RECORDED), now_us()).select_from(batch.join(runs, fence)).where(b.attempt > 0),
     )
@@ -143,6 +158,7 @@ _READ_WAY = Statement(
     "read_way",
     select(
         run_steps.c.path,
+        run_steps.c.attempt,
         run_steps.c.no,
         run_steps.c.step_id,
         run_steps.c.kind,
@@ -160,6 +176,10 @@ _READ_WAY = Statement(
         or_(run_steps.c.path == lit(SNAPSHOT_PATH), run_steps.c.no > func.coalesce(_last_snapshot, lit(0))),
     )
     .order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
+)
+_READ_SAVED = Statement(
+    "read_saved",
+    select(run_steps.c.output).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.path == bindparam("path")),
 )
 
 
@@ -187,6 +207,12 @@ async def read_steps(database: Database, run_id: str) -> list[dict[str, Any]]:
     return [_told(row) for row in await database.look(_READ_STEPS, run_id=run_id)]
 
 
+async def read_saved(database: Database, run_id: str, path: str) -> str | None:
+    """What was saved under a path, as JSON text."""
+    rows = await database.look(_READ_SAVED, run_id=run_id, path=path)
+    return rows[0]["output"] if rows else None
+
+
 async def read_way(database: Database, run_id: str) -> list[StepRecord]:
     """The newest snapshot, if there is one, and the records after it, in their order."""
     return [_value(row) for row in await database.look(_READ_WAY, run_id=run_id)]
@@ -205,6 +231,7 @@ def _value(row: Row) -> StepRecord:
         tries=row["tries"] or 0,
         cost_usd=row["cost_usd"],
         tokens=row["tokens"] or 0,
+        attempt=row["attempt"],
     )
 
 

@@ -24,7 +24,7 @@ from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import run_waits, runs
 from runlane.store.statement import Row, Statement
 
-WaitKind = Literal["human", "timer", "event", "sent"]
+WaitKind = Literal["human", "time", "event", "sent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,30 @@ class Wait:
 def _open(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    return (
-        insert(run_waits)
-        .from_select(
-            ["run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at"],
-            select(
-                b.run_id, b.path, runs.c.tenant, runs.c.target, b.kind, b.step_id, b.name, b.request, now_us(),
-                now_us() + b.due_us,
-            )
-            .select_from(batch.join(runs, fence))
-            .where(b.attempt > 0),
+    statement = insert(run_waits).from_select(
+        ["run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at"],
+        select(
+            b.run_id, b.path, runs.c.tenant, runs.c.target, b.kind, b.step_id, b.name, b.request, now_us(),
+            now_us() + b.due_us,
         )
-        # A question is asked once, also by a second attempt.
-        .on_conflict_do_nothing(index_elements=["run_id", "path"])
+        .select_from(batch.join(runs, fence))
+        .where(b.attempt > 0),
     )  # fmt: skip
+    # A question is asked once, also by a second attempt. One that is over is asked anew: its step is made again.
+    again = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["run_id", "path"],
+        set_={
+            "request": again.request,
+            "opened_at": again.opened_at,
+            "due_at": again.due_at,
+            "answer": None,
+            "answered_at": None,
+            "answered_by": None,
+            "settled_at": None,
+        },
+        where=run_waits.c.settled_at.is_not(None),
+    )
 
 
 OPEN_WAITS = Statement(
