@@ -30,7 +30,7 @@ from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
-from runlane.orchestrating import Start, answer, fork, orchestration_run
+from runlane.orchestrating import Start, answer, fork, orchestration_run, tell
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
@@ -40,7 +40,6 @@ from runlane.store.database import Database, open_database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import check_schema, upgrade
-from runlane.store.resume import send_event
 from runlane.store.tenants import is_free
 from runlane.worker.program import Orchestrations
 from runlane.worker.worker import Worker
@@ -245,13 +244,14 @@ class App:
         delay_seconds: float = 0,
         hold: bool = False,
         webhook_url: str | None = None,
+        session_id: str | None = None,
         tenant: str = DEFAULT_TENANT,
         trace: str | None = None,
     ) -> Accepted:
         """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
         start = Start(
             orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
-            webhook_url,
+            webhook_url, session_id,
         )  # fmt: skip
         wanted = await orchestration_run(
             await self.database(),
@@ -279,7 +279,7 @@ class App:
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
         """Give a run an event that one of its steps waits for, or will."""
         check_text(name, "The event's name", MAX_KEY)
-        return await self._rung(await send_event(await self.database(), run_id, name, data, sent_by))
+        return await self._rung(await tell(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
         self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
