@@ -35,7 +35,7 @@ _LARGEST: Final = 2**63 - 1
 
 
 def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> dict[str, Any]:
-    """The clean values by field, every field among them; raises InvalidInput that names each field which does not fit."""
+    """The clean values by field, every field among them; InvalidInput names each that does not fit."""
     given = _spread(fields, answer)
     if not fields:
         return _free(given)
