@@ -184,7 +184,11 @@ class _OwnDatabase:
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.steps import read_steps
 
-        return await read_steps(await self._app.database(), run_id)
+        steps = await read_steps(await self._app.database(), run_id)
+        for step in steps:
+            del step["no"]
+            step |= {"tries": step["tries"] or 0, "tokens": step["tokens"] or 0}
+        return steps
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         return await self._app.events(run_id, after, limit)

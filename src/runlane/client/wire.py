@@ -243,9 +243,8 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
     Exception.__init__(error, message)
     said = {"code": str(body["code"]), "retry_after_seconds": retry_after_seconds, "run_id": body.get("run_id")}
     if isinstance(error, InvalidInput):
-        said["fields"] = {
-            str(item["field"]).removeprefix("body.response."): str(item["message"]) for item in body.get("fields") or []
-        }
+        told_fields: list[dict[str, str]] = body.get("fields") or []
+        said["fields"] = {item["field"].removeprefix("body.response."): item["message"] for item in told_fields}
     vars(error).update({name: value for name, value in said.items() if value is not None})
     return error
 
