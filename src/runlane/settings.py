@@ -82,9 +82,6 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
-    definitions_dir: Path = Field(
-        default=Path("definitions"), description="Where orchestrations, agents, tools and MCP servers are as files."
-    )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
     )
