@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import sys
 import tempfile
@@ -15,12 +16,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import httpx2
 from processes import HERE, WAIT_SECONDS, NotStarted, Process
 from tasks import app
 
 from runlane import Client, Event, LiveEvent, RunlaneError, Status
-from runlane.definitions.load import parse_directory
-from runlane.store.sync import sync_definitions
 
 TOPIC = "the old lighthouse"
 SLOW = ("agent", "llm", "task")  # worth a line when they begin; the others are done at once, or ask
@@ -125,12 +125,15 @@ def show(event: Event) -> None:
 
 async def start(client: Client) -> tuple[str, Story, asyncio.Task[None]]:
     """Bring the definitions, start the orchestration, and follow it from its first event on."""
+    definitions = {
+        folder.name: [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+        for folder in (HERE / "definitions").iterdir()
+    }
+    async with httpx2.AsyncClient(base_url=client.url) as http:
+        synced = await http.post("/api/v2/sync", json=definitions)
+    for item in synced.raise_for_status().json()["items"]:
+        tell("sync", f"{item['change']} {item['kind']} {item['id']}")
     async with app:
-        report = await sync_definitions(
-            await app.database(), "default", parse_directory(HERE / "definitions"), actor="demo", tasks=list(app.tasks)
-        )
-        for outcome in report.outcomes:
-            tell("sync", f"{outcome.change} {outcome.kind} {outcome.id}")
         accepted = await app.orchestrate("article", TOPIC)
     story = Story()
     return accepted.run_id, story, asyncio.create_task(story.follow(client, accepted.run_id))
@@ -212,7 +215,7 @@ def main() -> int:
         say()
         try:
             asyncio.run(demonstrate(place))
-        except (BrokenPromise, NotStarted, RunlaneError, TimeoutError) as error:
+        except (BrokenPromise, NotStarted, RunlaneError, httpx2.HTTPError, TimeoutError) as error:
             say(f"BROKEN: {error}")
             return 1
     if folder is not None:

@@ -4,8 +4,8 @@ A fence's words after the language say what a block is: `run` executes it in a t
 `file=name` writes it there first, `cwd=folder` starts from a copy of a folder of ours, `worker=module:app` keeps a
 worker running meanwhile, `server=module:app` a server. Shell blocks with a server are executed as well. Every other
 Python block is compiled, and every other command is parsed. A JSON block says its `kind`, a kind of definition or a
-step, and is parsed and checked together with the others of its page; one with `run` is also executed, with `message`
-and until `result`.
+step, and is parsed and checked together with the others of its page; one with `run` is also executed, with `message`,
+`answer` if it asks, and until `result`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from runlane.definitions.read import FOLDERS
 from runlane.model.definition import KINDS, Kind, Step
 from runlane.model.event import EventType
 from runlane.store.sync import sync_definitions
+from tests.harness import eventually
 from tests.server_process import environment, serving
 
 ROOT = Path(__file__).parents[2]
@@ -147,9 +148,16 @@ async def _run_definition(app: App, block: Block) -> None:
         bodies.setdefault(folder, []).append(json.loads(other.text))
     await sync_definitions(database, "default", parse_bodies(bodies), actor="docs", remove_missing=True)
     accepted = await app.orchestrate(json.loads(block.text)["id"], block.words.get("message", ""))
+    if "answer" in block.words:
+        await eventually(lambda: _asks(app, accepted.run_id), f"the question of {block}")
+        await app.resume(accepted.run_id, json.loads(block.words["answer"]))
     run = await app.wait(accepted.run_id, timeout=60)
     assert run.status is Status.COMPLETED, f"{block}: {run.error}"
     assert run.result == block.words["result"], str(block)
+
+
+async def _asks(app: App, run_id: str) -> bool:
+    return (await app.get(run_id)).status is Status.PAUSED
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
