@@ -16,9 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import httpx2
 from processes import HERE, WAIT_SECONDS, NotStarted, Process
-from tasks import app
 
 from runlane import Client, Event, LiveEvent, RunlaneError, Status
 
@@ -129,12 +127,9 @@ async def start(client: Client) -> tuple[str, Story, asyncio.Task[None]]:
         folder.name: [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
         for folder in (HERE / "definitions").iterdir()
     }
-    async with httpx2.AsyncClient(base_url=client.url) as http:
-        synced = await http.post("/api/v2/sync", json=definitions)
-    for item in synced.raise_for_status().json()["items"]:
+    for item in (await client.sync(definitions))["items"]:
         tell("sync", f"{item['change']} {item['kind']} {item['id']}")
-    async with app:
-        accepted = await app.orchestrate("article", TOPIC)
+    accepted = await client.run_orchestration("article", TOPIC)
     story = Story()
     return accepted.run_id, story, asyncio.create_task(story.follow(client, accepted.run_id))
 
@@ -215,7 +210,7 @@ def main() -> int:
         say()
         try:
             asyncio.run(demonstrate(place))
-        except (BrokenPromise, NotStarted, RunlaneError, httpx2.HTTPError, TimeoutError) as error:
+        except (BrokenPromise, NotStarted, RunlaneError, TimeoutError) as error:
             say(f"BROKEN: {error}")
             return 1
     if folder is not None:
