@@ -3,12 +3,14 @@
 A fence's words after the language say what a block is: `run` executes it in a temporary folder on the embedded file,
 `file=name` writes it there first, `cwd=folder` starts from a copy of a folder of ours, `worker=module:app` keeps a
 worker running meanwhile, `server=module:app` a server. Shell blocks with a server are executed as well. Every other
-Python block is compiled, and every other command is parsed.
+Python block is compiled, and every other command is parsed. JSON is read, and checked if `kind=` says what it is: a
+step, a bundle, or definitions by the name of their folder.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import shutil
@@ -18,7 +20,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer.main
@@ -29,6 +31,8 @@ from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settin
 from runlane.api.server import build_api
 from runlane.cli.commands import cli
 from runlane.cli.doctor import OTHER_VARIABLES
+from runlane.definitions.bundle import unpack
+from runlane.definitions.load import parse_bodies
 from runlane.model.event import EventType
 from tests.server_process import environment, serving
 
@@ -84,12 +88,29 @@ COMMAND_LINES = [(block, line) for block, line in SHELL_LINES if line.startswith
 
 
 def test_code_blocks_are_of_a_kind_that_is_checked() -> None:
-    assert {block.language for block in BLOCKS} <= {"python", "sh", "mermaid", "text"}
+    assert {block.language for block in BLOCKS} <= {"python", "sh", "mermaid", "text", "json"}
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
 def test_python_blocks_compile(block: Block) -> None:
     compile(block.text, str(block), "exec")
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "json"], ids=str)
+def test_json_blocks_are_what_they_say(block: Block) -> None:
+    value = json.loads(block.text)
+    kind = block.words.get("kind")
+    if kind == "step":
+        loaded = parse_bodies({"orchestrations": [{"id": "example", "steps": [value]}]})
+    elif kind == "bundle":
+        unpacked = unpack(value)
+        assert unpacked.skipped == []
+        loaded = unpacked.loaded
+    elif kind is not None:
+        loaded = parse_bodies({kind: cast("list[Any]", value) if isinstance(value, list) else [value]})
+    else:
+        return
+    assert [str(problem) for problem in loaded.errors] == []
 
 
 def test_the_readme_shows_the_shop_as_it_is() -> None:
@@ -245,7 +266,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
         (method.upper(), path)
         for path, methods in OPENAPI["paths"].items()
         for method in methods
-        if not path.startswith("/api/v2/orchestrations/")
+        if not path.startswith("/api/v2/orchestrations/runs/")
     }
     assert told == real
 
