@@ -79,6 +79,24 @@ class Settings(BaseSettings):
         pattern=r"^https?://",
         description="Where spans are sent (OTLP over HTTP), such as http://localhost:4318. Without it: no tracing.",
     )
+    default_model: str | None = Field(
+        default=None, max_length=200, description="For steps and agents that name none, such as scripted."
+    )
+    sandbox_condition_seconds: float = Field(
+        default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
+    )
+    sandbox_script_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="Computing time of a transform step's script."
+    )
+    sandbox_memory_bytes: int = Field(
+        default=128 * 1024 * 1024, ge=8 * 1024 * 1024, description="Of one condition, script or Python tool."
+    )
+    sandbox_output_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1024, description="Of the value of a condition, script or Python tool, as JSON."
+    )
+    sandbox_processes: int = Field(
+        default=2, ge=1, le=64, description="At most, per worker; conditions and scripts beyond it wait their turn."
+    )
     retention_days: float = Field(
         default=30.0,
         gt=0,
