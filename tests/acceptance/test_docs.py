@@ -3,9 +3,9 @@
 A fence's words after the language say what a block is: `run` executes it in a temporary folder on the embedded file,
 `file=name` writes it there first, `cwd=folder` starts from a copy of a folder of ours, `worker=module:app` keeps a
 worker running meanwhile, `server=module:app` a server. Shell blocks with a server are executed as well. Every other
-Python block is compiled, and every other command is parsed. A JSON block says its `kind`, a kind of definition or a
-step, and is parsed and checked together with the others of its page; one with `run` is also executed, with `message`,
-`answer` if it asks, and until `result`.
+Python block is compiled, and every other command is parsed. A JSON block says its `kind`, a kind of definition, a step
+or a bundle, and is parsed and checked together with the others of its page; one with `run` is also executed, with
+`message`, `answer` if it asks, and until `result`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settin
 from runlane.api.server import build_api
 from runlane.cli.commands import cli
 from runlane.cli.doctor import OTHER_VARIABLES
+from runlane.definitions.bundle import unpack
 from runlane.definitions.load import Loaded, check_loaded, parse_bodies
 from runlane.definitions.read import FOLDERS
 from runlane.model.definition import KINDS, Kind, Step
@@ -95,7 +96,7 @@ COMMAND_LINES = [(block, line) for block, line in SHELL_LINES if line.startswith
 
 def test_code_blocks_are_of_a_kind_that_is_checked() -> None:
     assert {block.language for block in BLOCKS} <= {"python", "sh", "json", "mermaid", "text"}
-    assert {block.words.get("kind") for block in JSON} <= {*KINDS, "step"}
+    assert {block.words.get("kind") for block in JSON} <= {*KINDS, "step", "bundle"}
     assert len([block for block in JSON if "run" in block.words]) >= 5
 
 
@@ -104,6 +105,10 @@ def test_json_blocks_are_definitions_without_a_flaw(block: Block) -> None:
     if block.words["kind"] == "step":
         step = TypeAdapter[Any](Step).validate_json(block.text)
         assert step.type == json.loads(block.text)["type"]
+        return
+    if block.words["kind"] == "bundle":
+        unpacked = unpack(json.loads(block.text))
+        assert (unpacked.skipped, list(unpacked.loaded.problems)) == ([], [])
         return
     loaded = _definitions(block)
     assert [str(problem) for problem in loaded.problems] == []
@@ -128,7 +133,7 @@ def _definitions(block: Block) -> Loaded:
     others = [
         (parsed.definition, other)
         for other in JSON
-        if other.page == block.page and other.words["kind"] != "step"
+        if other.page == block.page and other.words["kind"] in KINDS
         for parsed in _parsed(other).definitions
     ]
     return check_loaded(_parsed(block), [definition for definition, other in others if other is not block])
@@ -141,7 +146,7 @@ def _parsed(block: Block) -> Loaded:
 
 async def _run_definition(app: App, block: Block) -> None:
     database = await app.database()
-    page = [other for other in JSON if other.page == block.page and other.words["kind"] != "step"]
+    page = [other for other in JSON if other.page == block.page and other.words["kind"] in KINDS]
     bodies: dict[str, list[Any]] = {}
     for other in page:
         folder = next(folder for folder, kind in FOLDERS.items() if kind == other.words["kind"])
