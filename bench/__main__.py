@@ -19,7 +19,19 @@ import structlog
 
 from bench.conditions import conditions
 from bench.ground import Ground, open_ground
-from bench.measures import QUICK, SYSTEMS, Sizes, accept, claims, drain, latency, limit, memory, takeover
+from bench.measures import (
+    QUICK,
+    SYSTEMS,
+    Sizes,
+    accept,
+    claims,
+    drain,
+    idle_followers,
+    latency,
+    limit,
+    memory,
+    takeover,
+)
 from bench.plot import plot
 from bench.process import ROOT
 from bench.samples import Report, Sample, load, save
@@ -33,6 +45,7 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "takeover": takeover.measure,
     "claims": claims.measure,
     "memory": memory.measure,
+    "followers": idle_followers.measure,
 }
 
 

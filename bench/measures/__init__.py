@@ -61,6 +61,7 @@ class Sizes:
     queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     idle_seconds: float = 5.0
     limit: int = 50_000
+    followers: int = 2_000
 
     def among(self, *names: str) -> list[str]:
         """Those of these systems that take part."""
@@ -79,4 +80,5 @@ QUICK = Sizes(
     queued=(1_000, 5_000),
     idle_seconds=0.5,
     limit=500,
+    followers=300,
 )

@@ -16,7 +16,18 @@ from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
 from runlane.api.problems import handle_problems
 from runlane.api.reply import ROOT
 from runlane.api.routes import access as access_routes
-from runlane.api.routes import actions, admin, lanes, orchestrating, runs, stream, system, tasks
+from runlane.api.routes import (
+    actions,
+    admin,
+    bundles,
+    definitions,
+    lanes,
+    orchestrating,
+    runs,
+    stream,
+    system,
+    tasks,
+)
 from runlane.app import App
 from runlane.version import VERSION
 
@@ -86,6 +97,10 @@ def _routers() -> list[APIRouter]:
         actions.collection,
         lanes.router,
         lanes.changes,
+        definitions.router,
+        definitions.changes,
+        bundles.router,
+        bundles.changes,
         access_routes.router,
         access_routes.changes,
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from runlane.cli import access, interact
+from runlane.cli import definitions as authoring
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
 from runlane.cli.show import Json
 
@@ -33,6 +35,9 @@ cli.add_typer(access.keys, name="keys")
 cli.add_typer(access.tenants, name="tenants")
 cli.add_typer(access.roles, name="roles")
 cli.add_typer(access.audit, name="audit")
+cli.add_typer(authoring.bundle, name="bundle")
+for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
+    cli.command()(_command)
 
 AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
 Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]
@@ -57,7 +62,16 @@ def _main(
 
 
 @cli.command()
-def dev(app: AppPath, port: Port = None, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+def dev(
+    app: AppPath,
+    port: Port = None,
+    lanes: Lanes = None,
+    concurrency: Concurrency = None,
+    definitions: Annotated[
+        Path | None,
+        typer.Option(help="Sync this folder of definitions, and again whenever it changes. Default: definitions."),
+    ] = None,
+) -> None:
     """Run everything in this process and tell what happens: API, worker and duties, on the embedded file by default.
 
     The API is open, without keys, to programs on this machine and to nobody else.
@@ -67,7 +81,7 @@ def dev(app: AppPath, port: Port = None, lanes: Lanes = None, concurrency: Concu
     from runlane.cli.serve import DEFAULT_HOST, run_server
 
     wish = WorkerWish(lane_names(lanes), concurrency, narrate=True)
-    run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True)
+    run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True, definitions=definitions)
 
 
 @cli.command()

@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.run import Accepted, Run, Status
+from runlane.settings import load_settings
 
 if TYPE_CHECKING:
-    from runlane.app import App
     from runlane.client import Client, LiveEvent, Question
+    from runlane.store.database import Database
     from runlane.store.waits import Wait
 
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
+PAGE = 1000
 
 
 class Source(Protocol):
@@ -90,14 +92,13 @@ async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[So
         async with Client(url, api_key) as client:
             yield _Server(client)
         return
-    from runlane.app import App
+    from runlane.store.migrate import open_ready
 
-    app = App()
+    database = await open_ready(load_settings())
     try:
-        await app.connect()
-        yield _OwnDatabase(app)
+        yield _OwnDatabase(database)
     finally:
-        await app.close()
+        await database.close()
 
 
 class _Server:
@@ -165,39 +166,45 @@ class _Server:
 
 
 class _OwnDatabase:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    """Looks into the database itself. What changes runs, and tells others of it, is loaded only for a change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get(self, run_id: str) -> Run:
-        return await self._app.get(run_id)
+        from runlane.store.runs import find_run
+
+        return await find_run(self._database, run_id)
 
     async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
         from runlane.store.runs import list_runs
 
-        return await list_runs(await self._app.database(), **filters, before=before, limit=limit)
+        return await list_runs(self._database, **filters, before=before, limit=limit)
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.attempts import read_attempts
 
-        return await read_attempts(await self._app.database(), run_id)
+        return await read_attempts(self._database, run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.steps import read_steps
 
-        steps = await read_steps(await self._app.database(), run_id)
+        steps = await read_steps(self._database, run_id)
         for step in steps:
             del step["no"]
             step |= {"tries": step["tries"] or 0, "tokens": step["tokens"] or 0}
         return steps
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        return await self._app.events(run_id, after, limit)
+        from runlane.store.events import read_events
+
+        return await read_events(self._database, run_id, after, limit)
 
     async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
         while True:
             # The run is read first: what it had then has been read when its events have.
-            run = await self._app.get(run_id)
-            for event in await self._app.events(run_id, after):
+            run = await self.get(run_id)
+            for event in await self.events(run_id, after, PAGE):
                 if event.seq != after + 1:
                     from runlane.client import LiveEvent
 
@@ -210,31 +217,45 @@ class _OwnDatabase:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def change(self, run_id: str, verb: str) -> Status:
-        change = await getattr(self._app, verb)(run_id)
-        return Status(change.status)
+        from runlane.app import App
+
+        async with App() as app:
+            return (await getattr(app, verb)(run_id)).status
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
-        return (await self._app.set_priority(run_id, priority)).status
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.set_priority(run_id, priority)).status
 
     async def waits(self, run_id: str) -> Sequence[Question]:
         from runlane.store.waits import read_waits
 
-        await self._app.get(run_id)
-        return [_question(wait) for wait in await read_waits(await self._app.database(), run_id)]
+        await self.get(run_id)
+        return [_question(wait) for wait in await read_waits(self._database, run_id)]
 
     async def inbox(self, limit: int) -> Sequence[Question]:
         from runlane.store.waits import read_inbox
 
-        return [_question(wait) for wait in await read_inbox(await self._app.database(), None, limit=limit)]
+        return [_question(wait) for wait in await read_inbox(self._database, None, limit=limit)]
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
-        return (await self._app.resume(run_id, response, step=step, answered_by=getuser())).status
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
 
     async def send_event(self, run_id: str, name: str, data: Any) -> Status:
-        return (await self._app.send_event(run_id, name, data, sent_by=getuser())).status
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.send_event(run_id, name, data, sent_by=getuser())).status
 
     async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
-        return await self._app.fork(run_id, path, state)
+        from runlane.app import App
+
+        async with App() as app:
+            return await app.fork(run_id, path, state)
 
 
 def _question(wait: Wait) -> Question:

@@ -299,6 +299,55 @@ class Client:
         """The live workers."""
         return [wire.worker_from(worker) for worker in (await self._http.read(f"{PREFIX}/workers"))["workers"]]
 
+    async def sync(
+        self,
+        definitions: Mapping[str, Sequence[Mapping[str, Any]]],
+        *,
+        dry_run: bool = False,
+        remove_missing: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; what became of each."""
+        body = {**definitions, "dry_run": dry_run, "remove_missing": remove_missing, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/sync", body)
+
+    async def definition(
+        self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
+    ) -> dict[str, Any]:
+        """A definition of a kind such as `orchestrations` or `mcp-servers`: its current version, or the one named."""
+        path = f"{PREFIX}/{_part(kind.replace('_', '-'))}/{_part(name)}"
+        return await self._http.read(path, {"version": version, "tenant": tenant})
+
+    async def export_bundle(
+        self,
+        chosen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        with_used: bool = True,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """A bundle of everything, or of what is chosen (lists of ids by kind) and all that it uses."""
+        body = {**(chosen or {}), "with_used": with_used, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/bundles/export", body)
+
+    async def import_bundle(
+        self,
+        bundle: Mapping[str, Any],
+        chosen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        keep_existing: bool = False,
+        dry_run: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring what is in a bundle, all of it or what is chosen; what became of each, and which secrets it needs."""
+        body = {
+            "bundle": bundle,
+            **(chosen or {}),
+            "keep_existing": keep_existing,
+            "dry_run": dry_run,
+            "tenant": tenant,
+        }
+        return await self._http.change("POST", f"{PREFIX}/bundles/import", body)
+
     async def health(self) -> Health:
         """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""
         ready, parts = await self._http.probe("/ready")

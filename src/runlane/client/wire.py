@@ -12,6 +12,7 @@ from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Question, S
 from runlane.errors import (
     Conflict,
     InputTooLarge,
+    InvalidDefinitions,
     InvalidInput,
     InvalidRequest,
     RunlaneError,
@@ -241,7 +242,13 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
     # Not through __init__: that makes the message from facts which only the server has.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
-    said = {"code": str(body["code"]), "retry_after_seconds": retry_after_seconds, "run_id": body.get("run_id")}
+    said: dict[str, Any] = {
+        "code": str(body["code"]),
+        "retry_after_seconds": retry_after_seconds,
+        "run_id": body.get("run_id"),
+    }
+    if kind is InvalidDefinitions:
+        said["problems"] = [(str(item["field"]), str(item["message"])) for item in body.get("fields") or ()]
     if isinstance(error, InvalidInput):
         told_fields: list[dict[str, str]] = body.get("fields") or []
         said["fields"] = {item["field"].removeprefix("body.response."): item["message"] for item in told_fields}

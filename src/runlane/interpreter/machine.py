@@ -2,7 +2,7 @@
 
 It is told outcomes and says what may be performed now. It does nothing itself and knows no time, so the same outcomes
 in the same order always make the same machine: a worker that takes over settles what was recorded and goes on from
-there. See docs/explanation/interpreter.md for the rules.
+there. See docs/explanation/orchestrations.md.
 """
 
 from __future__ import annotations

@@ -251,7 +251,8 @@ async def test_what_cannot_be_started(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
     told = problem_of(await api.post("/orchestrations/artcle/run", {}), 404, "unknown_definition")
     assert 'did you mean "article"' in told["message"]
-    for body in ({"message": 5}, {"unknown": 1}, {"priority": 1000}, {"input": []}, {"webhook_url": ""}):
+    bad: list[dict[str, Any]] = [{"message": 5}, {"unknown": 1}, {"priority": 1000}, {"input": []}, {"webhook_url": ""}]
+    for body in bad:
         problem_of(await api.post("/orchestrations/article/run", body), 422, "invalid_request")
 
 
