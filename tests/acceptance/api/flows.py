@@ -36,6 +36,7 @@ ARTICLE: dict[str, Any] = {
 }
 PAYMENT: dict[str, Any] = {
     "id": "payment",
+    "state_schema": {"item": {"type": "string"}},
     "steps": [
         {"id": "paid", "type": "wait", "event": "payment", "output_key": "payment", "next_step_id": "end"},
         say("end", "got {state.payment.amount} for {state.item}"),

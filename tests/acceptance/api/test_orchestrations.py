@@ -211,7 +211,8 @@ async def test_steps_are_told_whole_and_page_by_page(api: Api) -> None:
         "id": "counted",
         "answers": {"writer": ["first"]},
         "steps": [
-            {"id": "loop", "type": "loop", "loop_count": 3, "loop_step_ids": ["n"], "next_step_id": "bad"},
+            {"id": "loop", "type": "loop", "loop_count": 3, "collect": False, "loop_step_ids": ["n"],
+             "next_step_id": "bad"},
             {"id": "n", "type": "transform", "transform_code": "result = 1", "output_key": "n"},
             {"id": "bad", "type": "transform", "transform_code": "result = 1 / 0", "on_error": "write"},
             {"id": "write", "type": "llm", "model": "scripted:writer", "prompt_template": "{state.n}",
