@@ -45,10 +45,8 @@ def in_a_row(*steps: Steps) -> list[Steps]:
 
 def fan(*branches: list[Steps], after: Steps) -> list[Steps]:
     """Branches that run at the same time and meet at `after`."""
-    split = {
-        "id": "split", "type": "parallel", "parallel_branches": [[step["id"] for step in branch] for branch in branches],
-        "next_step_id": after["id"],
-    }  # fmt: skip
+    ways = [[step["id"] for step in branch] for branch in branches]
+    split = {"id": "split", "type": "parallel", "parallel_branches": ways, "next_step_id": after["id"]}
     return [split, *(step for branch in branches for step in in_a_row(*branch)), after]
 
 
