@@ -27,6 +27,7 @@ from bench.measures import (
     accept,
     claims,
     drain,
+    idle_followers,
     latency,
     limit,
     long,
@@ -49,6 +50,7 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "claims": claims.measure,
     "memory": memory.measure,
     "long": long.measure,
+    "followers": idle_followers.measure,
 }
 
 _KNOWN = [*SYSTEMS, STEP_PEER]

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.measures.drain import ANALYZED
+from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.samples import Report, spread
 
 HEADER = ("what", "Runlane", "Procrastinate", "taskiq streams", "taskiq lists", "ratio", "goal", "met")
@@ -76,6 +77,7 @@ def _lines(report: Report) -> Iterator[Line]:
     for name, lines in (
         ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("steps", _steps),
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("long", _long),
+        ("followers", _followers),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -202,6 +204,20 @@ def _memory(report: Report) -> Iterator[Line]:
     resident = report.median("memory", US, "RSS")
     met = None if resident is None else resident <= 80
     yield Line("idle worker, RSS / PSS MB", cells, "", "RSS ≤ 80 MB", met)
+
+
+def _followers(report: Report) -> Iterator[Line]:
+    for variant in VARIANTS:
+        memory = report.median("followers", US, variant)
+        before, during = (report.median("followers", US, variant + when) for when in (WITHOUT, WITH))
+        known = before is not None and during is not None
+        yield Line(
+            f"{report.conditions['sizes']['followers']:,} idle followers of {variant}, one API process: kB for each",
+            ["" if memory is None else f"{memory:.1f}"],
+            f"Redis connections {before:.0f} without them, {during:.0f} with them" if known else "",
+            "no further connection",
+            during == before if known else None,
+        )
 
 
 def ratio(report: Report, measure: str, variant: str, peer: str) -> float | None:

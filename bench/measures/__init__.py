@@ -68,6 +68,7 @@ class Sizes:
     flows: int = 2_000
     peer_flows: int = 300
     long_steps: int = 10_000
+    followers: int = 2_000
 
     def among(self, *names: str) -> list[str]:
         """Those of these systems that take part."""
@@ -89,4 +90,5 @@ QUICK = Sizes(
     flows=40,
     peer_flows=5,
     long_steps=100,
+    followers=300,
 )

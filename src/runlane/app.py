@@ -9,20 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-import structlog
-
-from runlane.agents.models import Models
-from runlane.agents.scripted import scripted
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
-from runlane.duties.duty import Duty
-from runlane.duties.reaper import Reaper
-from runlane.duties.retention import Retention
-from runlane.duties.timers import Timers
 from runlane.errors import DuplicateTask, Unavailable, UnknownTask
 from runlane.model.event import Event
 from runlane.model.lane import DEFAULT_LANE
@@ -30,22 +22,22 @@ from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
-from runlane.orchestrating import Start, answer, fork, orchestration_run
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
-from runlane.store.database import Database, open_database
+from runlane.store.database import Database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
-from runlane.store.migrate import check_schema, upgrade
+from runlane.store.migrate import open_ready
 from runlane.store.resume import send_event
 from runlane.store.tenants import is_free
-from runlane.worker.program import Orchestrations
-from runlane.worker.worker import Worker
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from runlane.agents.models import Models
+    from runlane.duties.duty import Duty
+    from runlane.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -249,6 +241,8 @@ class App:
         trace: str | None = None,
     ) -> Accepted:
         """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
+        from runlane.orchestrating import Start, orchestration_run
+
         start = Start(
             orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
             webhook_url,
@@ -272,6 +266,8 @@ class App:
         answered_by: str = "",
     ) -> run_store.Change:
         """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask."""
+        from runlane.orchestrating import answer
+
         given: Mapping[str, Any] | str = {} if response is None else response
         change = await answer(await self.database(), run_id, given, step=step, answered_by=answered_by)
         return await self._rung(change)
@@ -285,6 +281,8 @@ class App:
         self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> Accepted:
         """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
+        from runlane.orchestrating import fork
+
         connection = await self.connect()
         accepted = await fork(connection.database, run_id, path, state or {}, idempotency_key)
         connection.bus.ring({accepted.lane})
@@ -303,6 +301,9 @@ class App:
     def models(self) -> Models:
         """The models that steps can ask, by name. Register others before a worker starts."""
         if self._models is None:
+            from runlane.agents.models import Models
+            from runlane.agents.scripted import scripted
+
             self._models = Models(self.settings.default_model)
             self._models.register("scripted", scripted([self.settings.definitions_dir]))
         return self._models
@@ -352,6 +353,10 @@ class App:
 
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
+        # Here and below: whoever only hands runs in need not load what executes them.
+        from runlane.worker.program import Orchestrations
+        from runlane.worker.worker import Worker
+
         connection = await self.connect()
         orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models)
         return Worker(
@@ -367,6 +372,11 @@ class App:
 
     async def duties(self) -> list[Duty]:
         """The duties that every process does; the caller starts and stops them."""
+        from runlane.duties.duty import Duty
+        from runlane.duties.reaper import Reaper
+        from runlane.duties.retention import Retention
+        from runlane.duties.timers import Timers
+
         connection, settings = await self.connect(), self.settings
         reaper = Reaper(settings, connection.database, connection.bus)
         timers = Timers(connection.database, connection.bus)
@@ -379,11 +389,8 @@ class App:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
         settings = self.settings
-        if settings.sqlite_path is not None:
-            await upgrade(settings)
-        database = await open_database(settings)
+        database = await open_ready(settings)
         try:
-            await check_schema(database, settings.shown_database)
             lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
             await declare_lanes(database, lanes)
             bus = make_bus(settings)

@@ -161,7 +161,10 @@ def test_doctor_tells_of_runs_that_no_worker_can_execute(tmp_path: Path) -> None
 def test_looking_does_not_load_what_it_does_not_use(folder: Path, database: Mapping[str, str]) -> None:
     for arguments, unwanted in (
         (["--help"], "sqlalchemy fastapi httpx2 pydantic rich"),
-        (["runs", "list"], "fastapi starlette uvicorn httpx2 redis"),
+        (
+            ["runs", "list"],
+            "fastapi starlette uvicorn httpx2 redis asyncpg structlog rich runlane.app runlane.worker runlane.duties",
+        ),
         (["run", "talk", "--url", "http://127.0.0.1:1", "--input", "1"], "sqlalchemy fastapi asyncpg redis"),
     ):
         program = (

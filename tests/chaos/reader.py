@@ -34,9 +34,10 @@ class Heard:
 
 @dataclass(slots=True)
 class Reader:
-    """What a reader of one run holds."""
+    """What a reader of one run holds, beginning after a number."""
 
     run_id: str
+    after: int = 0
     heard: list[Heard] = field(default_factory=list[Heard])
     unnumbered: list[bytes] = field(default_factory=list[bytes])
     connections: int = 0
@@ -66,7 +67,8 @@ class Reader:
         incoming, outgoing = await asyncio.open_connection(target.hostname, target.port)
         self.connections += 1
         try:
-            resume = f"last-event-id: {self.heard[-1].seq}\r\n" if self.heard else ""
+            known = self.heard[-1].seq if self.heard else self.after
+            resume = f"last-event-id: {known}\r\n" if known else ""
             path = f"{API}/runs/{self.run_id}/stream"
             outgoing.write(f"GET {path} HTTP/1.1\r\nhost: {target.netloc}\r\n{resume}\r\n".encode())
             head = await incoming.readuntil(b"\r\n\r\n")

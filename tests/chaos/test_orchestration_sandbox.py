@@ -12,7 +12,7 @@ import pytest
 from runlane import Status
 from runlane.errors import InvalidDefinitions
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
-from tests.chaos.flows import MODEL, Flows, Steps, in_a_row, say
+from tests.chaos.flows import MODEL, Flows, Steps, say
 
 SCRIPTS = {
     "class": "result = str(().__class__.__base__.__subclasses__())",

@@ -144,16 +144,28 @@ async def test_what_an_imported_definition_uses_cannot_be_removed(store: Store) 
 
 async def test_loose_ends_are_tolerated_where_asked(store: Store) -> None:
     user = orchestration("o", step("s", "agent", agent_id="nobody", prompt_template="{{tone}}"))
-    report = await sync(store.database, orchestrations=[user], origin="import", loose_ends=True)
+    report = await sync(store.database, orchestrations=[user], origin="import", tolerant=True)
     assert told(report) == {"orchestration:o": "added"}
     assert len(report.warnings) == 2
     assert set(await pins(store.database, "default", "o")) == {"orchestration:o"}
     await sync(store.database, agents=[agent("nobody")], origin="import")
     assert set(await pins(store.database, "default", "o")) == {"orchestration:o", "agent:nobody"}
-    with pytest.raises(InvalidDefinitions, match='There is no step "x"'):
-        await sync(
-            store.database, orchestrations=[orchestration("p", step("s", "end", next_step_id="x"))], loose_ends=True
-        )
+    broken = orchestration("p", step("s", "end", next_step_id="x"))
+    user = orchestration("q", step("s", "orchestration", orchestration_id="p"))
+    report = await sync(store.database, orchestrations=[broken, user], origin="import", tolerant=True)
+    assert told(report) == {"orchestration:q": "added"}
+    (skipped,) = report.skipped
+    assert (skipped.kind, skipped.id) == ("orchestration", "p")
+    assert skipped.reason.startswith('step "s", field next_step_id: There is no step "x"')
+    assert any('There is no orchestration "p"' in problem.message for problem in report.warnings)
+
+
+async def test_what_exists_is_kept_where_asked(store: Store) -> None:
+    await sync(store.database, agents=[agent("a", name="one")])
+    report = await sync(store.database, agents=[agent("a", name="two"), agent("b")], keep_existing=True)
+    assert told(report) == {"agent:b": "added"}
+    assert [(item.id, item.reason) for item in report.skipped] == [("a", "There is one of this name already.")]
+    assert (await find_definition(store.database, "default", "agent", "a"))[0].name == "one"
 
 
 async def test_versions_are_addressed_by_content_and_kept(store: Store) -> None:

@@ -15,8 +15,8 @@ from runlane.store.lanes import declare_lanes
 from runlane.store.record import RECORD
 from runlane.store.retention import _BACKWARDS, _CUT_ALL, _CUT_ONE, _OLD, _TO_CUT
 from runlane.store.statement import Statement
+from runlane.store.takeover import TAKE_BACK
 from runlane.store.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
-from runlane.store.workers import TAKE_BACK
 from tests.harness import Store, settings_for
 
 ROWS = 100_000

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runlane import Context, NotFound, Status, WrongState
+from runlane import Context, NotFound, Status, Unavailable, WrongState
 from runlane.definitions.load import parse_bodies
 from runlane.errors import InvalidInput, UnknownDefinition
 from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
@@ -391,3 +391,64 @@ async def test_time_limits_of_steps_and_runs(process: Process) -> None:
     assert (await run(process, flow(step))).error["type"] == "timeout"
     ended = await run(process, flow({**step, "timeout_seconds": 60}, timeout_minutes=0.002))
     assert ended.error["type"] == "run_timeout"
+
+
+async def test_branches_that_are_not_needed_any_more_are_stopped(process: Process) -> None:
+    stopped = asyncio.Event()
+    begun = asyncio.Event()
+
+    @process.app.task("long")
+    async def long(ctx: Context) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    @process.app.task("bad")
+    async def bad(ctx: Context) -> None:
+        await begun.wait()
+        raise RuntimeError("no")
+
+    await process.start()
+    ended = await run(
+        process,
+        Orchestration.model_validate(
+            {
+                "id": "fan",
+                "steps": [
+                    {"id": "split", "type": "parallel", "parallel_branches": [["x"], ["y"], ["ask"]],
+                     "next_step_id": "join", "on_error": "sorry"},
+                    {"id": "x", "type": "task", "task": "long", "next_step_id": "join"},
+                    {"id": "y", "type": "task", "task": "bad", "next_step_id": "join"},
+                    {**ASK, "human_prompt": "?", "next_step_id": "join"},
+                    say("join", "joined", next_step_id=None),
+                    say("sorry", "gave up"),
+                ],
+            }
+        ),
+    )  # fmt: skip
+    assert ended.result == "gave up"
+    await asyncio.wait_for(stopped.wait(), 10)
+    assert await read_waits(await process.app.database(), ended.id) == []
+
+
+async def test_a_database_that_is_away_for_a_moment_does_not_fail_an_orchestration(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await process.start()
+    database = await process.app.database()
+    look, failures = database.look, 3
+
+    async def shaky(statement: Any, /, **params: Any) -> Any:
+        nonlocal failures
+        if statement.name in ("read_way", "running_time", "has_event") and failures:
+            failures -= 1
+            raise Unavailable("away")
+        return await look(statement, **params)
+
+    monkeypatch.setattr(database, "look", shaky)
+    run_id = await paused(process, flow(say("draft", "d"), ASK, say("end", "fine")))
+    await process.app.resume(run_id, {"decision": "approve"})
+    ended = await process.app.wait(run_id, timeout=30)
+    assert (ended.result, ended.failures) == ("fine", 0)

@@ -16,7 +16,7 @@ from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
 from runlane.api.problems import handle_problems
 from runlane.api.reply import ROOT
 from runlane.api.routes import access as access_routes
-from runlane.api.routes import actions, admin, lanes, runs, stream, system, tasks
+from runlane.api.routes import actions, admin, bundles, definitions, lanes, runs, stream, system, tasks
 from runlane.app import App
 from runlane.version import VERSION
 
@@ -74,6 +74,10 @@ def _routers() -> list[APIRouter]:
         actions.collection,
         lanes.router,
         lanes.changes,
+        definitions.router,
+        definitions.changes,
+        bundles.router,
+        bundles.changes,
         access_routes.router,
         access_routes.changes,
     ]

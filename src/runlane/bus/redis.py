@@ -203,9 +203,10 @@ class RedisBus(MemoryBus):
         while True:
             try:
                 await self._hear()
-                failures = 0
             except _ERRORS as error:
-                if self.connected or failures == 0:
+                if self.connected:
+                    failures = 0
+                if failures == 0:
                     log.warning("redis_away", error=str(error) or type(error).__name__)
             self.connected = False
             self._pubsub = None

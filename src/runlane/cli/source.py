@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.run import Run, Status
+from runlane.settings import load_settings
 
 if TYPE_CHECKING:
-    from runlane.app import App
     from runlane.client import Client, LiveEvent
+    from runlane.store.database import Database
 
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
+PAGE = 1000
 
 
 class Source(Protocol):
@@ -68,14 +70,13 @@ async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[So
         async with Client(url, api_key) as client:
             yield _Server(client)
         return
-    from runlane.app import App
+    from runlane.store.migrate import open_ready
 
-    app = App()
+    database = await open_ready(load_settings())
     try:
-        await app.connect()
-        yield _OwnDatabase(app)
+        yield _OwnDatabase(database)
     finally:
-        await app.close()
+        await database.close()
 
 
 class _Server:
@@ -123,35 +124,41 @@ class _Server:
 
 
 class _OwnDatabase:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    """Looks into the database itself. What changes runs, and tells others of it, is loaded only for a change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get(self, run_id: str) -> Run:
-        return await self._app.get(run_id)
+        from runlane.store.runs import find_run
+
+        return await find_run(self._database, run_id)
 
     async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
         from runlane.store.runs import list_runs
 
-        return await list_runs(await self._app.database(), **filters, before=before, limit=limit)
+        return await list_runs(self._database, **filters, before=before, limit=limit)
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.attempts import read_attempts
 
-        return await read_attempts(await self._app.database(), run_id)
+        return await read_attempts(self._database, run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.steps import read_steps
 
-        return await read_steps(await self._app.database(), run_id)
+        return await read_steps(self._database, run_id)
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        return await self._app.events(run_id, after, limit)
+        from runlane.store.events import read_events
+
+        return await read_events(self._database, run_id, after, limit)
 
     async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
         while True:
             # The run is read first: what it had then has been read when its events have.
-            run = await self._app.get(run_id)
-            for event in await self._app.events(run_id, after):
+            run = await self.get(run_id)
+            for event in await self.events(run_id, after, PAGE):
                 if event.seq != after + 1:
                     from runlane.client import LiveEvent
 
@@ -164,8 +171,13 @@ class _OwnDatabase:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def change(self, run_id: str, verb: str) -> Status:
-        change = await getattr(self._app, verb)(run_id)
-        return Status(change.status)
+        from runlane.app import App
+
+        async with App() as app:
+            return (await getattr(app, verb)(run_id)).status
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
-        return (await self._app.set_priority(run_id, priority)).status
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.set_priority(run_id, priority)).status

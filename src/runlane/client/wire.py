@@ -9,7 +9,15 @@ from typing import Any, cast
 import orjson
 
 from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Step, WorkerInfo
-from runlane.errors import Conflict, InputTooLarge, InvalidRequest, RunlaneError, Unavailable, UnexpectedAnswer
+from runlane.errors import (
+    Conflict,
+    InputTooLarge,
+    InvalidDefinitions,
+    InvalidRequest,
+    RunlaneError,
+    Unavailable,
+    UnexpectedAnswer,
+)
 from runlane.model.event import Event
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, Run, Status
@@ -184,7 +192,13 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
     # Not through __init__: that makes the message from facts which only the server has.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
-    said = {"code": str(body["code"]), "retry_after_seconds": retry_after_seconds, "run_id": body.get("run_id")}
+    said: dict[str, Any] = {
+        "code": str(body["code"]),
+        "retry_after_seconds": retry_after_seconds,
+        "run_id": body.get("run_id"),
+    }
+    if kind is InvalidDefinitions:
+        said["problems"] = [(str(item["field"]), str(item["message"])) for item in body.get("fields") or ()]
     vars(error).update({name: value for name, value in said.items() if value is not None})
     return error
 

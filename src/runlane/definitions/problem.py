@@ -75,6 +75,12 @@ class Problem:
     def __str__(self) -> str:
         return f"{self.place}: {self.message}"
 
+    @property
+    def brief(self) -> str:
+        """What is wrong within its definition, for one who knows which that is."""
+        inside = Place(step=self.place.step, field=self.place.field)
+        return f"{inside}: {self.message}" if inside != Place() else self.message
+
     def told(self) -> dict[str, Any]:
         """As plain JSON."""
         place = self.place

@@ -17,6 +17,7 @@ import orjson
 
 from runlane.definitions.problem import Place, Problems, near
 from runlane.model.definition import Kind
+from runlane.model.text import clean_text
 
 FOLDERS: Final[dict[str, Kind]] = {
     "orchestrations": "orchestration",
@@ -30,6 +31,7 @@ MAX_DEFINITIONS: Final = 10_000
 MAX_DEPTH: Final = 64
 # Beyond this a number is not the same in every JSON reader, and ours cannot write it.
 _MAX_INTEGER: Final = 2**63 - 1
+_SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ class Item:
     def place(self) -> Place:
         """Where it is, by the name it claims to have."""
         name = self.body.get("id") if self.kind in ("orchestration", "agent") else self.body.get("name")
-        return Place(self.file, self.kind, name if isinstance(name, str) else None)
+        return Place(self.file, self.kind, clean_text(name, _SHOWN_CHARACTERS) if isinstance(name, str) else None)
 
 
 def read_directory(directory: Path, problems: Problems) -> list[Item]:

@@ -39,7 +39,7 @@ UNKNOWN_STEP: Final = "unknown_step"
 # Steps inside steps (branches, loops, orchestrations) at one time.
 MAX_INSIDE: Final = 32
 # Moves that one outcome may lead to. Only loops that do nothing and orchestrations that start themselves come near.
-MAX_MOVES: Final = 100_000
+MAX_MOVES: Final = 20_000
 
 
 class Walk:

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from runlane import meters
 from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
 from runlane.model.event import Notice
@@ -25,8 +23,6 @@ from runlane.store.accept import NewRun, Verdict, accept, accept_alone, stand_al
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.ordering import Released, key_locks
 from runlane.store.record import Entry, Recorded, record
-
-log = structlog.get_logger(__name__)
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
@@ -156,8 +152,11 @@ class Committer:
             batch = self._next_batch()
             try:
                 await self._commit(batch)
-            except Exception as error:
-                log.exception("commit_failed", members=len(batch))
+            except Exception as error:  # noqa: BLE001 - it is told, and whoever waits is refused
+                # Loaded here: whoever only looks at runs or hands them in need not pay for it at start.
+                import structlog
+
+                structlog.get_logger(__name__).exception("commit_failed", members=len(batch))
                 for member in batch:
                     _refuse(member, error)
 

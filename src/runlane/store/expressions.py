@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, cast, literal_column, select
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ARRAY, BigInteger, cast, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Text
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+    from sqlalchemy.dialects.postgresql import Insert
+
+
+def upsert(table: Table) -> Insert:
+    """An insert that can say ON CONFLICT, which both dialects spell the same."""
+    # The whole dialect comes with it, which whoever only reads should not wait for.
+    from sqlalchemy.dialects.postgresql import insert
+
+    return insert(table)
 
 
 class now_us(FunctionElement[int]):  # noqa: N801 - reads as a SQL function in statements

@@ -11,13 +11,26 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, Float, FromClause, Integer, Text, and_, bindparam, case, func, literal, or_, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+)
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.text import load_json
 from runlane.store.database import Database
-from runlane.store.expressions import lit, now_us
+from runlane.store.expressions import lit, now_us, upsert
 from runlane.store.schema import run_steps, runs
 from runlane.store.statement import Row, Statement
 
@@ -71,7 +84,7 @@ class StepRecord:
 def _save(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    statement = insert(run_steps).from_select(
+    statement = upsert(run_steps).from_select(
         ["run_id", "path", "attempt", "kind", "output", "ended_at"],
         # The condition also keeps SQLite's parser from reading ON CONFLICT as a join.
         select(b.run_id, b.path, b.attempt, b.kind, b.output, now_us())
@@ -116,7 +129,7 @@ _RECORDED = {
 def _record_steps(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    statement = insert(run_steps).from_select(
+    statement = upsert(run_steps).from_select(
         [*_RECORDED, "ended_at"],
         select(*(b[name] for name in _RECORDED), now_us()).select_from(batch.join(runs, fence)).where(b.attempt > 0),
     )

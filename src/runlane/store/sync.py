@@ -16,6 +16,7 @@ from sqlalchemy import FromClause, Text, bindparam, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
+from runlane.definitions.bundle import Skipped
 from runlane.definitions.check import Scope, scope_of
 from runlane.definitions.load import Loaded, check_loaded
 from runlane.definitions.problem import KIND_WORDS, Place, Problem, Severity, refuse
@@ -38,6 +39,7 @@ Origin = Literal["sync", "import"]
 _TRIES: Final = 8
 _MAX_PINS: Final = 20_000
 _AUDITED: Final = 200
+_EXISTS: Final = "There is one of this name already."
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync did, or with `dry_run` would do."""
+    """What a sync did, or with `dry_run` would do. `skipped` are those that a tolerant one did not take."""
 
     outcomes: Sequence[Outcome]
     warnings: Sequence[Problem]
     dry_run: bool
+    skipped: Sequence[Skipped] = ()
 
     def of(self, change: Change) -> list[Outcome]:
         """The definitions that this happened to."""
@@ -82,6 +85,17 @@ class _Row:
 
 
 _Rows = dict[tuple[Kind, str], _Row]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is asked for."""
+
+    loaded: Loaded
+    gone: Collection[tuple[Kind, str]]
+    origin: Origin
+    tasks: Collection[str] | None
+    tolerant: bool
 
 
 @dataclass(slots=True)
@@ -169,25 +183,31 @@ async def sync_definitions(
     remove_missing: bool = False,
     origin: Origin = "sync",
     tasks: Collection[str] | None = None,
-    loose_ends: bool = False,
+    tolerant: bool = False,
+    keep_existing: bool = False,
 ) -> SyncReport:
     """Bring parsed definitions into the database.
 
-    `remove_missing` removes what an earlier sync brought and is not among them; what was imported stays. With
-    `loose_ends`, what leads to something that is not there is a warning only, for bundles made elsewhere.
+    `remove_missing` removes what an earlier sync brought and is not among them; what was imported stays. For bundles
+    made elsewhere, `tolerant` skips what has errors and takes loose ends, which lead to something that is not there,
+    as warnings; `keep_existing` skips what is there already.
     """
     loaded.raise_errors()
     for _ in range(_TRIES):
-        before, stored = await _read(database, tenant)
+        before, stored = await read_current(database, tenant)
         gone = _gone(loaded, before) if remove_missing else set[tuple[Kind, str]]()
-        plan, warnings = await asyncio.to_thread(_work_out, loaded, before, stored, gone, origin, tasks, loose_ends)
-        report = SyncReport(plan.outcomes, warnings, dry_run)
+        kept, skipped = _without(loaded, dict.fromkeys(before, _EXISTS) if keep_existing else {})
+        wanted = _Wanted(kept, gone, origin, tasks, tolerant)
+        plan, warnings, broken = await asyncio.to_thread(_work_out, wanted, before, stored)
+        report = SyncReport(plan.outcomes, warnings, dry_run, [*skipped, *broken])
         if dry_run or await _write(database, tenant, before, plan, report, actor, origin):
             return report
     raise Conflict(f'The definitions of tenant "{tenant}" keep changing while they are checked. Try again.')
 
 
-async def _read(database: Database, tenant: str) -> tuple[_Rows, list[Definition]]:
+async def read_current(database: Database, tenant: str) -> tuple[_Rows, list[Definition]]:
+    """What is current of a tenant: rows by kind and id, and their definitions in the same order."""
+
     async def work(session: Session) -> tuple[_Rows, list[Definition]]:
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
@@ -209,24 +229,38 @@ def _gone(loaded: Loaded, before: _Rows) -> set[tuple[Kind, str]]:
     return {key for key, row in before.items() if row.origin == "sync" and key not in given}
 
 
+def _without(loaded: Loaded, reasons: Mapping[tuple[Kind, str], str]) -> tuple[Loaded, list[Skipped]]:
+    kept = [parsed for parsed in loaded.definitions if parsed.key not in reasons]
+    skipped = [Skipped(*parsed.key, reasons[parsed.key]) for parsed in loaded.definitions if parsed.key in reasons]
+    return Loaded(kept, loaded.problems, loaded.broken), skipped
+
+
 def _work_out(
-    loaded: Loaded,
-    before: _Rows,
-    stored: Sequence[Definition],
-    gone: Collection[tuple[Kind, str]],
-    origin: Origin,
-    tasks: Collection[str] | None,
-    loose_ends: bool,
-) -> tuple[_Plan, list[Problem]]:
-    given = {parsed.key for parsed in loaded.definitions}
+    wanted: _Wanted, before: _Rows, stored: Sequence[Definition]
+) -> tuple[_Plan, list[Problem], list[Skipped]]:
+    loaded, skipped = wanted.loaded, list[Skipped]()
     keys = dict(zip(before, stored, strict=True))
-    staying = [definition for key, definition in keys.items() if key not in gone and key not in given]
-    told = check_loaded(loaded, staying, tasks=tasks)
-    refuse(problem for problem in told.errors if not (problem.loose and loose_ends))
-    _refuse_used(staying, [keys[key] for key in gone], scope_of(stored))
+    while True:
+        given = {parsed.key for parsed in loaded.definitions}
+        staying = [definition for key, definition in keys.items() if key not in wanted.gone and key not in given]
+        told = check_loaded(loaded, staying, tasks=wanted.tasks)
+        grave = [problem for problem in told.errors if not (problem.loose and wanted.tolerant)]
+        if not (wanted.tolerant and grave):
+            break
+        # Skipping one can only leave loose ends, or end a circle, in the others; those are looked at again.
+        reasons: dict[tuple[Kind, str], str] = {}
+        for problem in grave:
+            if problem.place.kind is not None and problem.place.id is not None:
+                reasons.setdefault((problem.place.kind, problem.place.id), problem.brief)
+        loaded, more = _without(loaded, reasons)
+        if not more:
+            break
+        skipped += more
+    refuse(grave)
+    _refuse_used(staying, [keys[key] for key in wanted.gone], scope_of(stored))
     warnings = [Problem(Severity.WARNING, problem.place, problem.message) for problem in told.problems]
     scope = scope_of((*staying, *(parsed.definition for parsed in loaded.definitions)))
-    return _plan(loaded, before, gone, staying, scope, origin), warnings
+    return _plan(loaded, before, wanted.gone, staying, scope, wanted.origin), warnings, skipped
 
 
 def _refuse_used(staying: Iterable[Definition], removed: Sequence[Definition], scope: Scope) -> None:

@@ -27,15 +27,18 @@ from runlane.store import record as records
 from runlane.store.attempts import running_seconds
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
+from runlane.store.events import has_event
 from runlane.store.record import Finish
 from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
 from runlane.store.waits import read_waits
 from runlane.worker.context import Desk
 from runlane.worker.execution import Ending
 from runlane.worker.outbox import Outbox
+from runlane.worker.patience import patiently
 from runlane.worker.questions import Questions
 from runlane.worker.way import go_again, output_of, record_of
 
+_START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
 # A takeover settles at most this many records; a snapshot costs as much as the state is big.
@@ -75,6 +78,7 @@ class Drive:
         self._looked_at = time.monotonic()
         self._busy: dict[str, asyncio.Task[Outcome | Waiting]] = {}
         self._begun: dict[str, tuple[Todo, float]] = {}
+        self._dropped: set[asyncio.Task[Outcome | Waiting]] = set()
         self._history: deque[tuple[str, Earlier]] = deque(maxlen=MAX_HISTORY)
         self._machine: Machine
         self._no = 0
@@ -111,7 +115,7 @@ class Drive:
         message = request.get("message", "")
         fork = load_json(claimed.plan).get("fork") if claimed.plan else None
         first = claimed.attempt == 1
-        way = [] if first and fork is None else await read_way(self._database, claimed.run_id)
+        way = [] if first and fork is None else await patiently(lambda: read_way(self._database, claimed.run_id))
         nested = {
             agent.id: agent.orchestration_id
             for agent in self._material.agents.values()
@@ -125,27 +129,28 @@ class Drive:
         for record in way:
             if record.outcome is StepOutcome.DONE:
                 self._remember(record.path, record.step_id, record.step_id, output_of(record))
-        if first:
+        if first or not await patiently(lambda: has_event(self._database, claimed.run_id, _START)):
             self._outbox.say(
-                "orchestration_start",
+                _START,
                 run_id=claimed.run_id,
                 orchestration_id=self._root.id,
                 orchestration_name=self._root.title,
             )
             self._outbox.tell(self._machine.opening)
-        else:
+        if not first:
             await self._learn()
 
     async def _seconds_left(self) -> float:
         allowed = self._root.timeout_minutes * 60
         if self._claimed.attempt == 1:
             return allowed
-        return allowed - await running_seconds(self._database, self._claimed.run_id)
+        return allowed - await patiently(lambda: running_seconds(self._database, self._claimed.run_id))
 
     async def _learn(self) -> None:
         self._looked_at = time.monotonic()
         await self._outbox.store()
-        self._questions.learn(await read_waits(self._database, self._claimed.run_id), self._machine.todos())
+        waits = await patiently(lambda: read_waits(self._database, self._claimed.run_id))
+        self._questions.learn(waits, self._machine.todos())
 
     # --- the loop
 
@@ -161,6 +166,7 @@ class Drive:
             self._outbox.store_soon()
             await self._wait()
             self._take_done()
+            self._drop_unneeded()
 
     async def _begin(self) -> None:
         """Begin everything that may begin now."""
@@ -236,6 +242,18 @@ class Drive:
             self._settle(todo, result, time.monotonic() - begun)
             if self._machine.end is not None:
                 return
+
+    def _drop_unneeded(self) -> None:
+        """Stop what the machine has given up: the other branches of one that failed, for example."""
+        needed = {todo.path for todo in self._machine.todos()}
+        for path in [path for path in self._busy if path not in needed]:
+            task = self._busy.pop(path)
+            del self._begun[path]
+            task.cancel()
+            self._dropped.add(task)
+            task.add_done_callback(self._dropped.discard)
+        for path in self._questions.drop_all_but(needed):
+            self._outbox.settle(path)
 
     def _take_answers(self) -> None:
         for todo, outcome, over in self._questions.answered():
@@ -321,8 +339,9 @@ class Drive:
     async def _stop_steps(self) -> None:
         for task in self._busy.values():
             task.cancel()
-        if self._busy:
-            await asyncio.wait(self._busy.values())
+        stopping = {*self._busy.values(), *self._dropped}
+        if stopping:
+            await asyncio.wait(stopping)
             self._busy.clear()
 
 

@@ -26,6 +26,7 @@ from runlane.store.steps import StepOutcome, StepRecord, read_saved
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
+from runlane.worker.patience import patiently
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class Orchestrations:
     async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
         """Execute an attempt."""
         pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
-        material = Pinned.of(await load_pinned(self._database, claimed.tenant, pins))
+        material = Pinned.of(await patiently(lambda: load_pinned(self._database, claimed.tenant, pins)))
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
             return await self._call_task(claimed, host, name, arguments, path)
@@ -87,7 +88,7 @@ class Orchestrations:
             values = task.load(task.check(dict(arguments), self._max_input_bytes))
         except InvalidInput as error:
             raise StepFailed("invalid_input", str(error)) from None
-        saved = await read_saved(self._database, claimed.run_id, _saved_path(path))
+        saved = await patiently(lambda: read_saved(self._database, claimed.run_id, _saved_path(path)))
         context = StepContext(claimed, host, path, saved)
         limit = asyncio.timeout(task.timeout_seconds)
         try:

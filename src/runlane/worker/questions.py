@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,6 +78,13 @@ class Questions:
             due = None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
             question = self._open.setdefault(wait.path, _Open(todo, wait.kind, wait.name, due))
             question.answer = Done(wait.answer) if wait.answered else None
+
+    def drop_all_but(self, needed: Collection[str]) -> list[str]:
+        """Forget the questions of steps that are not needed any more; their paths."""
+        dropped = [path for path in self._open if path not in needed]
+        for path in dropped:
+            del self._open[path]
+        return dropped
 
     def answered(self) -> Iterator[tuple[Todo, Done, list[str]]]:
         """Each question that has an answer or whose time is over, once, with the paths of all that is over by it."""

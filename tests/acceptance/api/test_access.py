@@ -39,6 +39,9 @@ BODIES: dict[str, Any] = {
     "/tenants": {"id": "fresh"},
     "/tenants/{tenant_id}": {"name": "Acme"},
     "/roles/{name}": {"permissions": ["runs:read"]},
+    "/sync": {"agents": [{"id": "writer"}]},
+    "/bundles/export": {},
+    "/bundles/import": {"bundle": {"runlane_export": True}},
 }
 
 
