@@ -222,6 +222,6 @@ def test_no_point_is_forgotten() -> None:
     tested = {
         *WORKER_POINTS, "accept.before_commit", "accept.committed", "reaper.before_commit", "reaper.committed",
         "operate.before_commit", "operate.committed", "retention.before_commit", "retention.committed",
-        "drain.begun", "sign_off.committed",
+        "drain.begun", "sign_off.committed", "step.before_commit", "step.committed",
     }  # fmt: skip
     assert tested == set(POINTS)

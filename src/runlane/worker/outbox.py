@@ -84,6 +84,8 @@ class Outbox:
         return self._entry
 
     async def _store(self, entry: Entry) -> None:
+        if entry.steps:
+            reach("step.before_commit")
         await self._desk.record(entry)
         if entry.steps:
             reach("step.committed")
