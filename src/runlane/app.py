@@ -23,7 +23,7 @@ from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
-from runlane.settings import Settings, load_settings
+from runlane.settings import DEFINITIONS_FOLDER, Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
@@ -31,7 +31,6 @@ from runlane.store.database import Database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import open_ready
-from runlane.store.resume import send_event
 from runlane.store.tenants import is_free
 
 if TYPE_CHECKING:
@@ -237,6 +236,7 @@ class App:
         delay_seconds: float = 0,
         hold: bool = False,
         webhook_url: str | None = None,
+        session_id: str | None = None,
         tenant: str = DEFAULT_TENANT,
         trace: str | None = None,
     ) -> Accepted:
@@ -245,7 +245,7 @@ class App:
 
         start = Start(
             orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
-            webhook_url,
+            webhook_url, session_id,
         )  # fmt: skip
         wanted = await orchestration_run(
             await self.database(),
@@ -274,8 +274,10 @@ class App:
 
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
         """Give a run an event that one of its steps waits for, or will."""
+        from runlane.orchestrating import tell
+
         check_text(name, "The event's name", MAX_KEY)
-        return await self._rung(await send_event(await self.database(), run_id, name, data, sent_by))
+        return await self._rung(await tell(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
         self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
@@ -305,7 +307,8 @@ class App:
             from runlane.agents.scripted import scripted
 
             self._models = Models(self.settings.default_model)
-            self._models.register("scripted", scripted([self.settings.definitions_dir]))
+            folder = self.settings.definitions_dir or DEFINITIONS_FOLDER
+            self._models.register("scripted", scripted([folder]))
         return self._models
 
     async def database(self) -> Database:

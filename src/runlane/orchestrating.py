@@ -12,13 +12,14 @@ from runlane.model.run import ORCHESTRATION, Accepted
 from runlane.model.task import input_json
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text, dump_json, load_json
-from runlane.requests import RunRequest, new_run
+from runlane.requests import MAX_KEY, RunRequest, new_run
 from runlane.store.accept import NewRun
 from runlane.store.database import Database
 from runlane.store.definitions import load_pinned, pins
 from runlane.store.fork import fork_run, read_source
-from runlane.store.resume import answer_wait, resume_run
+from runlane.store.resume import answer_wait, resume_run, send_event
 from runlane.store.runs import Change
+from runlane.store.search import find_standing
 from runlane.store.waits import Wait, read_waits
 
 MAX_LOSSES = 10
@@ -38,6 +39,7 @@ class Start(NamedTuple):
     delay_seconds: float = 0
     hold: bool = False
     webhook_url: str | None = None
+    session_id: str | None = None
 
 
 async def orchestration_run(
@@ -68,6 +70,8 @@ async def orchestration_run(
     plan: dict[str, Any] = {"pins": pinned}
     if start.webhook_url is not None:
         plan["webhook_url"] = check_text(start.webhook_url, "The webhook URL", MAX_URL)
+    if start.session_id is not None:
+        plan["session_id"] = check_text(start.session_id, "The session id", MAX_KEY)
     request = RunRequest(
         f"{ORCHESTRATION}{start.orchestration}",
         None,
@@ -87,6 +91,7 @@ async def orchestration_run(
         tenant=tenant,
         trace=trace,
         plan=dump_json(plan),
+        mark=[start.webhook_url, start.session_id],
     )
 
 
@@ -108,7 +113,7 @@ async def fork(
     if source is None:
         raise RunNotFound(run_id)
     if source["plan"] is None:
-        raise InvalidRequest(f"Run {run_id} is no run of an orchestration, so it has no steps to fork from.")
+        raise NotFound(f"Run {run_id} is no run of an orchestration, so it has no steps to fork from.")
     edits = load_json(input_json(state, "the fork's state").decode())
     plan = {**load_json(source["plan"]), "fork": {"run_id": run_id, "path": path, "state": edits}}
     fresh = new_run(
@@ -120,8 +125,18 @@ async def fork(
         tenant=source["tenant"],
         trace=None,
         plan=dump_json(plan),
+        mark=plan["fork"],
     )
     return await fork_run(database, run_id, path, fresh)
+
+
+async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
+    """Give a run an event that one of its steps waits for, or will."""
+    standing = await find_standing(database, run_id)
+    if not standing.target.startswith(ORCHESTRATION):
+        raise WrongState(f"Run {run_id} executes the task {standing.target}, and tasks do not wait for events.")
+    value = load_json(dump_json(data))
+    return await send_event(database, run_id, name, value, sent_by)
 
 
 async def answer(

@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
+DEFINITIONS_FOLDER = Path("definitions")
 
 
 class Settings(BaseSettings):
@@ -39,6 +40,10 @@ class Settings(BaseSettings):
         default=None,
         description="redis://, rediss://, redis+sentinel://host:port,host:port/service or redis+cluster://host:port,… "
         "Makes processes wake each other at once and streams live; nothing is lost without it.",
+    )
+    definitions_dir: Path | None = Field(
+        default=None,
+        description="The folder with definitions. Without it: definitions in the current folder, if it is there.",
     )
     redis_prefix: str = Field(default="runlane", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Of every key.")
     database_connections: int = Field(default=8, ge=2, le=200, description="At most, per process; +1 for liveness.")
@@ -76,9 +81,6 @@ class Settings(BaseSettings):
     )
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
-    )
-    definitions_dir: Path = Field(
-        default=Path("definitions"), description="Where orchestrations, agents, tools and MCP servers are as files."
     )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."

@@ -58,11 +58,13 @@ class Reader:
         while not self.done:
             url = chance.choice([other for other in urls if other != url] or urls)
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(chance.uniform(0.1, longest_seconds)):
-                    await self.read(url)
+                await self.read(url, chance.uniform(0, longest_seconds))
 
-    async def read(self, url: str) -> None:
-        """Read one connection until the server ends it."""
+    async def read(self, url: str, seconds: float | None = None) -> None:
+        """Read one connection until the server ends it, or for so long from the beginning of the answer on.
+
+        Not from the connect on: readers that gave up a slow server and came again at once would make it slower still.
+        """
         target = urlsplit(url)
         incoming, outgoing = await asyncio.open_connection(target.hostname, target.port)
         self.connections += 1
@@ -75,8 +77,9 @@ class Reader:
             if not head.startswith(b"HTTP/1.1 200"):
                 raise AssertionError(f"{head!r} {await incoming.read(2000)!r}")
             rest = b""
-            while size := int((await incoming.readuntil(b"\r\n")).strip(), 16):
-                rest = self._take(rest + (await incoming.readexactly(size + 2))[:-2])
+            async with asyncio.timeout(seconds):
+                while size := int((await incoming.readuntil(b"\r\n")).strip(), 16):
+                    rest = self._take(rest + (await incoming.readexactly(size + 2))[:-2])
             self.ended = True
         finally:
             outgoing.transport.abort()

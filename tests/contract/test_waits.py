@@ -174,8 +174,27 @@ async def test_the_inbox_has_every_open_question_to_a_person_oldest_first(store:
     assert [wait.run_id for wait in await read_inbox(store.database, None)] == [runs[0], runs[2]]
     assert await read_inbox(store.database, "acme") == []
     (first,) = await read_inbox(store.database, "default", limit=1)
-    (second,) = await read_inbox(store.database, "default", after=(first.opened_at_us, first.run_id))
+    (second,) = await read_inbox(store.database, "default", after=(first.opened_at_us, first.run_id, first.path))
     assert second.run_id == runs[2]
+
+
+async def test_pages_of_the_inbox_may_end_between_questions_of_one_run(store: Store) -> None:
+    claimed = await begun(store)
+    asked = ["split/0/ask", "split/1/ask", "split/2/ask"]
+    await store.record(entry_of(claimed, waits=[question(path) for path in asked]))
+    await store.sql("update run_waits set opened_at = 5")
+    found: list[str] = []
+    after = None
+    while page := await read_inbox(store.database, None, after=after, limit=1):
+        found.append(page[0].path)
+        after = (page[0].opened_at_us, page[0].run_id, page[0].path)
+    assert found == asked
+
+
+async def test_what_can_no_longer_be_answered_is_not_in_the_inbox(store: Store) -> None:
+    await paused(store)
+    await store.sql("update run_waits set due_at = 5")
+    assert await read_inbox(store.database, None) == []
 
 
 async def test_a_snapshot_spares_the_records_before_it(store: Store) -> None:

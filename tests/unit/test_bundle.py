@@ -156,6 +156,30 @@ def test_what_is_bent_in_steps_is_told(step: dict[str, Any], says: str, field: s
         assert found.steps[0].model_dump()[field] == value
 
 
+def test_several_unknown_inputs_are_parameters() -> None:
+    step = exported("s", "llm", prompt_template="{{number}} of {{repository}}")
+    unpacked = unpack(bundle(orchestrations=[orchestration(step)]))
+    assert only_orchestration(unpacked).steps[0].model_dump()["prompt_template"] == "{{number}} of {{repository}}"
+    assert [problem.loose for problem in check_loaded(unpacked.loaded, ()).errors] == [True, True]
+
+
+def test_names_that_cannot_be_ids() -> None:
+    servers: list[dict[str, Any]] = [
+        {"name": "Jira & Confluence", "command": "npx", "args": "-y mcp-remote", "env": {}},
+        {"name": "&", "command": "npx"},
+        {"name": "My files", "label": "Files", "url": "https://example.com"},
+    ]
+    unpacked = unpack(bundle(mcp_servers=servers))
+    found = [parsed.definition for parsed in unpacked.loaded.definitions]
+    assert [(item.id, item.label) for item in found if isinstance(item, McpServer)] == [
+        ("Jira_Confluence", "Jira & Confluence"),
+        ("My_files", "Files"),
+    ]
+    assert [parsed.place.id for parsed in unpacked.loaded.definitions] == ["Jira_Confluence", "My_files"]
+    assert "The name 'Jira & Confluence' is Jira_Confluence now." in warnings(unpacked)
+    assert [skipped.id for skipped in unpacked.skipped] == ["&"]
+
+
 def test_state_schemas_of_all_sorts() -> None:
     schema: dict[str, Any] = {
         "a": {"type": "array", "default": []},
@@ -201,7 +225,7 @@ def test_agents_of_all_sorts() -> None:
 
 
 def test_secrets_of_servers_are_asked_for_by_name() -> None:
-    servers = [
+    servers: list[dict[str, Any]] = [
         {"name": "github", "label": "GitHub", "server_type": "remote", "url": "https://example.com/mcp",
          "token": "xxxxxxxxx", "status": "connected"},
         {"name": "git", "server_type": "stdio", "command": "uvx", "args": ["mcp-server-git", "--repository", "/repo"],

@@ -72,6 +72,17 @@ def test_a_reference_to_nothing_is_told(bodies: dict[str, list[Any]], says: str)
     assert says in only(errors(load(**others)))
 
 
+def test_a_registered_task_can_be_called_as_a_tool() -> None:
+    bodies: dict[str, list[Any]] = {
+        "agents": [{"id": "clerk", "tools": ["send"]}],
+        "orchestrations": [
+            {"id": "mail", "steps": [{"id": "a", "type": "tool", "forced_tool": "send", "arguments": {}}]}
+        ],
+    }
+    assert errors(load(tasks=["send"], **bodies)) == []
+    assert len(errors(load(tasks=["sent"], **bodies))) == 2
+
+
 def test_tasks_are_checked_where_they_are_known() -> None:
     bodies = [{"id": "o", "steps": [step("s", "task", task="sed")]}]
     assert errors(load(orchestrations=bodies)) == []

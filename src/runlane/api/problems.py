@@ -17,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from runlane.errors import InvalidDefinitions, InvalidRequest, RunlaneError, Unauthorized, Unavailable
+from runlane.errors import (
+    InvalidDefinitions,
+    InvalidInput,
+    InvalidRequest,
+    RunlaneError,
+    Unauthorized,
+    Unavailable,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -101,6 +108,8 @@ async def _runlane(request: Request, error: Exception) -> Response:
     fields = None
     if isinstance(known, InvalidDefinitions):
         fields = [{"field": place, "message": message} for place, message in known.problems]
+    if isinstance(known, InvalidInput) and known.fields:
+        fields = [{"field": f"body.response.{name}", "message": told} for name, told in known.fields.items()]
     return problem(known.http_status, known.code, str(known), fields=fields, headers=_headers(known))
 
 

@@ -199,15 +199,18 @@ class RedisBus(MemoryBus):
     # --- hearing
 
     async def _hear_loop(self) -> None:
+        """Hear what others say. Policy for errors, whatever they are: readers poll meanwhile, and we come back."""
         failures = 0
         while True:
+            error = "the connection ended"
             try:
                 await self._hear()
-            except _ERRORS as error:
-                if self.connected:
-                    failures = 0
-                if failures == 0:
-                    log.warning("redis_away", error=str(error) or type(error).__name__)
+            except Exception as raised:  # noqa: BLE001 - a loop that ended would leave this process deaf for ever
+                error = str(raised) or type(raised).__name__
+            if self.connected:
+                failures = 0
+            if failures == 0:
+                log.warning("redis_away", error=error)
             self.connected = False
             self._pubsub = None
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
@@ -229,7 +232,7 @@ class RedisBus(MemoryBus):
                 self.tell_here(Notice(run_id, -1))
             for listener in self._listeners:
                 listener.wake()
-            while True:
+            while pubsub.connection.is_connected:
                 message = await pubsub.get_message(timeout=None)
                 if message is not None and message["type"] == "message":
                     self._heard(cast("bytes", message["data"]))
@@ -258,8 +261,12 @@ class RedisBus(MemoryBus):
             return  # the next connection subscribes to what is followed then
 
         async def change() -> None:
+            # Written and not asked for by the library's own call, which would connect anew: that is the reader's part.
+            connection = pubsub.connection
+            if connection is None or not connection.is_connected:
+                return
             with contextlib.suppress(*_ERRORS):
-                await getattr(pubsub, verb)(self._channel(run_id))
+                await connection.send_command(verb, self._channel(run_id), check_health=False)
                 if verb == "subscribe":
                     # What was said between the reader's look at the database and this moment.
                     self.tell_here(Notice(run_id, -1))

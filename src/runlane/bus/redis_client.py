@@ -46,16 +46,19 @@ def open_clients(url: str) -> Clients:
     }
     # With a timeout a blocking read would never return, see the library's default of five seconds.
     patient: dict[str, Any] = {**quick, "socket_timeout": None, "health_check_interval": 0}
+    # A broken subscription stays broken until its reader makes a new one. The library would mend it behind the reader's
+    # back, and whoever changes a channel in that moment would mend it too: then neither hears anything more.
+    hearing: dict[str, Any] = {**patient, "retry": Retry(NoBackoff(), 0, supported_errors=())}
     match scheme:
         case "redis" | "rediss" | "unix":
             return Clients(
                 redis.Redis.from_url(url, **quick),
                 redis.Redis.from_url(url, **patient),
-                redis.Redis.from_url(url, **patient),
+                redis.Redis.from_url(url, **hearing),
                 clustered=False,
             )
         case "redis+sentinel" | "rediss+sentinel":
-            return _by_sentinel(rest, quick, patient, tls=scheme.startswith("rediss"))
+            return _by_sentinel(rest, quick, patient, hearing, tls=scheme.startswith("rediss"))
         case "redis+cluster" | "rediss+cluster":
             return _by_cluster(rest, tls=scheme.startswith("rediss"))
         case _:
@@ -64,7 +67,9 @@ def open_clients(url: str) -> Clients:
             )
 
 
-def _by_sentinel(rest: str, quick: dict[str, Any], patient: dict[str, Any], *, tls: bool) -> Clients:
+def _by_sentinel(
+    rest: str, quick: dict[str, Any], patient: dict[str, Any], hearing: dict[str, Any], *, tls: bool
+) -> Clients:
     parts = urlsplit(f"sentinel://{rest}")
     hosts = _hosts(rest, 26379)
     path = [part for part in parts.path.split("/") if part]
@@ -78,7 +83,7 @@ def _by_sentinel(rest: str, quick: dict[str, Any], patient: dict[str, Any], *, t
         sentinel = Sentinel(hosts, sentinel_kwargs={**quick, "password": sentinel_password, "ssl": tls})
         return sentinel.master_for(path[0], db=number, ssl=tls, **credentials, **options)
 
-    return Clients(master(quick), master(patient), master(patient), clustered=False)
+    return Clients(master(quick), master(patient), master(hearing), clustered=False)
 
 
 def _by_cluster(rest: str, *, tls: bool) -> Clients:

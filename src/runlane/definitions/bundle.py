@@ -112,7 +112,7 @@ def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> U
                 told = "; ".join(problem.brief for problem in own.errors[:3])
                 unpacked.skipped.append(Skipped(kind, known, told))
             else:
-                found.append(Parsed(definition, item.place))
+                found.append(Parsed(definition, Item(kind, {**body, "id": definition.id, "name": definition.id}).place))
     return unpacked
 
 

@@ -84,8 +84,13 @@ class Scope:
                 return self.servers.get(name)
 
     def has_tool(self, name: str) -> bool:
-        """Whether there is such a tool, or a server that may bring it."""
-        return name in self.tools or self.server_of(name) is not None or ("tool", name) in self.broken
+        """Whether there is such a tool, a task that is called as one, or a server that may bring it."""
+        return (
+            name in self.tools
+            or name in (self.tasks or ())
+            or self.server_of(name) is not None
+            or ("tool", name) in self.broken
+        )
 
     def server_of(self, tool: str) -> str | None:
         """The server that brings a tool of this name. Names may contain what stands between both, so all are tried."""

@@ -90,8 +90,8 @@ def mermaid(orchestration: Orchestration) -> str:
 
 
 def shown(text: str) -> str:
-    """Text that is short enough for a picture."""
-    told = " ".join(text.split())
+    """Text that is short enough for a picture, without what cannot be drawn."""
+    told = " ".join("".join(letter if letter.isprintable() else " " for letter in text[:1000]).split())
     return told if len(told) <= _SHOWN_CHARACTERS else f"{told[: _SHOWN_CHARACTERS - 1]}…"
 
 

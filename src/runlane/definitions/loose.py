@@ -14,7 +14,7 @@ import orjson
 
 from runlane.definitions.graph import LinkKind, graph_of
 from runlane.definitions.places import known_keys, templates_of
-from runlane.model.definition import KEY_PATTERN, Orchestration
+from runlane.model.definition import ID_PATTERN, KEY_PATTERN, Orchestration
 from runlane.model.template import placeholders_in, with_key
 
 Tell = Callable[[str, str | None], None]
@@ -73,7 +73,7 @@ def tidy_agent(body: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 def tidy_tool(body: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """A tool in our form."""
-    body = dict(body)
+    body = _named(body, tell)
     body.setdefault("tool_type", "python" if body.get("code") and not body.get("url") else "http")
     method = body.get("method")
     if isinstance(method, str):
@@ -89,7 +89,7 @@ def tidy_tool(body: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 def tidy_server(body: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """An MCP server in our form."""
-    body = dict(body)
+    body = _named(body, tell)
     kind = body.get("server_type")
     if kind not in ("stdio", "remote"):
         body["server_type"] = "stdio" if body.get("command") else "remote"
@@ -101,13 +101,15 @@ def tidy_server(body: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def bind_first_input(orchestration: Orchestration) -> tuple[Orchestration, str | None]:
-    """Let the run's message fill the first placeholder that nothing fills; the key that it was, if there is one.
+    """Let the run's message fill the one placeholder of the first step that nothing fills; its key, if there is one.
 
-    Editors that paste unknown placeholders through let people name the message as they like in the first step.
+    Where unknown placeholders are pasted through, people name the message as they like.
     """
-    key = _first_unbound(orchestration)
-    if key is None:
+    unbound = _unbound(orchestration)
+    if len(unbound) != 1:
+        # Several are parameters, which only the run's input can give.
         return orchestration, None
+    (key,) = unbound
     steps = [
         step.model_copy(update={name: _replaced(value, key) for name, value in templates_of(step)})
         for step in orchestration.steps
@@ -115,20 +117,21 @@ def bind_first_input(orchestration: Orchestration) -> tuple[Orchestration, str |
     return orchestration.model_copy(update={"steps": steps}), key
 
 
-def _first_unbound(orchestration: Orchestration) -> str | None:
-    known = known_keys(orchestration)
+def _unbound(orchestration: Orchestration) -> set[str]:
+    """What the first step asks for and nothing gives; the first steps of its parts, if it has parts."""
     graph = graph_of(orchestration)
     first = graph.steps.get(orchestration.entry)
     if first is None:
-        return None
+        return set()
     inside = (LinkKind.BRANCH, LinkKind.BODY)
     begins = [graph.steps.get(link.target or "") for link in graph.links[first.id] if link.kind in inside]
-    for step in (first, *(step for step in begins if step is not None)):
-        for _, value in templates_of(step):
-            for path in placeholders_in(value):
-                if path.partition(".")[0] not in known:
-                    return path.partition(".")[0]
-    return None
+    asked = {
+        path.partition(".")[0]
+        for step in (first, *(step for step in begins if step is not None))
+        for _, value in templates_of(step)
+        for path in placeholders_in(value)
+    }
+    return asked - known_keys(orchestration)
 
 
 def _replaced(value: Any, key: str) -> Any:
@@ -139,6 +142,19 @@ def _replaced(value: Any, key: str) -> Any:
     if isinstance(value, list):
         return [_replaced(inner, key) for inner in cast("list[Any]", value)]
     return value
+
+
+def _named(body: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """With a name that can be an id; what people read stays what it was."""
+    name = body.get("name")
+    if not isinstance(name, str) or re.fullmatch(ID_PATTERN, name):
+        return dict(body)
+    made = re.sub(r"[^A-Za-z0-9_.\-]+", "_", name).strip("_.-")
+    if not made:
+        return dict(body)
+    tell(f"The name {name!r} is {made} now.", None)
+    label = {} if body.get("label") or body.get("generalName") else {"label": name[:200]}
+    return {**body, "name": made[:128], **label}
 
 
 def _state_field(key: str, value: Any, tell: Tell) -> Any:

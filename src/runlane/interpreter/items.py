@@ -131,6 +131,7 @@ class Items(Frame[LoopStep]):
             index=index,
             order=tuple(self.step.loop_step_ids),
             bound=True,
+            stops=around.stops,
             gathers=self.collected is not None,
         )
 
@@ -172,5 +173,4 @@ class Items(Frame[LoopStep]):
             line = self._line(saved["index"])
             line.layer.load(saved["state"])
             walk.load_line(line, saved)
-            line.closed = True
             self.finished[line.index] = (line, saved["leaving"])

@@ -23,8 +23,8 @@ END: Final = "/end"
 class Line:
     """One line of control.
 
-    `order` lists the steps that follow each other here whatever their `next_step_id` says; a `bound` line ends when
-    it is led to any other step. `stops` are the steps at which it ends because others meet it there.
+    `order` lists the steps that follow each other here whatever their `next_step_id` says. A `bound` line has no other
+    steps: it ends when it is led elsewhere. Others end at `stops`, where the branches around them meet.
     """
 
     __slots__ = (

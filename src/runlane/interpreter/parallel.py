@@ -114,4 +114,3 @@ class Parallel(Frame[ParallelStep]):
             line = self.finished[saved["index"]] = self._line(saved["index"])
             line.layer.load(saved["state"])
             line.output = saved["output"]
-            line.closed = True

@@ -101,6 +101,7 @@ class Rounds(Frame[LoopStep]):
             index=self.number,
             order=tuple(self.step.loop_step_ids),
             bound=True,
+            stops=around.stops,
             gathers=self.collected is not None,
         )
 

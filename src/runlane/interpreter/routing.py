@@ -64,7 +64,11 @@ def spellings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
         return
-    yield orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    try:
+        yield orjson.dumps(value).decode()
+    except TypeError:
+        # A number beyond 64 bits is valid JSON all the same.
+        yield str(value)
     if isinstance(value, float) and value.is_integer():
         yield str(int(value))
 

@@ -85,8 +85,6 @@ class Walk:
         """Fail the run as a whole, whatever it is at."""
         self._fail_line(self.root.line, error, None)
 
-    # What frames do with the walk.
-
     def go(self, line: Line, target: str | None, *, by_order: bool = False) -> None:
         """Lead a line to a step, or to its end. The last line that is led is the first that moves."""
         self._moves.append((line, target, by_order))
@@ -156,8 +154,6 @@ class Walk:
         if line.owner is not None and line.layer is not line.owner.line.layer:
             line.layer.discard()
 
-    # Outcomes and failures.
-
     def settle(self, leaf: Leaf, outcome: Done | Failed) -> None:
         """Take the outcome of an open todo."""
         frame = leaf.frame
@@ -222,11 +218,9 @@ class Walk:
     def _tell_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
         self.tell(frame, "step_retry", tries=tries, delay_seconds=delay, error=error.message)
 
-    # Moves.
-
     def _move(self, line: Line, target: str | None, by_order: bool) -> None:
         passed: set[str] = set()
-        while target is not None and target not in line.stops:
+        while target is not None and (line.bound or target not in line.stops):
             if line.bound and target not in line.order:
                 self._finish(line, target)
                 return
@@ -305,8 +299,6 @@ class Walk:
 
     def _tell(self, event: str, step_id: str, path: str, data: dict[str, Any]) -> None:
         self.facts.append(Fact(event, {"orch_step_id": step_id, **data, "path": path}))
-
-    # Restoring.
 
     def load_scope(self, scope: Scope, data: dict[str, Any]) -> None:
         """Make a scope what was dumped."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, Final, cast
 
-from runlane.errors import InvalidInput, nearest
+from runlane.errors import InvalidInput, InvalidRequest, nearest
 from runlane.model.definition import FieldType, HumanField
 from runlane.model.text import check_text, clean_text
 
@@ -35,16 +35,25 @@ _LARGEST: Final = 2**63 - 1
 
 
 def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> dict[str, Any]:
-    """The clean values by field, every field among them; raises InvalidInput that names the field."""
+    """The clean values by field, every field among them; InvalidInput names each that does not fit."""
     given = _spread(fields, answer)
     if not fields:
         return _free(given)
     names = [field.name for field in fields]
+    wrong: dict[str, str] = {}
     for key in given:
         if key not in names:
             name = clean_text(str(key), 100)
-            raise InvalidInput(f'"{name}" is not asked for{nearest(name, names)}. Fields: {", ".join(names)}.')
-    return {field.name: _value(field, given.get(field.name)) for field in fields}
+            wrong[name] = f'"{name}" is not asked for{nearest(name, names)}. Fields: {", ".join(names)}.'
+    values: dict[str, Any] = {}
+    for field in fields:
+        try:
+            values[field.name] = _value(field, given.get(field.name))
+        except InvalidRequest as error:
+            wrong[field.name] = str(error)
+    if wrong:
+        raise InvalidInput(" ".join(wrong.values()), wrong)
+    return values
 
 
 def _spread(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> Mapping[str, Any]:

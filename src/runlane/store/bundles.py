@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from runlane.definitions.bundle import Needed, Skipped, pack, unpack
@@ -26,6 +26,31 @@ class ImportReport:
     warnings: Sequence[Problem]
     secrets: Sequence[Needed]
     dry_run: bool
+
+    def told(self) -> dict[str, Any]:
+        """As plain JSON."""
+        items: list[dict[str, Any]] = [
+            {
+                "kind": outcome.kind,
+                "id": outcome.id,
+                "status": "unchanged" if outcome.change == "unchanged" else "imported",
+                "reason": None,
+                "version": outcome.version,
+            }
+            for outcome in self.outcomes
+        ]
+        items += (
+            {"kind": skipped.kind, "id": skipped.id, "status": "skipped", "reason": skipped.reason, "version": None}
+            for skipped in self.skipped
+        )
+        statuses = [item["status"] for item in items]
+        return {
+            "dry_run": self.dry_run,
+            **{status: statuses.count(status) for status in ("imported", "unchanged", "skipped")},
+            "items": items,
+            "secrets": [asdict(needed) for needed in self.secrets],
+            "warnings": [problem.told() for problem in self.warnings],
+        }
 
 
 async def export_bundle(

@@ -57,6 +57,16 @@ class Outcome:
         """What pins call it."""
         return f"{self.kind}:{self.id}"
 
+    def told(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "kind": self.kind,
+            "id": self.id,
+            "change": self.change,
+            "version": self.version,
+            "old_version": self.old,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
@@ -75,6 +85,16 @@ class SyncReport:
     def changes(self) -> bool:
         """Whether anything is different now."""
         return any(outcome.change != "unchanged" for outcome in self.outcomes)
+
+    def told(self) -> dict[str, Any]:
+        """As plain JSON."""
+        changes: tuple[Change, ...] = ("added", "changed", "removed", "unchanged")
+        return {
+            "dry_run": self.dry_run,
+            **{change: len(self.of(change)) for change in changes},
+            "items": [outcome.told() for outcome in self.outcomes],
+            "warnings": [problem.told() for problem in self.warnings],
+        }
 
 
 @dataclass(frozen=True, slots=True)

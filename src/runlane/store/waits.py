@@ -200,6 +200,7 @@ KEEP_EVENT = Statement(
     ),
 )
 _after = bindparam("after_at", type_=BigInteger())
+_after_run = bindparam("after_run", type_=Text())
 _INBOX = Statement(
     "inbox",
     select(run_waits, _due_in)
@@ -209,13 +210,20 @@ _INBOX = Statement(
         run_waits.c.answered_at.is_(None),
         run_waits.c.settled_at.is_(None),
         runs.c.ended_at.is_(None),
+        or_(run_waits.c.due_at.is_(None), run_waits.c.due_at > now_us()),
         or_(
             sql_cast(bindparam("tenant", type_=Text()), Text).is_(None),
             run_waits.c.tenant == bindparam("tenant", type_=Text()),
         ),
         or_(
             run_waits.c.opened_at > func.coalesce(_after, lit(-1)),
-            and_(run_waits.c.opened_at == _after, run_waits.c.run_id > bindparam("after_run", type_=Text())),
+            and_(run_waits.c.opened_at == _after, run_waits.c.run_id > _after_run),
+            # Branches of one run ask at the same moment.
+            and_(
+                run_waits.c.opened_at == _after,
+                run_waits.c.run_id == _after_run,
+                run_waits.c.path > bindparam("after_path", type_=Text()),
+            ),
         ),
     )
     .order_by(run_waits.c.opened_at, run_waits.c.run_id, run_waits.c.path)
@@ -229,14 +237,15 @@ async def read_waits(database: Database, run_id: str) -> list[Wait]:
 
 
 async def read_inbox(
-    database: Database, tenant: str | None, after: tuple[int, str] | None = None, limit: int = 100
+    database: Database, tenant: str | None, after: tuple[int, str, str] | None = None, limit: int = 100
 ) -> Sequence[Wait]:
-    """Every open question to a person, oldest first; `after` is the time and run of the last one of a page."""
+    """Every open question to a person, oldest first; `after` is the time, run and path of the last one of a page."""
     rows = await database.look(
         _INBOX,
         tenant=tenant,
         after_at=None if after is None else after[0],
         after_run=None if after is None else after[1],
+        after_path=None if after is None else after[2],
         limit=limit,
     )
     return [_value(row) for row in rows]

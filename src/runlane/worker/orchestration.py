@@ -285,7 +285,9 @@ class Drive:
         self._outbox.keep(record_of(todo, outcome, self._machine, self._no, seconds))
         if isinstance(outcome, Done) and todo.part == "step":
             self._remember(todo.path, todo.step.id, todo.step.title, outcome.output)
-            self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6))
+            spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None}
+            told = {name: value for name, value in spent.items() if value is not None}
+            self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
         self._outbox.tell(facts)
         self._since_snapshot += 1
         if self._since_snapshot >= SNAPSHOT_EVERY:

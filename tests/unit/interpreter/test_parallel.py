@@ -179,6 +179,25 @@ def test_in_a_body_branches_meet_at_the_next_step_of_the_body() -> None:
     assert play.open == ["rounds/1/sum"]
 
 
+def test_a_loop_in_a_branch_may_be_left_for_the_join() -> None:
+    play = Play(
+        orchestration(
+            parallel("fan", [["rounds"], ["x"]], "join"),
+            loop("rounds", ["inner", "choose"], loop_count=5, next_step_id="never"),
+            parallel("inner", [["a"]], None),
+            say("a", "join"),
+            if_else("choose", yes="join"),
+            say("x"),
+            say("never"),
+            say("join"),
+        )
+    )
+    play.do("fan/1/x")
+    play.do("fan/0/rounds/1/inner/0/a")
+    play.do("fan/0/rounds/1/choose", True)
+    assert play.open == ["join"]
+
+
 def test_a_failing_branch_fails_the_run_at_once() -> None:
     play = fan_of_three()
     play.do("before", "x")

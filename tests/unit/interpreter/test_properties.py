@@ -161,13 +161,7 @@ def test_the_wild_ones_end_in_every_way(status: EndStatus) -> None:
     """A generator whose runs all fail at once would prove nothing."""
     found: list[int] = []
 
-    @settings(
-        max_examples=200,
-        deadline=None,
-        suppress_health_check=[*HealthCheck.__members__.values()],
-        database=None,
-        derandomize=True,
-    )
+    @settings(max_examples=200, deadline=None, suppress_health_check=UNHURRIED, database=None, derandomize=True)
     @given(wild(), seeds)
     def look(orchestrations: list[Orchestration], seed: int) -> None:
         machine = Machine.start(library_of(orchestrations), "main", {})

@@ -142,6 +142,7 @@ def test_if_else_ignores_its_next_step() -> None:
         (3.0, "3.0"),
         (3.0, "3"),
         (1e300, str(int(1e300))),
+        (2**80, str(2**80)),
         ([1, "a"], '[1,"a"]'),
         ({"a": None}, '{"a":null}'),
     ],
@@ -235,6 +236,7 @@ def test_a_way_to_nowhere_fails_and_says_so() -> None:
     assert play.error().code == "unknown_step"
     assert '"missing"' in play.error().message
     assert play.end.step_id == "missing"
+    assert [(fact["orch_step_id"], fact["code"]) for fact in play.told("step_error")] == [("missing", "unknown_step")]
 
 
 def test_facts_of_a_step_are_returned_once() -> None:

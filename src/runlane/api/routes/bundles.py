@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
@@ -18,7 +16,7 @@ from runlane.api.routes.definitions import known_tasks
 from runlane.api.shapes.bundles import Bundle, Choice, ExportRequest, ImportAnswer, ImportRequest
 from runlane.definitions.read import FOLDERS
 from runlane.model.definition import Kind
-from runlane.store.bundles import ImportReport, export_bundle, import_bundle
+from runlane.store.bundles import export_bundle, import_bundle
 
 router = APIRouter(tags=["definitions"])
 changes = APIRouter(tags=["definitions"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
@@ -47,35 +45,7 @@ async def post_import(request: Request, principal: DefinitionsWrite, body: Impor
         dry_run=body.dry_run,
         tasks=known_tasks(parts),
     )
-    return Reply(import_json(report))
-
-
-def import_json(report: ImportReport) -> dict[str, Any]:
-    """A report as JSON."""
-    items: list[dict[str, Any]] = [
-        {
-            "kind": outcome.kind,
-            "id": outcome.id,
-            "status": "unchanged" if outcome.change == "unchanged" else "imported",
-            "reason": None,
-            "version": outcome.version,
-        }
-        for outcome in report.outcomes
-    ]
-    items += (
-        {"kind": skipped.kind, "id": skipped.id, "status": "skipped", "reason": skipped.reason, "version": None}
-        for skipped in report.skipped
-    )
-    counts = {
-        status: sum(item["status"] == status for item in items) for status in ("imported", "unchanged", "skipped")
-    }
-    return {
-        "dry_run": report.dry_run,
-        **counts,
-        "items": items,
-        "secrets": [asdict(needed) for needed in report.secrets],
-        "warnings": [problem.told() for problem in report.warnings],
-    }
+    return Reply(report.told())
 
 
 def _chosen(choice: Choice) -> dict[Kind, list[str]] | None:

@@ -31,7 +31,7 @@ from runlane.definitions.schema import schema_of
 from runlane.errors import NotFound, UnknownDefinition, nearest
 from runlane.model.definition import ID_PATTERN, KINDS, Kind
 from runlane.store.definitions import Current, find_definition, find_version, list_definitions, list_versions
-from runlane.store.sync import SyncReport, sync_definitions
+from runlane.store.sync import sync_definitions
 
 router = APIRouter(tags=["definitions"])
 changes = APIRouter(tags=["definitions"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
@@ -58,7 +58,7 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
         remove_missing=body.remove_missing,
         tasks=known_tasks(parts),
     )
-    return Reply(sync_json(report))
+    return Reply(report.told())
 
 
 @router.get("/schemas/{kind}", response_model=dict[str, Any], responses=answers(404))
@@ -139,25 +139,6 @@ _serve("mcp_server", "mcp_servers", McpServers)
 def known_tasks(parts: Parts) -> list[str] | None:
     """The tasks that steps may name; None where the process has no app and so cannot know."""
     return sorted(parts.app.tasks) or None
-
-
-def sync_json(report: SyncReport) -> dict[str, Any]:
-    """A report as JSON."""
-    return {
-        "dry_run": report.dry_run,
-        **{change: len(report.of(change)) for change in ("added", "changed", "removed", "unchanged")},
-        "items": [
-            {
-                "kind": item.kind,
-                "id": item.id,
-                "change": item.change,
-                "version": item.version,
-                "old_version": item.old,
-            }
-            for item in report.outcomes
-        ],
-        "warnings": [problem.told() for problem in report.warnings],
-    }
 
 
 def _summary(item: Current) -> dict[str, Any]:
