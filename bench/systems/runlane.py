@@ -10,11 +10,9 @@ from typing import Any
 
 from bench import note
 from runlane import App, Context
-from runlane.definitions.load import parse_bodies
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.settings import load_settings
 from runlane.store.migrate import upgrade
-from runlane.store.sync import sync_definitions
 
 app = App()
 
@@ -81,6 +79,10 @@ class RunlaneClient:
 
     async def start(self, flow: dict[str, Any], count: int = 1) -> None:
         """Store an orchestration and hand in runs of it."""
+        # A worker, which imports this module too, has no need of them.
+        from runlane.definitions.load import parse_bodies
+        from runlane.store.sync import sync_definitions
+
         loaded = parse_bodies({"orchestrations": [flow]})
         await sync_definitions(await self._app.database(), DEFAULT_TENANT, loaded, actor="bench")
         for start in range(0, count, _IN_FLIGHT):

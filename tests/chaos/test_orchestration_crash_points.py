@@ -1,7 +1,7 @@
 """A crash at every commit of an orchestration that asks a person: it still ends, and pays for no step twice.
 
-The run goes through branches, a loop, a question and a nested orchestration. One worker after the other dies at its
-first commit, or right before its second one, until one of them comes to the end; so every commit of the way is hit.
+The run goes through branches, a loop, a question and a nested orchestration. One worker after the other dies at a
+commit of a kind, or right before it, until one comes to the end; each gets the run a little further.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import TASKS, Cluster, MakeCluster, Process, eventually
 from tests.chaos.flows import Flows, Steps, ask, fan, human, in_a_row, say
 
-POINTS = (
-    "claim.before_commit", "claim.committed", "step.before_commit", "step.committed", "record.before_commit",
-    "record.committed", "finish.before_commit", "finish.committed",
-)  # fmt: skip
+# The reach at which each worker but the first dies: the first that leaves the run further than it was. Records also
+# tell of what begins and goes on inside a step, so there each worker lives for one record more (0).
+POINTS = {
+    "claim.before_commit": 2, "claim.committed": 2, "step.before_commit": 2, "step.committed": 1,
+    "record.before_commit": 0, "record.committed": 0, "finish.before_commit": 2, "finish.committed": 1,
+}  # fmt: skip
 PAID = {"a", "b", "b2", "first", "last", "inside"}
 INNER = {"id": "inner", "steps": in_a_row(ask("inside"), say("out", "inner {state.inside}"))}
 
@@ -40,7 +42,7 @@ def flow() -> list[Steps]:
 
 async def answered(flows: Flows, run_id: str) -> None:
     """A person who answers as soon as the run has paused."""
-    await flows.has(run_id, Status.PAUSED)
+    await flows.has(run_id, Status.PAUSED, Status.FAILED)
     await flows.cluster.app.resume(run_id, {"decision": "approve"})
 
 
@@ -66,8 +68,7 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
     paid: dict[str, int] = {}
     deaths = 0
     while True:
-        # Who always dies before the first commit gets nowhere: after the first of them each may make one.
-        nth = 2 if point.endswith("before_commit") and deaths else 1
+        nth = (POINTS[point] or deaths + 1) if deaths else 1
         worker = cluster.start_worker(crash=CrashPoint(point, nth))
         if await ends_or_dies(cluster, worker):
             break

@@ -83,8 +83,9 @@ async def test_a_loop_of_10000_steps_stays_small_and_a_takeover_in_it_is_quick(c
     print("seconds from the claim to the next record:", (went_on["at"] - taken["at"]) / 1e6)
     assert (went_on["at"] - taken["at"]) / 1e6 < 3
     quarters = await cluster.rows(
-        "select part, (max(ended_at) - min(ended_at)) / 1e3 / count(*) as ms from (select *, ntile(4) over (order by no) "
-        f"as part from run_steps where path <> '_cursor' and no <= {records // 2}) s group by part order by part"
+        "select part, (max(ended_at) - min(ended_at)) / 1e3 / count(*) as ms from (select ended_at, ntile(4) over "
+        f"(order by no) as part from run_steps where path <> '_cursor' and no <= {records // 2}) s "
+        "group by part order by part"
     )
     print("ms per record in the quarters before the kill:", [round(float(row["ms"]), 2) for row in quarters])
     assert float(quarters[-1]["ms"]) < 5 * float(quarters[0]["ms"])
