@@ -21,8 +21,9 @@ from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
-from runlane.requests import RunRequest, check_priority, task_run
-from runlane.settings import Settings, load_settings
+from runlane.model.text import check_text
+from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
+from runlane.settings import DEFINITIONS_FOLDER, Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
@@ -30,10 +31,10 @@ from runlane.store.database import Database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import open_ready
-from runlane.store.resume import resume_run
 from runlane.store.tenants import is_free
 
 if TYPE_CHECKING:
+    from runlane.agents.models import Models
     from runlane.duties.duty import Duty
     from runlane.worker.worker import Worker
 
@@ -64,6 +65,7 @@ class App:
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._bridge = Bridge(self.close)
+        self._models: Models | None = None
 
     @property
     def settings(self) -> Settings:
@@ -221,9 +223,72 @@ class App:
         """Give a failed run its attempts again."""
         return await self._rung(await run_store.retry_run(await self.database(), run_id))
 
-    async def resume(self, run_id: str, response: Mapping[str, Any] | None = None) -> run_store.Change:
-        """Let a paused run go on, with an answer to what it asked."""
-        return await self._rung(await resume_run(await self.database(), run_id, dict(response or {})))
+    async def orchestrate(
+        self,
+        orchestration: str,
+        message: str = "",
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        idempotency_key: str | None = None,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        webhook_url: str | None = None,
+        session_id: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+    ) -> Accepted:
+        """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
+        from runlane.orchestrating import Start, orchestration_run
+
+        start = Start(
+            orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
+            webhook_url, session_id,
+        )  # fmt: skip
+        wanted = await orchestration_run(
+            await self.database(),
+            start,
+            tasks=self._tasks,
+            max_input_bytes=self.settings.max_input_bytes,
+            tenant=tenant,
+            trace=trace,
+        )
+        return (await self._accept([wanted]))[0]
+
+    async def resume(
+        self,
+        run_id: str,
+        response: Mapping[str, Any] | str | None = None,
+        *,
+        step: str | None = None,
+        answered_by: str = "",
+    ) -> run_store.Change:
+        """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask."""
+        from runlane.orchestrating import answer
+
+        given: Mapping[str, Any] | str = {} if response is None else response
+        change = await answer(await self.database(), run_id, given, step=step, answered_by=answered_by)
+        return await self._rung(change)
+
+    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
+        """Give a run an event that one of its steps waits for, or will."""
+        from runlane.orchestrating import tell
+
+        check_text(name, "The event's name", MAX_KEY)
+        return await self._rung(await tell(await self.database(), run_id, name, data, sent_by))
+
+    async def fork(
+        self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> Accepted:
+        """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
+        from runlane.orchestrating import fork
+
+        connection = await self.connect()
+        accepted = await fork(connection.database, run_id, path, state or {}, idempotency_key)
+        connection.bus.ring({accepted.lane})
+        return accepted
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
@@ -233,6 +298,18 @@ class App:
         """Move a waiting run forward or back."""
         check_priority(priority)
         return await self._rung(await run_store.set_priority(await self.database(), run_id, priority))
+
+    @property
+    def models(self) -> Models:
+        """The models that steps can ask, by name. Register others before a worker starts."""
+        if self._models is None:
+            from runlane.agents.models import Models
+            from runlane.agents.scripted import scripted
+
+            self._models = Models(self.settings.default_model)
+            folder = self.settings.definitions_dir or DEFINITIONS_FOLDER
+            self._models.register("scripted", scripted([folder]))
+        return self._models
 
     async def database(self) -> Database:
         """The open database."""
@@ -280,15 +357,18 @@ class App:
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
         # Here and below: whoever only hands runs in need not load what executes them.
+        from runlane.worker.program import Orchestrations
         from runlane.worker.worker import Worker
 
         connection = await self.connect()
+        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models)
         return Worker(
             settings=self.settings,
             database=connection.database,
             committer=connection.committer,
             bus=connection.bus,
             tasks=self._tasks,
+            orchestrations=orchestrations,
             lanes=lanes,
             concurrency=concurrency,
         )

@@ -5,7 +5,13 @@ RunlaneError
 │   ├── UnknownTask           no such task in this app
 │   ├── UnknownLane           no such lane
 │   ├── InvalidInput          arguments do not fit the task's signature, or are not JSON
-│   └── InputTooLarge         over the size limit
+│   ├── InputTooLarge         over the size limit
+│   ├── InvalidDefinitions    definitions have errors; each is told with its place and cure
+│   ├── UnknownDefinition     no such orchestration, agent, tool or MCP server
+│   └── TemplateError         a text with placeholders cannot be filled
+│       ├── UnknownPlaceholder    the state has nothing for it
+│       ├── InvalidPlaceholder    it is written in a way that means nothing
+│       └── TemplateTooLarge      filled, it is too long
 ├── IdempotencyConflict       the key was used before with another body
 ├── RunNotFound
 ├── NotFound                  no such tenant, key or role
@@ -36,8 +42,9 @@ Each class has a stable code and the HTTP status an API answers with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -85,9 +92,15 @@ class UnknownLane(InvalidRequest):
 
 
 class InvalidInput(InvalidRequest):
-    """The arguments do not fit the task."""
+    """The arguments do not fit the task, or an answer does not fit the question; `fields` then names what does not."""
 
     code = "invalid_input"
+    fields: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, message: str, fields: Mapping[str, str] | None = None) -> None:
+        if fields is not None:
+            self.fields = fields
+        super().__init__(message)
 
 
 class InputTooLarge(InvalidRequest):
@@ -95,6 +108,80 @@ class InputTooLarge(InvalidRequest):
 
     code = "input_too_large"
     http_status = 413
+
+
+class InvalidDefinitions(InvalidRequest):
+    """Definitions have errors. `problems` has each as (place, message); nothing was stored."""
+
+    code = "invalid_definitions"
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        self.problems = list(problems)
+        told = "; ".join(f"{place}: {message}" for place, message in self.problems[:5])
+        more = len(self.problems) - 5
+        super().__init__(f"The definitions have errors: {told}{f'; and {more} more' if more > 0 else ''}")
+
+
+class UnknownDefinition(InvalidRequest):
+    """No orchestration, agent, tool or MCP server of this name, or not this version of it."""
+
+    code = "unknown_definition"
+    http_status = 404
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], version: str | None = None) -> None:
+        names = sorted(known)
+        what = kind.replace("mcp_server", "MCP server")
+        if version is not None:
+            path = f"/api/v2/{kind.replace('_', '-')}s/{name}/versions"
+            super().__init__(f'The {what} "{name}" has no version "{version}". See: GET {path}')
+            return
+        super().__init__(
+            f'No {what} "{name}" is known{nearest(name, names)}. {_listing("Known", names)} '
+            "Bring it from its folder: runlane sync --dir definitions"
+        )
+
+
+class TemplateError(InvalidRequest):
+    """A text with placeholders cannot be filled."""
+
+    code = "template_error"
+
+
+class UnknownPlaceholder(TemplateError):
+    """Nothing fills a placeholder. `path` is what it refers to, `missing` the part of it that is not there."""
+
+    code = "unknown_placeholder"
+
+    def __init__(self, path: str, missing: str, within: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        self.path = path
+        self.missing = missing
+        self.known = names
+        there = f" {_listing('There is', names)}" if names else ""
+        super().__init__(
+            f'Nothing fills the placeholder {{state.{path}}}: {within} has no "{missing}"{nearest(missing, names)}.'
+            f"{there} Correct the name, or give the key a value first: by an earlier step's output_key, a default in "
+            "state_schema, or the run's input."
+        )
+
+
+class InvalidPlaceholder(TemplateError):
+    """Something looks like a placeholder and is none."""
+
+    code = "invalid_placeholder"
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(
+            f"{text!r} is no placeholder. Write {{state.key}} or {{{{key}}}}, with dots for parts of a value, as in "
+            "{state.items.0.title}; put a backslash before it if it is meant as text."
+        )
+
+
+class TemplateTooLarge(TemplateError):
+    """A template is too large to be filled, or becomes so."""
+
+    code = "template_too_large"
 
 
 class IdempotencyConflict(RunlaneError):

@@ -61,8 +61,12 @@ def new_run(
     tenant: str,
     trace: str | None,
     plan: str | None = None,
+    mark: Any = None,
 ) -> NewRun:
-    """A run whose input is this JSON text, with options that are within their bounds."""
+    """A run whose input is this JSON text, with options that are within their bounds.
+
+    `mark` is what else tells this request from others that are sent with the same idempotency key.
+    """
     _, _, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold = request
     check_priority(priority)
     if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
@@ -75,6 +79,8 @@ def new_run(
         check_text(idempotency_key, "The idempotency key", MAX_KEY)
         # Sorted and in the units that are stored: the same request must not differ by how it was written.
         body = [request.task, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
+        if mark is not None:
+            body.append(mark)
         fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return NewRun(
         id=new_id("run"),

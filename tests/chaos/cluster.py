@@ -230,7 +230,7 @@ class Cluster:
             await link.close()
 
     def _sqlite_rows(self, query: str) -> list[Row]:
-        link = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60)
+        link = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
         try:
             link.row_factory = sqlite3.Row
             return [dict(row) for row in link.execute(query).fetchall()]

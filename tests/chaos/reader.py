@@ -34,9 +34,10 @@ class Heard:
 
 @dataclass(slots=True)
 class Reader:
-    """What a reader of one run holds."""
+    """What a reader of one run holds, beginning after a number."""
 
     run_id: str
+    after: int = 0
     heard: list[Heard] = field(default_factory=list[Heard])
     unnumbered: list[bytes] = field(default_factory=list[bytes])
     connections: int = 0
@@ -57,24 +58,28 @@ class Reader:
         while not self.done:
             url = chance.choice([other for other in urls if other != url] or urls)
             with contextlib.suppress(TimeoutError, OSError, asyncio.IncompleteReadError):
-                async with asyncio.timeout(chance.uniform(0.1, longest_seconds)):
-                    await self.read(url)
+                await self.read(url, chance.uniform(0, longest_seconds))
 
-    async def read(self, url: str) -> None:
-        """Read one connection until the server ends it."""
+    async def read(self, url: str, seconds: float | None = None) -> None:
+        """Read one connection until the server ends it, or for so long from the beginning of the answer on.
+
+        Not from the connect on: readers that gave up a slow server and came again at once would make it slower still.
+        """
         target = urlsplit(url)
         incoming, outgoing = await asyncio.open_connection(target.hostname, target.port)
         self.connections += 1
         try:
-            resume = f"last-event-id: {self.heard[-1].seq}\r\n" if self.heard else ""
+            known = self.heard[-1].seq if self.heard else self.after
+            resume = f"last-event-id: {known}\r\n" if known else ""
             path = f"{API}/runs/{self.run_id}/stream"
             outgoing.write(f"GET {path} HTTP/1.1\r\nhost: {target.netloc}\r\n{resume}\r\n".encode())
             head = await incoming.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 200"):
                 raise AssertionError(f"{head!r} {await incoming.read(2000)!r}")
             rest = b""
-            while size := int((await incoming.readuntil(b"\r\n")).strip(), 16):
-                rest = self._take(rest + (await incoming.readexactly(size + 2))[:-2])
+            async with asyncio.timeout(seconds):
+                while size := int((await incoming.readuntil(b"\r\n")).strip(), 16):
+                    rest = self._take(rest + (await incoming.readexactly(size + 2))[:-2])
             self.ended = True
         finally:
             outgoing.transport.abort()

@@ -6,7 +6,9 @@ import asyncio
 import os
 import random
 import secrets
+import signal
 import socket
+import statistics
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
@@ -14,6 +16,7 @@ import httpx2
 import pytest
 
 from runlane.testing import RedisServer
+from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import Cluster, MakeCluster, Process, Row, eventually
 from tests.chaos.reader import API, Reader, wire
 
@@ -81,7 +84,7 @@ class Disturbance:
         async def enough() -> bool:
             return (await self._cluster.rows("select count(*) as n from run_events"))[0]["n"] >= events
 
-        await eventually(enough, f"{events} events", every=0.1)
+        await eventually(enough, f"{events} events", 200, every=0.1)
 
 
 async def accept(urls: list[str], task: str, count: int, **arguments: object) -> list[str]:
@@ -104,7 +107,7 @@ async def stored(cluster: Cluster) -> dict[str, list[tuple[int, bytes]]]:
     return expected
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeCluster, chaos_redis: RedisServer) -> None:
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
     dice = chance()
@@ -117,7 +120,7 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
     disturbance = Disturbance(cluster, chaos_redis, dice, concurrency=60)
     disturbing = asyncio.create_task(disturbance.all(RUNS * LEAST_EVENTS))
     try:
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(400):
             await asyncio.gather(disturbing, *following)
     finally:
         for task in (disturbing, *following):
@@ -140,7 +143,83 @@ async def test_every_reader_holds_what_the_database_holds(make_cluster: MakeClus
     assert sum(reader.connections for reader in readers) >= 5 * len(readers), "too few cuts to prove anything"
 
 
-def seconds_late(reader: Reader, rows: list[Row], kind: str) -> float:
-    """How long after its transaction a reader got the newest event of a kind."""
-    row = [row for row in rows if row["run_id"] == reader.run_id and row["type"] == kind][-1]
+# Points between a commit and the news of it, and what the dead process would have published.
+UNPUBLISHED = {"claim.committed": "worker_picked_up", "record.committed": "log", "finish.committed": "done"}
+SOON_SECONDS = 2.0
+TRIES = 3
+
+
+def seconds_late(readers: list[Reader], row: Row) -> float:
+    """How long after it was stored an event was read."""
+    [reader] = [reader for reader in readers if reader.run_id == row["run_id"]]
     return next(heard.at for heard in reader.heard if heard.seq == row["seq"]) - row["at"] / 1_000_000
+
+
+def start_reading(run_ids: list[str], url: str) -> tuple[list[Reader], list[asyncio.Task[None]]]:
+    readers = [Reader(run_id) for run_id in run_ids]
+    return readers, [asyncio.create_task(reader.read(url)) for reader in readers]
+
+
+async def have_heard(readers: list[Reader], kind: str) -> None:
+    async def heard() -> bool:
+        return all(any(heard.type == kind for heard in reader.heard) for reader in readers)
+
+    await eventually(heard, f"{kind} in every stream")
+
+
+async def check_end(cluster: Cluster, readers: list[Reader], reading: list[asyncio.Task[None]]) -> None:
+    """Every stream came to its end over its one connection, and holds what the database holds."""
+    async with asyncio.timeout(60):
+        await asyncio.gather(*reading)
+    expected = await stored(cluster)
+    for reader in readers:
+        assert (reader.connections, reader.done) == (1, True)
+        assert reader.lines == expected[reader.run_id]
+
+
+@pytest.mark.parametrize("point", UNPUBLISHED)
+async def test_what_was_committed_and_never_published_is_read_soon(
+    make_cluster: MakeCluster, chaos_redis: RedisServer, point: str
+) -> None:
+    cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
+    server = cluster.start_server()
+    url = await cluster.url_of(server)
+    await cluster.told(server, "redis_connected")
+    readers, reading = start_reading(await accept([url], "tell", TRIES, lines=2), url)
+    await have_heard(readers, "queued")
+    for _ in range(TRIES):
+        victim = cluster.start_worker(concurrency=1, crash=CrashPoint(point))
+        assert await victim.ended() == -signal.SIGKILL, victim.told()
+    rows = await cluster.events(UNPUBLISHED[point])
+    assert len(rows) == TRIES, "one of each victim"
+    await cluster.start_workers(1)
+    await check_end(cluster, readers, reading)
+    assert statistics.median(seconds_late(readers, row) for row in rows) <= SOON_SECONDS
+    await cluster.check_story()
+
+
+async def test_a_cancel_that_was_committed_and_never_published_is_read_and_obeyed_soon(
+    make_cluster: MakeCluster, chaos_redis: RedisServer
+) -> None:
+    """The replica that was asked dies; the worker hears of it from its heartbeat, the readers from the database."""
+    cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)
+    server = cluster.start_server()
+    url = await cluster.url_of(server)
+    await cluster.told(server, "redis_connected")
+    await cluster.start_workers(1)
+    run_ids = await accept([url], "endless", TRIES)
+    readers, reading = start_reading(run_ids, url)
+    await have_heard(readers, "worker_picked_up")
+    for run_id in run_ids:
+        victim = cluster.start_server(crash=CrashPoint("operate.committed"))
+        asked = await cluster.url_of(victim)
+        async with httpx2.AsyncClient(timeout=60, trust_env=False) as client:
+            with pytest.raises(httpx2.TransportError):
+                await client.post(f"{asked}{API}/runs/{run_id}/cancel")
+        assert await victim.ended() == -signal.SIGKILL
+    await check_end(cluster, readers, reading)
+    rows = await cluster.events("cancel_requested")
+    assert len(rows) == TRIES
+    assert statistics.median(seconds_late(readers, row) for row in rows) <= SOON_SECONDS
+    assert await cluster.count("status = 'cancelled'") == TRIES
+    await cluster.check_story()

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from runlane.settings import Settings
+from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
 from runlane.store.chain import Chain
 from runlane.store.claim import _SURVEY, CLAIM
 from runlane.store.database import Session, open_database
@@ -15,8 +16,8 @@ from runlane.store.lanes import declare_lanes
 from runlane.store.record import RECORD
 from runlane.store.retention import _BACKWARDS, _CUT_ALL, _CUT_ONE, _OLD, _TO_CUT
 from runlane.store.statement import Statement
+from runlane.store.takeover import TAKE_BACK
 from runlane.store.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
-from runlane.store.workers import TAKE_BACK
 from tests.harness import Store, settings_for
 
 ROWS = 100_000
@@ -123,3 +124,14 @@ async def test_cutting_events_looks_at_those_runs_and_their_events_only(full: St
         assert [line for line in plan.splitlines() if "Index Cond:" in line and bound in line], plan
     check(await plan_of(full, _CUT_ALL, ids=["run_1", "run_2"]), "run_events_pkey")
     check(await plan_of(full, _CUT_ONE, run_id="run_1", first=5), "run_events_pkey")
+
+
+async def test_a_request_with_a_key_does_not_read_the_answers_to_all_others(full: Store) -> None:
+    await full.sql(
+        "insert into api_answers (key, fingerprint, created_at) "
+        "select 'k' || n, '', n from generate_series(1, 20000) as n"
+    )
+    old = await plan_of(full, _FORGET_OLD)
+    check(old, "api_answers_created")
+    assert [line for line in old.splitlines() if "Index Cond: (created_at < " in line], old
+    check(await plan_of(full, _FORGET_ABANDONED, key="k5"), "api_answers_pkey")

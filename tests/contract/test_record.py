@@ -14,7 +14,7 @@ from runlane.store.events import APPEND_FENCED
 from runlane.store.record import Entry, Finish, Outcome
 from runlane.store.runs import cancel_run
 from runlane.store.steps import SAVE_STEPS, read_steps
-from runlane.store.workers import take_over
+from runlane.store.takeover import take_over
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 
 WRITES: dict[str, dict[str, Any]] = {

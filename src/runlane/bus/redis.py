@@ -177,13 +177,15 @@ class RedisBus(MemoryBus):
         """Hear what others say. Policy for errors, whatever they are: readers poll meanwhile, and we come back."""
         failures = 0
         while self._client is not None:
+            error = "the connection ended"
             try:
                 await self._hear(self._client)
-            except Exception as error:  # noqa: BLE001 - the loop must outlive everything that Redis can do
-                if self.connected:
-                    failures = 0
-                if failures == 0:
-                    log.warning("redis_away", error=_told(error))
+            except Exception as raised:  # noqa: BLE001 - a loop that ended would leave this process deaf for ever
+                error = _told(raised)
+            if self.connected:
+                failures = 0
+            if failures == 0:
+                log.warning("redis_away", error=error)
             self.connected = False
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
             failures += 1
@@ -201,7 +203,7 @@ class RedisBus(MemoryBus):
             for listener in self._listeners:
                 listener.wake()
             asked = False
-            while True:
+            while pubsub.connection.is_connected:
                 message = await pubsub.get_message(timeout=QUIET_SECONDS)
                 if message is not None:
                     asked = False
@@ -219,11 +221,7 @@ class RedisBus(MemoryBus):
                     asked = True
                     await pubsub.ping()
         finally:
-            # First those who would use it: the library would connect it again for them.
             self._pubsub = None
-            for change in self._changes:
-                change.cancel()
-            await asyncio.gather(*self._changes, return_exceptions=True)
             with contextlib.suppress(*REDIS_ERRORS):
                 await pubsub.aclose()
 
@@ -254,8 +252,12 @@ class RedisBus(MemoryBus):
             return  # the next connection subscribes to what is followed then
 
         async def change() -> None:
+            # Written and not asked for by the library's own call, which would connect anew: that is the reader's part.
+            connection = pubsub.connection
+            if connection is None or not connection.is_connected:
+                return
             with contextlib.suppress(*REDIS_ERRORS):
-                await getattr(pubsub, verb)(self._channel(run_id))
+                await connection.send_command(verb, self._channel(run_id), check_health=False)
 
         task = asyncio.ensure_future(change())
         self._changes.add(task)

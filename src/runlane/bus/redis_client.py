@@ -41,6 +41,10 @@ _QUICK: dict[str, Any] = {
 }
 # With a timeout of the socket a command that waits on the server would never return.
 _PATIENT: dict[str, Any] = {**_QUICK, "socket_timeout": None}
+# A broken subscription stays broken until its reader makes a new one. The library would mend it behind the reader's
+# back, and whoever changes a channel in that moment would mend it too: then neither hears anything more. And without a
+# timeout of the socket, because with one the library writes a turn of the loop later, perhaps to a closed connection.
+_HEARING: dict[str, Any] = {**_PATIENT, "retry": Retry(NoBackoff(), 0, supported_errors=())}
 
 
 class RedisClient(Protocol):
@@ -73,7 +77,7 @@ def open_client(url: str) -> RedisClient:
     match scheme:
         case "redis" | "rediss" | "unix":
             try:
-                return OneServer(redis.Redis.from_url(url, **_QUICK), redis.Redis.from_url(url, **_PATIENT))
+                return OneServer(*(redis.Redis.from_url(url, **options) for options in (_QUICK, _PATIENT, _HEARING)))
             except ValueError:
                 # Not with the library's words: they may hold a piece of a password.
                 raise InvalidSettings(
@@ -92,9 +96,12 @@ def open_client(url: str) -> RedisClient:
 class OneServer:
     """One server at a time: the one of the URL, or whichever the sentinels call the primary now."""
 
-    def __init__(self, quick: redis.Redis, patient: redis.Redis, sentinels: Sequence[redis.Redis] = ()) -> None:
+    def __init__(
+        self, quick: redis.Redis, patient: redis.Redis, hearing: redis.Redis, *, sentinels: Sequence[redis.Redis] = ()
+    ) -> None:
         self._quick = quick
         self._patient = patient
+        self._hearing = hearing
         self._sentinels = sentinels
 
     async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
@@ -107,13 +114,13 @@ class OneServer:
         return await _take(self._patient, bells, timeout_seconds)
 
     async def subscribe(self, channels: Sequence[str]) -> Any:
-        return await _subscribe(self._quick, channels)
+        return await _subscribe(self._hearing, channels)
 
     async def ping(self) -> None:
         await cast("Any", self._quick).ping()
 
     async def close(self) -> None:
-        await _close(self._quick, self._patient, *self._sentinels)
+        await _close(self._quick, self._patient, self._hearing, *self._sentinels)
 
 
 class Cluster:
@@ -124,12 +131,12 @@ class Cluster:
         self._quick = self._cluster(hosts, _SECONDS)
         self._patient = self._cluster(hosts, None)
         self._publisher: redis.Redis | None = None
-        self._hearer: redis.Redis | None = None
+        self._hearing: redis.Redis | None = None
 
     async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
         if messages:
             if self._publisher is None:
-                self._publisher = await self._any_node()
+                self._publisher = await self._any_node(_QUICK)
             try:
                 async with self._publisher.pipeline(transaction=False) as pipe:
                     await _publish(pipe, messages)
@@ -145,17 +152,17 @@ class Cluster:
         return await _take(self._patient, bells, timeout_seconds)
 
     async def subscribe(self, channels: Sequence[str]) -> Any:
-        gone, self._hearer = self._hearer, None
+        gone, self._hearing = self._hearing, None
         if gone is not None:
             await _close(gone)
-        self._hearer = await self._any_node()
-        return await _subscribe(self._hearer, channels)
+        self._hearing = await self._any_node(_HEARING)
+        return await _subscribe(self._hearing, channels)
 
     async def ping(self) -> None:
         await cast("Any", self._quick).ping()
 
     async def close(self) -> None:
-        clients = [client for client in (self._publisher, self._hearer) if client is not None]
+        clients = [client for client in (self._publisher, self._hearing) if client is not None]
         await _close(*clients, self._quick, self._patient)
 
     def _cluster(self, hosts: Sequence[tuple[str, int]], timeout_seconds: float | None) -> RedisCluster:
@@ -166,11 +173,11 @@ class Cluster:
             **self._access,
         )
 
-    async def _any_node(self) -> redis.Redis:
+    async def _any_node(self, options: dict[str, Any]) -> redis.Redis:
         """A client of some node that the cluster names now. It may be dead: the next try takes another."""
         await self._quick.initialize()
         node = random.choice(self._quick.get_nodes())  # noqa: S311 - spreads, guards nothing
-        return redis.Redis(host=node.host, port=cast("int", node.port), **self._access, **_QUICK)
+        return redis.Redis(host=node.host, port=cast("int", node.port), **self._access, **options)
 
 
 async def _publish(pipe: Any, messages: Sequence[tuple[str, bytes]]) -> None:
@@ -216,8 +223,8 @@ def _by_sentinel(rest: str, *, tls: bool) -> OneServer:
 
     sentinel = Sentinel(hosts, sentinel_kwargs={**_QUICK, "password": password, "ssl": tls})
     options: dict[str, Any] = {"db": number, "ssl": tls, **_credentials(rest)}
-    quick, patient = (sentinel.master_for(path[0], **options, **more) for more in (_QUICK, _PATIENT))
-    return OneServer(quick, patient, sentinel.sentinels)
+    clients = (sentinel.master_for(path[0], **options, **more) for more in (_QUICK, _PATIENT, _HEARING))
+    return OneServer(*clients, sentinels=sentinel.sentinels)
 
 
 def _hosts(rest: str, default_port: int) -> list[tuple[str, int]]:

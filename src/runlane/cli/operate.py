@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from runlane.cli.answers import step_cells
 from runlane.cli.show import clock, print_json, print_table, span
 from runlane.cli.source import Source, open_source
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.event import Event
-from runlane.model.run import Run, Status
+from runlane.model.run import ORCHESTRATION, Run, Status
 from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.store.database import Database
+
+if TYPE_CHECKING:
+    from runlane.client import Question
 
 T = TypeVar("T")
 
@@ -197,9 +201,15 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
 
     async def work(source: Source) -> dict[str, Any]:
         run = await source.get(run_id)
+        whole = asdict(run)
+        # A server tells no more of it than the two values below.
+        del whole["plan"]
         return {
-            **asdict(run),
+            **whole,
             "attempts": await source.attempts(run_id),
+            "definition": run.definition,
+            "forked_from": run.forked_from,
+            "waits": [asdict(wait) for wait in await _waits(source, run)],
             "steps": await source.steps(run_id),
             "events": [asdict(event) for event in await _all_events(source, run)],
         }
@@ -229,6 +239,12 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
     for field in ("input", "result"):
         if run[field] is not None:
             print(f"{field:>14}  {dump_json(run[field])}")
+    if run["state"] is not None:
+        print(f"{'state':>14}  {dump_json(run['state'])}")
+    if run["definition"] is not None:
+        print(f"{'definition':>14}  {run['definition']}")
+    if run["forked_from"] is not None:
+        print(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
     if run["error"]:
         print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:
@@ -236,9 +252,19 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
         took = span(attempt["started_at_us"], attempt["ended_at_us"])
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
         print(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
+    for wait in run["waits"]:
+        since = f"since {clock(wait['opened_at_us'])}"
+        print(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
+    if run["target"].startswith(ORCHESTRATION):
+        for step in run["steps"]:
+            print(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
     for event in run["events"]:
         data = dump_json(event["data"]) if event["data"] else ""
         print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
+
+
+async def _waits(source: Source, run: Run) -> Sequence[Question]:
+    return () if run.orchestration is None or run.status.terminal else await source.waits(run.id)
 
 
 def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:

@@ -9,16 +9,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
-from runlane.model.run import Run, Status
+from runlane.model.run import Accepted, Run, Status
 from runlane.settings import load_settings
 
 if TYPE_CHECKING:
-    from runlane.client import Client, LiveEvent
+    from runlane.client import Client, LiveEvent, Question
     from runlane.store.database import Database
+    from runlane.store.waits import Wait
 
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
@@ -58,6 +60,26 @@ class Source(Protocol):
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
         """Move it forward or back."""
+        ...
+
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        """What it waits for."""
+        ...
+
+    async def inbox(self, limit: int) -> Sequence[Question]:
+        """What waits for a person, oldest first."""
+        ...
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        """Answer what it asks."""
+        ...
+
+    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
+        """Give it an event."""
+        ...
+
+    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        """A new run from one of its steps."""
         ...
 
 
@@ -122,6 +144,26 @@ class _Server:
     async def set_priority(self, run_id: str, priority: int) -> Status:
         return await self._client.set_priority(run_id, priority)
 
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        return await self._client.waits(run_id)
+
+    async def inbox(self, limit: int) -> Sequence[Question]:
+        found: list[Question] = []
+        async for question in self._client.inbox(page=limit):
+            found.append(question)
+            if len(found) == limit:
+                break
+        return found
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        return await self._client.resume(run_id, response, step=step)
+
+    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
+        return await self._client.send_event(run_id, name, data)
+
+    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        return await self._client.fork(run_id, path, state)
+
 
 class _OwnDatabase:
     """Looks into the database itself. What changes runs, and tells others of it, is loaded only for a change."""
@@ -147,7 +189,11 @@ class _OwnDatabase:
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.steps import read_steps
 
-        return await read_steps(self._database, run_id)
+        steps = await read_steps(self._database, run_id)
+        for step in steps:
+            del step["no"]
+            step |= {"tries": step["tries"] or 0, "tokens": step["tokens"] or 0}
+        return steps
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
         from runlane.store.events import read_events
@@ -181,3 +227,54 @@ class _OwnDatabase:
 
         async with App() as app:
             return (await app.set_priority(run_id, priority)).status
+
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        from runlane.store.waits import read_waits
+
+        await self.get(run_id)
+        return [_question(wait) for wait in await read_waits(self._database, run_id)]
+
+    async def inbox(self, limit: int) -> Sequence[Question]:
+        from runlane.store.waits import read_inbox
+
+        return [_question(wait) for wait in await read_inbox(self._database, None, limit=limit)]
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
+
+    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.send_event(run_id, name, data, sent_by=getuser())).status
+
+    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        from runlane.app import App
+
+        async with App() as app:
+            return await app.fork(run_id, path, state)
+
+
+def _question(wait: Wait) -> Question:
+    from runlane.client import Question
+
+    request = wait.request
+    return Question(
+        run_id=wait.run_id,
+        target=wait.target,
+        tenant=wait.tenant,
+        path=wait.path,
+        step_id=wait.step_id,
+        kind=wait.kind,
+        name=wait.name,
+        prompt=request.get("prompt"),
+        fields=tuple(request.get("fields") or ()),
+        context=request.get("context"),
+        opened_at_us=wait.opened_at_us,
+        due_at_us=wait.due_at_us,
+        answered_at_us=wait.answered_at_us,
+        answered_by=wait.answered_by,
+    )

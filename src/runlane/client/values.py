@@ -38,13 +38,48 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a run has finished and will not do again; a task's checkpoint is one."""
+    """Something that a run has finished and will not do again; a task's checkpoint is one.
+
+    Steps of an orchestration have the rest too. `attempt` is 0 for one that a fork has taken over.
+    """
 
     path: str
     kind: str
     attempt: int
     output: Any
     ended_at_us: int
+    step_id: str | None = None
+    outcome: str | None = None
+    route: str | None = None
+    input: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    tries: int = 0
+    cost_usd: float | None = None
+    tokens: int = 0
+    duration_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that a run waits for. `kind` is human, time or event, or sent: an event that came too early.
+
+    `path` tells which execution of which step asks; `answered_at_us` is set until a worker has taken the answer up.
+    """
+
+    run_id: str
+    target: str
+    tenant: str
+    path: str
+    step_id: str
+    kind: str
+    name: str
+    prompt: str | None
+    fields: tuple[Mapping[str, Any], ...]
+    context: Any
+    opened_at_us: int
+    due_at_us: int | None
+    answered_at_us: int | None
+    answered_by: str | None
 
 
 @dataclass(frozen=True, slots=True)

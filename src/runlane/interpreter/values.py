@@ -17,8 +17,9 @@ class Todo:
     """Something to perform now. Its `path` names this very execution within the run and never changes.
 
     `part` is "step" but for loops, whose while condition and list of items are worked out apart. `tries` counts the
-    failures of this execution so far; the next try is due `delay_seconds` after the last one. `state` is what
-    the step may read: it is a view, not to be changed.
+    failures of this execution so far; the next try is due `delay_seconds` after the last one. A first try may have to
+    wait, too: what contains it has failed and is tried again. `state` is what the step may read: it is a view, not to
+    be changed.
     """
 
     path: str
@@ -32,7 +33,10 @@ class Todo:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A step was performed. `route` is the label that an evaluator chose, or "expired" for a wait that nobody ended."""
+    """A step was performed. `route` is the label that an evaluator chose, or "expired" for a wait that nobody ended.
+
+    `output` is a plain JSON value, the same that is recorded: what is settled again must not differ from it.
+    """
 
     output: Any = None
     route: str | None = None

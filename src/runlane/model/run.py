@@ -148,6 +148,23 @@ class Run:
     tenant: str = DEFAULT_TENANT
     first_seq: int = 1
 
+    @property
+    def orchestration(self) -> str | None:
+        """The id of the orchestration that it executes; None for a run of a task."""
+        return self.target.removeprefix(ORCHESTRATION) if self.target.startswith(ORCHESTRATION) else None
+
+    @property
+    def definition(self) -> str | None:
+        """The version of the orchestration that it is pinned to."""
+        pinned: Mapping[str, str] = (self.plan or {}).get("pins") or {}
+        return pinned.get(self.target)
+
+    @property
+    def forked_from(self) -> dict[str, str] | None:
+        """The run that it is a fork of, and the path of the step from which on it goes its own way."""
+        fork: Mapping[str, str] | None = (self.plan or {}).get("fork")
+        return None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]}
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:

@@ -51,6 +51,13 @@ _PAGE = Statement(
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
 )
+_LAST = Statement(
+    "last_of_type",
+    select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
+    .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
+    .order_by(run_events.c.seq.desc())
+    .limit(1),
+)
 _POSITIONS = Statement(
     "read_positions",
     select(runs.c.id, runs.c.first_seq, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids")),
@@ -82,3 +89,10 @@ async def read_page(database: Database, run_id: str, after: int, limit: int) -> 
     """The next stored events of one run, wherever they begin: retention may have cut the oldest."""
     rows = await read(database, _PAGE, run_id=run_id, after=after, limit=limit)
     return [Line(row["seq"], row["type"], row["attempt"], row["at"], row["data"]) for row in rows]
+
+
+async def read_last(database: Database, run_id: str, kind: str) -> Line | None:
+    """The newest stored event of this type."""
+    for row in await read(database, _LAST, run_id=run_id, type=kind):
+        return Line(row["seq"], row["type"], row["attempt"], row["at"], row["data"])
+    return None

@@ -14,7 +14,7 @@ from runlane.model.text import dump_json
 from runlane.store.database import Database, Session
 from runlane.store.events import append
 from runlane.store.expressions import lit
-from runlane.store.runs import Change
+from runlane.store.runs import Change, operate
 from runlane.store.schema import run_waits, runs
 from runlane.store.statement import Row, Statement
 from runlane.store.waits import ANSWER, KEEP_EVENT
@@ -58,7 +58,7 @@ async def resume_run(database: Database, run_id: str, response: Any) -> Change:
             raise WrongState(f"Run {run_id} is {run['status']}. Only a paused run can be resumed.")
         return await _go_on(session, run_id, {"response": response})
 
-    return await database.transact(work)
+    return await operate(database, work)
 
 
 async def answer_wait(database: Database, run_id: str, path: str, answer: Any, answered_by: str) -> Change:
@@ -68,7 +68,7 @@ async def answer_wait(database: Database, run_id: str, path: str, answer: Any, a
         run = await _held(session, run_id)
         return await _answered(session, run, run_id, path, answer, answered_by)
 
-    return await database.transact(work)
+    return await operate(database, work)
 
 
 async def send_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
@@ -92,7 +92,7 @@ async def send_event(database: Database, run_id: str, name: str, data: Any, sent
         )
         return Change(run_id, Status(run["status"]))
 
-    return await database.transact(work)
+    return await operate(database, work)
 
 
 async def _held(session: Session, run_id: str) -> Row:

@@ -71,7 +71,7 @@ _BACKWARDS = Statement(
     .order_by(runs.c.ended_at.desc())
     .limit(lit(LOOK_BACK)),
 )
-# Waits for whoever has one of them: a run that were passed over would not be found again.
+# Waits for whoever has one of them: a run that is passed over might not be found again.
 _TO_CUT = Statement(
     "runs_to_cut",
     select(runs.c.id, runs.c.first_seq, runs.c.last_seq)

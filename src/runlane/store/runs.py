@@ -242,7 +242,7 @@ async def cancel_run(database: Database, run_id: str) -> Change:
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
         return Change(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def approve_run(database: Database, run_id: str) -> Change:
@@ -254,7 +254,7 @@ async def approve_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def retry_run(database: Database, run_id: str) -> Change:
@@ -269,7 +269,7 @@ async def retry_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a failed run can be retried")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def release_run(database: Database, run_id: str) -> Change:
@@ -281,7 +281,7 @@ async def release_run(database: Database, run_id: str) -> Change:
             return _change(row, await release_next(session, [key] if key else []))
         raise await _wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def set_priority(database: Database, run_id: str, priority: int) -> Change:
@@ -292,10 +292,12 @@ async def set_priority(database: Database, run_id: str, priority: int) -> Change
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
-async def _operate(database: Database, work: Callable[[Session], Awaitable[Change]]) -> Change:
+async def operate(database: Database, work: Callable[[Session], Awaitable[Change]]) -> Change:
+    """Make a change that somebody outside asked for."""
+
     async def probed(session: Session) -> Change:
         change = await work(session)
         reach("operate.before_commit")

@@ -46,6 +46,7 @@ class Standing:
     first_seq: int
     last_seq: int
     worker_id: str | None
+    target: str
 
 
 def _fits(name: str, column: Any) -> Any:
@@ -85,7 +86,7 @@ _SEARCH = Statement("search_runs", _search(select(runs)))
 _SEARCH_IDS = Statement("search_run_ids", _search(select(runs.c.id)))
 _STANDING = Statement(
     "standing_of_run",
-    select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id).where(
+    select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id, runs.c.target).where(
         runs.c.id == bindparam("run_id")
     ),
 )
@@ -163,7 +164,9 @@ async def find_standing(database: Database, run_id: str) -> Standing:
     if not rows:
         raise RunNotFound(run_id)
     row = rows[0]
-    return Standing(row["tenant"], Status(row["status"]), row["first_seq"], row["last_seq"], row["worker_id"])
+    return Standing(
+        row["tenant"], Status(row["status"]), row["first_seq"], row["last_seq"], row["worker_id"], row["target"]
+    )
 
 
 async def _rows(

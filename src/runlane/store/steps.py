@@ -37,6 +37,8 @@ from runlane.store.statement import Row, Statement
 CHECKPOINT_PATH = "checkpoint"
 # No step can have this path: ids of steps begin with a letter or a digit.
 SNAPSHOT_PATH = "_cursor"
+# As many as a database is asked for at once where nobody says how many.
+MAX_READ = 1_000_000
 
 
 class StepOutcome(StrEnum):
@@ -47,18 +49,19 @@ class StepOutcome(StrEnum):
     HANDLED = "handled"
     FAILED = "failed"
     SNAPSHOT = "snapshot"
+    SAVED = "saved"
 
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One executed step. Texts are JSON.
+    """One executed step. Texts are JSON. Without a number it is no part of the way: what a task inside a step saved.
 
     `handled` failures went to an error route and are part of the way; a `failed` one ended the run and is made again
     when somebody retries it.
     """
 
     path: str
-    no: int
+    no: int | None
     step_id: str
     kind: str
     outcome: StepOutcome
@@ -70,6 +73,7 @@ class StepRecord:
     duration_us: int = 0
     cost_usd: float | None = None
     tokens: int = 0
+    attempt: int = 0
 
     def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
         """The record as a member of RECORD_STEPS."""
@@ -139,11 +143,26 @@ def _record_steps(batch: FromClause) -> Executable:
 
 
 RECORD_STEPS = Statement("record_steps", _record_steps, _RECORDED)
+_no = func.coalesce(run_steps.c.no, lit(0))
+_after_no = bindparam("after_no", type_=Integer())
 _READ_STEPS = Statement(
     "read_steps",
     select(run_steps)
-    .where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.path != lit(SNAPSHOT_PATH))
-    .order_by(func.coalesce(run_steps.c.no, lit(0)), run_steps.c.path),
+    .where(
+        run_steps.c.run_id == bindparam("run_id"),
+        run_steps.c.path != lit(SNAPSHOT_PATH),
+        or_(_no > _after_no, and_(_no == _after_no, run_steps.c.path > bindparam("after_path", type_=Text()))),
+    )
+    .order_by(_no, run_steps.c.path)
+    .limit(bindparam("limit", type_=Integer())),
+)
+# What a fork has taken over was paid by the run that it comes from; those steps have no attempt.
+_TOTALS = Statement(
+    "step_totals",
+    select(
+        func.coalesce(func.sum(run_steps.c.cost_usd), literal(0.0, Float())).label("cost_usd"),
+        func.coalesce(func.sum(run_steps.c.tokens), lit(0)).label("tokens"),
+    ).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.attempt > 0),
 )
 _snapshot = run_steps.alias("snapshot")
 _last_snapshot = (
@@ -156,6 +175,7 @@ _READ_WAY = Statement(
     "read_way",
     select(
         run_steps.c.path,
+        run_steps.c.attempt,
         run_steps.c.no,
         run_steps.c.step_id,
         run_steps.c.kind,
@@ -173,6 +193,10 @@ _READ_WAY = Statement(
         or_(run_steps.c.path == lit(SNAPSHOT_PATH), run_steps.c.no > func.coalesce(_last_snapshot, lit(0))),
     )
     .order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
+)
+_READ_SAVED = Statement(
+    "read_saved",
+    select(run_steps.c.output).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.path == bindparam("path")),
 )
 
 
@@ -195,9 +219,24 @@ def _copy(batch: FromClause) -> Executable:
 COPY_WAY = Statement("copy_way", _copy, {"from_run": Text(), "to_run": Text(), "before": Integer()})
 
 
-async def read_steps(database: Database, run_id: str) -> list[dict[str, Any]]:
-    """The recorded steps of a run, in the order they were recorded."""
-    return [_told(row) for row in await database.look(_READ_STEPS, run_id=run_id)]
+async def read_steps(
+    database: Database, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int = MAX_READ
+) -> list[dict[str, Any]]:
+    """The recorded steps of a run, in the order they were recorded; `after` is number and path of the last one read."""
+    rows = await database.look(_READ_STEPS, run_id=run_id, after_no=after[0], after_path=after[1], limit=limit)
+    return [_told(row) for row in rows]
+
+
+async def read_totals(database: Database, run_id: str) -> tuple[float, int]:
+    """What the run's own steps have cost, in dollars and in tokens."""
+    row = (await database.look(_TOTALS, run_id=run_id))[0]
+    return float(row["cost_usd"]), int(row["tokens"])
+
+
+async def read_saved(database: Database, run_id: str, path: str) -> str | None:
+    """What was saved under a path, as JSON text."""
+    rows = await database.look(_READ_SAVED, run_id=run_id, path=path)
+    return rows[0]["output"] if rows else None
 
 
 async def read_way(database: Database, run_id: str) -> list[StepRecord]:
@@ -218,11 +257,13 @@ def _value(row: Row) -> StepRecord:
         tries=row["tries"] or 0,
         cost_usd=row["cost_usd"],
         tokens=row["tokens"] or 0,
+        attempt=row["attempt"],
     )
 
 
 def _told(row: Row) -> dict[str, Any]:
-    told = {name: row[name] for name in ("path", "kind", "attempt", "step_id", "outcome", "route", "tries", "tokens")}
+    known = ("path", "no", "kind", "attempt", "step_id", "outcome", "route", "tries", "tokens")
+    told = {name: row[name] for name in known}
     return {
         **told,
         **{name: None if row[name] is None else load_json(row[name]) for name in ("input", "output", "error")},

@@ -24,7 +24,7 @@ from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import run_waits, runs
 from runlane.store.statement import Row, Statement
 
-WaitKind = Literal["human", "timer", "event", "sent"]
+WaitKind = Literal["human", "time", "event", "sent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +76,30 @@ class Wait:
 def _open(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
-    return (
-        insert(run_waits)
-        .from_select(
-            ["run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at"],
-            select(
-                b.run_id, b.path, runs.c.tenant, runs.c.target, b.kind, b.step_id, b.name, b.request, now_us(),
-                now_us() + b.due_us,
-            )
-            .select_from(batch.join(runs, fence))
-            .where(b.attempt > 0),
+    statement = insert(run_waits).from_select(
+        ["run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at"],
+        select(
+            b.run_id, b.path, runs.c.tenant, runs.c.target, b.kind, b.step_id, b.name, b.request, now_us(),
+            now_us() + b.due_us,
         )
-        # A question is asked once, also by a second attempt.
-        .on_conflict_do_nothing(index_elements=["run_id", "path"])
+        .select_from(batch.join(runs, fence))
+        .where(b.attempt > 0),
     )  # fmt: skip
+    # A question is asked once, also by a second attempt. One that is over is asked anew: its step is made again.
+    again = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["run_id", "path"],
+        set_={
+            "request": again.request,
+            "opened_at": again.opened_at,
+            "due_at": again.due_at,
+            "answer": None,
+            "answered_at": None,
+            "answered_by": None,
+            "settled_at": None,
+        },
+        where=run_waits.c.settled_at.is_not(None),
+    )
 
 
 OPEN_WAITS = Statement(
@@ -190,6 +200,7 @@ KEEP_EVENT = Statement(
     ),
 )
 _after = bindparam("after_at", type_=BigInteger())
+_after_run = bindparam("after_run", type_=Text())
 _INBOX = Statement(
     "inbox",
     select(run_waits, _due_in)
@@ -199,13 +210,20 @@ _INBOX = Statement(
         run_waits.c.answered_at.is_(None),
         run_waits.c.settled_at.is_(None),
         runs.c.ended_at.is_(None),
+        or_(run_waits.c.due_at.is_(None), run_waits.c.due_at > now_us()),
         or_(
             sql_cast(bindparam("tenant", type_=Text()), Text).is_(None),
             run_waits.c.tenant == bindparam("tenant", type_=Text()),
         ),
         or_(
             run_waits.c.opened_at > func.coalesce(_after, lit(-1)),
-            and_(run_waits.c.opened_at == _after, run_waits.c.run_id > bindparam("after_run", type_=Text())),
+            and_(run_waits.c.opened_at == _after, run_waits.c.run_id > _after_run),
+            # Branches of one run ask at the same moment.
+            and_(
+                run_waits.c.opened_at == _after,
+                run_waits.c.run_id == _after_run,
+                run_waits.c.path > bindparam("after_path", type_=Text()),
+            ),
         ),
     )
     .order_by(run_waits.c.opened_at, run_waits.c.run_id, run_waits.c.path)
@@ -219,14 +237,15 @@ async def read_waits(database: Database, run_id: str) -> list[Wait]:
 
 
 async def read_inbox(
-    database: Database, tenant: str | None, after: tuple[int, str] | None = None, limit: int = 100
+    database: Database, tenant: str | None, after: tuple[int, str, str] | None = None, limit: int = 100
 ) -> Sequence[Wait]:
-    """Every open question to a person, oldest first; `after` is the time and run of the last one of a page."""
+    """Every open question to a person, oldest first; `after` is the time, run and path of the last one of a page."""
     rows = await database.look(
         _INBOX,
         tenant=tenant,
         after_at=None if after is None else after[0],
         after_run=None if after is None else after[1],
+        after_path=None if after is None else after[2],
         limit=limit,
     )
     return [_value(row) for row in rows]

@@ -101,15 +101,8 @@ class Context:
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
-        text = dump_json(value)
-        size = len(text.encode())
-        if size > self._desk.max_result_bytes:
-            raise Fail(
-                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
-                "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
-            )
         entry = self._entry(EventType.CHECKPOINT, "{}")
-        entry.checkpoint = text
+        entry.checkpoint = self._checkpoint_text(value)
         return self._say(lambda: self._record(entry))
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
@@ -127,6 +120,16 @@ class Context:
         """What was said last and is not stored yet; the end of the attempt stores it. For the worker."""
         value, self._next_progress = self._next_progress, None
         return value or (None, None)
+
+    def _checkpoint_text(self, value: Any) -> str:
+        text = dump_json(value)
+        size = len(text.encode())
+        if size > self._desk.max_result_bytes:
+            raise Fail(
+                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
+                "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
+            )
+        return text
 
     def _say(self, make: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
         if threading.get_ident() == self._loop_thread:

@@ -70,6 +70,10 @@ class Program(Protocol):
         """Execute an attempt. Whatever it raises is the attempt's failure."""
         ...
 
+    async def close(self) -> None:
+        """Let go of what it uses."""
+        ...
+
 
 class Execution:
     """One attempt in this worker."""

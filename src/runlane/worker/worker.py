@@ -130,6 +130,8 @@ class Worker:
         self._unhear()
         await self._liveness.stop()
         self._threads.stop()
+        if self._orchestrations is not None:
+            await self._orchestrations.close()
 
     def hurry(self) -> None:
         """End the grace period of a drain that is under way."""

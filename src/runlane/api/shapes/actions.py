@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.shapes.fields import MAX_BULK, Answer, Key, Moment, Name, Priority, Request
+from runlane.api.shapes.fields import MAX_BULK, Answer, Key, Moment, Name, Priority, Request, StepPath
 from runlane.model.run import Status
 
 
@@ -19,11 +19,17 @@ class PatchRun(Request):
 
 
 class ResumeRun(Request):
-    """Answer a paused run. A text becomes {"response": text}."""
+    """Answer what a run asks."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"response": {"approved": True}}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"response": {"decision": "approve", "notes": "Publish it."}}]}
+    )
 
-    response: dict[str, Any] | str = Field(default_factory=dict[str, Any])
+    response: dict[str, Any] | str = Field(
+        default_factory=dict[str, Any],
+        description="The fields by name; a text answers a question with one field or none.",
+    )
+    step: StepPath | None = Field(default=None, description="Where several steps ask: the id or path of one.")
 
 
 class BulkFilter(Request):

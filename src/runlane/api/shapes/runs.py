@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from runlane.api.shapes.fields import Answer, At
+from runlane.api.shapes.orchestrating import Question
 from runlane.model.run import Status
 
 
@@ -36,12 +37,23 @@ class RunSummary(Answer):
     progress_note: str | None
 
 
+class Fork(Answer):
+    """A run, and the step of it from which on another one went its own way."""
+
+    run_id: str
+    from_step: str
+
+
 class RunWhole(RunSummary):
     """A run with its input, and its result or error."""
 
     input: dict[str, Any] | None
     result: Any
     error: dict[str, Any] | None
+    state: dict[str, Any] | None = Field(description="Of an orchestration that has ended: its last state.")
+    waiting_for: list[Question] = Field(description="What a run of an orchestration waits for now.")
+    definition: str | None = Field(description="The version of the orchestration that the run is pinned to.")
+    forked_from: Fork | None = Field(description="Where the run was forked from.")
 
 
 class RunPage(Answer):
@@ -55,9 +67,9 @@ class RunStatus(Answer):
     """Where a run stands, with the fields of the orchestration API."""
 
     run_id: str
-    orchestration_id: str = Field(description="What the run executes.")
+    orchestration_id: str = Field(description="The orchestration, or the task, that the run executes.")
     status: Status
-    current_step_id: str | None
+    current_step_id: str | None = Field(description="The step that asks, or the one that began last.")
     waiting_for_human: bool
     worker_id: str | None
     total_cost_usd: float
@@ -90,18 +102,30 @@ class Attempts(Answer):
 class Step(Answer):
     """A recorded step."""
 
-    path: str
+    path: str = Field(description="Which execution of the step it is; a fork may begin here.")
     kind: str
-    attempt: int
+    attempt: int = Field(description="0 for a step that a fork has taken over.")
+    step_id: str | None
+    outcome: str | None = Field(
+        description="`done`, `retrying`, `handled`: failed, and its error route took it, `failed`: ended the run."
+    )
+    route: str | None = Field(description="The way that the step chose.")
+    input: dict[str, Any] | None
     output: Any
+    error: dict[str, Any] | None
+    tries: int = Field(description="Tries that failed.")
+    cost_usd: float | None
+    tokens: int
+    duration_seconds: float | None
     ended_at: At
 
 
 class Steps(Answer):
-    """The recorded steps of a run."""
+    """The recorded steps of a run, in order."""
 
     run_id: str
     steps: list[Step]
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
 
 
 class EventsPage(Answer):

@@ -1,0 +1,176 @@
+"""A loop over the items of a list, several at a time if it says so.
+
+The outcome is the same as if the items had been worked on one after the other, each from the state before the loop:
+results are taken over in the items' order, and when an item's way leads out of the loop, those after it do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from runlane.interpreter.collect import Collected
+from runlane.interpreter.frame import Frame
+from runlane.interpreter.line import Line
+from runlane.interpreter.state import WRONG_TYPE, Layer, Refused, measure
+from runlane.interpreter.values import Done
+from runlane.model.definition import LoopStep
+
+if TYPE_CHECKING:
+    from runlane.interpreter.walk import Walk
+
+_OWN_KEYS: Final = frozenset({"item", "index"})
+
+
+class Items(Frame[LoopStep]):
+    """The items of one execution.
+
+    Items below `taken` have been taken over, into `held` and `collected`; those below `started` run or are
+    `finished` and wait for an item before them. `count` shrinks when an item's way leads out of the loop.
+    """
+
+    __slots__ = ("collected", "count", "finished", "held", "items", "last", "running", "started", "taken")
+
+    def __init__(self, line: Line, step: LoopStep, path: str) -> None:
+        super().__init__(line, step, path)
+        shelf = self.shelf = Layer(line.layer.schema, account=line.layer)
+        # Items must not read each other's writes, so what is taken over stays apart from the state until the end.
+        self.held = Layer(line.layer.schema, account=shelf)
+        self.collected = Collected(line, step.loop_step_ids, shelf) if step.collect else None
+        self.items: list[Any] | None = None
+        self.count = 0
+        self.started = 0
+        self.taken = 0
+        self.running: dict[int, Line] = {}
+        self.finished: dict[int, tuple[Line, str | None]] = {}
+        self.last: Any = None
+
+    def begin(self, walk: Walk) -> None:
+        """Ask for the list."""
+        walk.open_leaf(self, f"{self.path}?", "items", delay=self.delay)
+
+    def settled(self, walk: Walk, done: Done) -> None:
+        """The list is there: start as many items as may run at a time."""
+        if not isinstance(done.output, list):
+            raise Refused(
+                WRONG_TYPE,
+                f"for_each gave {type(done.output).__name__}, not a list. Change the expression so that it gives one.",
+            )
+        items = self.items = cast("list[Any]", done.output)
+        self.held.reserve(measure(items))
+        self.count = len(items)
+        if self.count == 0:
+            self._close(walk, None)
+        else:
+            self._start_more(walk)
+
+    def ended(self, walk: Walk, line: Line, leaving: str | None) -> None:
+        """Take over what is next in order; then start the next item, or end the loop."""
+        del self.running[line.index]
+        self.finished[line.index] = (line, leaving)
+        if leaving is not None:
+            self._cut(walk, line.index + 1)
+        left: str | None = None
+        while self.taken in self.finished:
+            finished, left = self.finished.pop(self.taken)
+            self._take(finished)
+        if self.taken == self.count:
+            self._close(walk, left)
+        else:
+            self._start_more(walk)
+
+    def lines(self) -> Iterable[Line]:
+        """The items that are worked on."""
+        return self.running.values()
+
+    def _start_more(self, walk: Walk) -> None:
+        fresh: list[Line] = []
+        while self.started < self.count and len(self.running) < self.step.max_concurrency:
+            line = self.running[self.started] = self._line(self.started)
+            self.started += 1
+            fresh.append(line)
+            line.layer.put("item", (self.items or [])[line.index], 0)
+            line.layer.put("index", line.index, 0)
+            walk.tell(self, "loop_iteration", iteration=line.index + 1, total=self.count)
+        for line in reversed(fresh):
+            walk.go(line, line.first(), by_order=True)
+
+    def _cut(self, walk: Walk, count: int) -> None:
+        self.count = self.started = count
+        for index in [index for index in self.running if index >= count]:
+            walk.drop_line(self.running.pop(index))
+        for index in [index for index in self.finished if index >= count]:
+            self.finished.pop(index)[0].layer.discard()
+
+    def _take(self, line: Line) -> None:
+        self.taken += 1
+        self.last = line.output
+        own = _OWN_KEYS
+        if self.collected is not None and line.outputs is not None:
+            own |= self.collected.keys
+        self.held.merge(line.layer, leaving_out=own)
+        if self.collected is not None and line.outputs is not None:
+            self.collected.add(line.index + 1, line.outputs)
+
+    def _close(self, walk: Walk, leaving: str | None) -> None:
+        self.line.layer.merge(self.held)
+        output, size = self.last, None
+        if self.collected is not None:
+            output, size = self.collected.close(self.line.layer)
+        walk.store(self, output, size)
+        walk.tell(self, "loop_complete", iterations_completed=self.taken - (leaving is not None))
+        walk.leave(self, output, leaving)
+
+    def _line(self, index: int) -> Line:
+        around = self.line
+        return Line(
+            around.scope,
+            Layer(around.layer.schema, outer=around.layer, account=self.shelf),
+            f"{self.path}/{index + 1}/",
+            self,
+            index=index,
+            order=tuple(self.step.loop_step_ids),
+            bound=True,
+            stops=around.stops,
+            gathers=self.collected is not None,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """The list, each item that is worked on with its layer, and what was taken over."""
+        return {
+            "items": self.items,
+            "count": self.count,
+            "started": self.started,
+            "taken": self.taken,
+            "last": self.last,
+            "held": self.held.dump(),
+            "collected": None if self.collected is None else self.collected.dump(),
+            "running": [{**line.dump(), "state": line.layer.dump()} for line in self.running.values()],
+            "finished": [
+                {**line.dump(), "state": line.layer.dump(), "leaving": leaving}
+                for line, leaving in self.finished.values()
+            ],
+        }
+
+    def load(self, walk: Walk, data: dict[str, Any]) -> None:
+        """Become what was dumped."""
+        super().load(walk, data)
+        self.items = data["items"]
+        if self.items is not None:
+            self.held.count(measure(self.items))
+        self.count = data["count"]
+        self.started = data["started"]
+        self.taken = data["taken"]
+        self.last = data["last"]
+        self.held.load(data["held"])
+        if self.collected is not None:
+            self.collected.load(data["collected"])
+        for saved in data["running"]:
+            line = self.running[saved["index"]] = self._line(saved["index"])
+            line.layer.load(saved["state"])
+            walk.load_line(line, saved)
+        for saved in data["finished"]:
+            line = self._line(saved["index"])
+            line.layer.load(saved["state"])
+            walk.load_line(line, saved)
+            self.finished[line.index] = (line, saved["leaving"])

@@ -1,0 +1,103 @@
+"""An orchestration as a step of another one: a scope of its own, whose response is the step's output.
+
+An agent that is an orchestration is the same thing by another name: its task is the message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from runlane.interpreter.frame import Frame
+from runlane.interpreter.line import Line
+from runlane.interpreter.scope import Scope
+from runlane.interpreter.state import Refused, initial_state
+from runlane.model.definition import AgentStep, OrchestrationStep
+from runlane.model.template import (
+    InvalidPlaceholder,
+    TemplateTooLarge,
+    UnknownPlaceholder,
+    render,
+    render_value,
+    text_of,
+)
+
+if TYPE_CHECKING:
+    from runlane.interpreter.walk import Walk
+
+NESTING_LIMIT: Final = "nesting_limit"
+UNKNOWN_ORCHESTRATION: Final = "unknown_orchestration"
+
+# Orchestrations within orchestrations, below the run's own one.
+MAX_NESTED: Final = 8
+
+
+class Nested(Frame[OrchestrationStep | AgentStep]):
+    """The inner orchestration of one execution."""
+
+    __slots__ = ("scope",)
+
+    def __init__(self, line: Line, step: OrchestrationStep | AgentStep, path: str) -> None:
+        super().__init__(line, step, path)
+        self.scope: Scope | None = None
+
+    def begin(self, walk: Walk) -> None:
+        """Fill the inner state and go to the inner first step."""
+        scope = self._open(walk)
+        if scope.depth > MAX_NESTED:
+            raise Refused(
+                NESTING_LIMIT,
+                f"Orchestrations are nested more than {MAX_NESTED} deep. Does one of them, in the end, run itself?",
+            )
+        scope.layer.fill(initial_state(scope.orchestration, self._message(), self._given()))
+        scope.line.delay = self.delay
+        walk.go(scope.line, scope.orchestration.entry)
+
+    def ended(self, walk: Walk, line: Line, leaving: str | None) -> None:
+        """The inner orchestration is completed, at an `end` step or for want of a next one."""
+        if self.shelf is not None:
+            self.shelf.discard()
+        walk.store(self, line.output)
+        walk.leave(self, line.output)
+
+    def lines(self) -> Iterable[Line]:
+        """The inner main line."""
+        return () if self.scope is None else (self.scope.line,)
+
+    def _open(self, walk: Walk) -> Scope:
+        nested_id = walk.library.nested_in(self.step) or ""
+        orchestration = walk.library.orchestrations.get(nested_id)
+        if orchestration is None:
+            raise Refused(UNKNOWN_ORCHESTRATION, f'This run knows no orchestration "{nested_id}".')
+        scope = self.scope = Scope(walk.library, orchestration, self, f"{self.path}/>")
+        self.shelf = scope.layer
+        return scope
+
+    def _message(self) -> str:
+        state = self.line.layer.view
+        step = self.step
+        template = step.message if isinstance(step, OrchestrationStep) else step.prompt_template
+        return _filled(render, template, state) if template else text_of(state.get("user_input", ""))
+
+    def _given(self) -> dict[str, Any]:
+        state = self.line.layer.view
+        given = {key: state[key] for key in self.step.input_keys if key in state}
+        if isinstance(self.step, OrchestrationStep):
+            given |= _filled(render_value, self.step.input, state)
+        return given
+
+    def details(self) -> dict[str, Any]:
+        """The inner scope."""
+        return {"scope": None if self.scope is None else self.scope.dump()}
+
+    def load(self, walk: Walk, data: dict[str, Any]) -> None:
+        """Become what was dumped."""
+        super().load(walk, data)
+        walk.load_scope(self._open(walk), data["scope"])
+
+
+def _filled(fill: Callable[[Any, Mapping[str, Any]], Any], template: Any, state: Mapping[str, Any]) -> Any:
+    try:
+        return fill(template, state)
+    except (UnknownPlaceholder, InvalidPlaceholder, TemplateTooLarge) as error:
+        raise Refused(error.code, str(error)) from error

@@ -1,0 +1,77 @@
+"""Where a performed step leads, if it is one that chooses, and which event tells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from runlane.interpreter.state import Refused
+from runlane.interpreter.values import Done
+from runlane.model.definition import EvaluatorStep, HumanStep, IfElseStep, Step, SwitchStep, WaitStep
+
+EXPIRED: Final = "expired"
+UNKNOWN_ROUTE: Final = "unknown_route"
+
+# Steps that choose a way or wait. What they say is no answer, so it does not become the response of a run.
+STEERING: Final = frozenset({"evaluator", "if_else", "switch", "wait"})
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The chosen way: a step (none: the line ends), the output that goes with it, and the event that tells of it."""
+
+    target: str | None
+    output: Any = None
+    stored: bool = True
+    event: str | None = None
+    data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def chosen(step: Step, done: Done) -> Way | None:
+    """The way that a step chose; none for steps that lead to whatever follows them."""
+    match step:
+        case IfElseStep():
+            holds = bool(done.output)
+            target = step.if_true_step_id if holds else step.if_false_step_id
+            return Way(target, holds, event="if_decision", data={"result": holds, "target_step_id": target})
+        case SwitchStep():
+            case = next((text for text in spellings(done.output) if text in step.switch_cases), None)
+            target = step.switch_default_step_id if case is None else step.switch_cases[case]
+            told = {"value": done.output, "matched_case": case, "target_step_id": target}
+            return Way(target, done.output, event="switch_decision", data=told)
+        case EvaluatorStep():
+            label = done.route
+            if label is None or label not in step.route_map:
+                raise Refused(
+                    UNKNOWN_ROUTE,
+                    f"The evaluator chose {_quoted(label)}, which is none of its routes ({', '.join(step.route_map)}).",
+                )
+            target = step.route_map[label]
+            return Way(target, label, event="routing_decision", data={"decision": label, "target_step_id": target})
+        case HumanStep() | WaitStep() if done.route == EXPIRED:
+            if step.on_expiry is None:
+                raise Refused(EXPIRED, "Nobody answered in time, and the step has no on_expiry to go to.")
+            return Way(step.on_expiry, stored=False)
+        case _:
+            return None
+
+
+def spellings(value: Any) -> Iterator[str]:
+    """How a value may be written as a case of a switch: text as it is, everything else as JSON, 3.0 also as 3."""
+    if isinstance(value, str):
+        yield value
+        return
+    try:
+        yield orjson.dumps(value).decode()
+    except TypeError:
+        # A number beyond 64 bits is valid JSON all the same.
+        yield str(value)
+    if isinstance(value, float) and value.is_integer():
+        yield str(int(value))
+
+
+def _quoted(label: str | None) -> str:
+    return "nothing" if label is None else f'"{label}"'

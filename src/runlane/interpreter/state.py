@@ -1,0 +1,198 @@
+"""The state of a run: layers of keys, with their size always known.
+
+A branch and an item of a list read through to the state around them and write into a layer of their own; when they
+are done, their layer is merged. Sizes are counted at each write, so that no step ever measures the whole state.
+Values are never changed in place: views, snapshots and results may share them.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import orjson
+
+from runlane.interpreter.values import Failed
+from runlane.model.definition import Orchestration, StateField
+
+STATE_TOO_LARGE: Final = "state_too_large"
+WRONG_TYPE: Final = "wrong_type"
+
+# What a key costs in JSON beside its letters: two quotes, a colon, a comma.
+_KEY_BYTES: Final = 4
+
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "list": (list, tuple),
+    "object": (dict,),
+}
+
+
+class Refused(Exception):
+    """The machine cannot go on from a step like this; `failed` says why. It becomes the failure of that step."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.failed = Failed(code, message)
+
+
+def initial_state(orchestration: Orchestration, message: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What the state of an orchestration is before its first step: defaults, the message, what else was given."""
+    return {**defaults(orchestration), "user_input": message, "user_query": message, **given}
+
+
+def defaults(orchestration: Orchestration) -> dict[str, Any]:
+    """The state that the definition itself gives."""
+    return {key: field.default for key, field in orchestration.state_schema.items()}
+
+
+def fits(value: Any, type_name: str) -> bool:
+    """Whether a value may stand where this type is declared. Null, the default of every type, always may."""
+    if value is None or type_name == "any":
+        return True
+    if isinstance(value, bool):
+        return type_name == "boolean"
+    if type_name == "integer" and isinstance(value, float):
+        return value.is_integer()
+    return isinstance(value, _TYPES[type_name])
+
+
+def measure(value: Any) -> int:
+    """The size of a value as JSON, in bytes."""
+    try:
+        return len(orjson.dumps(value, default=repr, option=orjson.OPT_NON_STR_KEYS))
+    except (TypeError, ValueError):
+        # Numbers beyond 64 bits and halves of surrogate pairs: they are stored as text in the end.
+        return len(repr(value))
+
+
+class Layer:
+    """Keys that one line of control may write.
+
+    `outer` is the layer it reads through to, `account` the one that its bytes count in, too: a nested orchestration
+    reads nothing of what is around it, but its state fills the same memory. `limit` bounds a layer with all that
+    counts in it.
+    """
+
+    __slots__ = ("_view", "account", "limit", "outer", "schema", "sizes", "total", "values")
+
+    def __init__(
+        self,
+        schema: Mapping[str, StateField],
+        *,
+        outer: Layer | None = None,
+        account: Layer | None = None,
+        limit: int | None = None,
+    ) -> None:
+        self.schema = schema
+        self.outer = outer
+        self.account = account
+        self.limit = limit
+        self.values: dict[str, Any] = {}
+        self.sizes: dict[str, int] = {}
+        self.total = 0
+        self._view: Mapping[str, Any] | None = None
+
+    @property
+    def view(self) -> Mapping[str, Any]:
+        """Everything that can be read here; it follows later writes and cannot be written to."""
+        if self._view is None:
+            maps: list[dict[str, Any]] = []
+            layer: Layer | None = self
+            while layer is not None:
+                maps.append(layer.values)
+                layer = layer.outer
+            self._view = MappingProxyType(maps[0] if len(maps) == 1 else ChainMap(*maps))
+        return self._view
+
+    def write(self, key: str, value: Any, *, size: int | None = None, gathered: bool = False) -> int:
+        """Set a key and return the value's size.
+
+        A `gathered` value is one round's part of what ends as a list: it may be declared as that list.
+        """
+        field = self.schema.get(key)
+        if field is not None and not fits(value, field.type) and not (gathered and field.type == "list"):
+            raise Refused(
+                WRONG_TYPE,
+                f'The state\'s key "{key}" is declared as {field.type}, and {_told(value)} does not fit. Change the '
+                "declaration in state_schema, or what is written there.",
+            )
+        if size is None:
+            size = measure(value)
+        self.put(key, value, size)
+        return size
+
+    def put(self, key: str, value: Any, size: int) -> None:
+        """Set a key to a value whose type is known to be right, or is not the declared one on purpose."""
+        whole = size + len(key) + _KEY_BYTES
+        self.reserve(whole - self.sizes.get(key, 0))
+        self.values[key] = value
+        self.sizes[key] = whole
+
+    def fill(self, values: Mapping[str, Any]) -> None:
+        """Set many keys."""
+        for key, value in values.items():
+            self.write(key, value)
+
+    def merge(self, layer: Layer, *, leaving_out: frozenset[str] = frozenset()) -> None:
+        """Take over what another layer of the same state has; that layer is not used any more."""
+        layer.discard()
+        for key, value in layer.values.items():
+            if key not in leaving_out:
+                self.put(key, value, layer.sizes[key] - len(key) - _KEY_BYTES)
+
+    def reserve(self, size: int) -> None:
+        """Count bytes that are kept for this layer (or, if negative, no longer kept)."""
+        layer: Layer | None = self
+        while layer is not None and size > 0:
+            if layer.limit is not None and layer.total + size > layer.limit:
+                raise Refused(
+                    STATE_TOO_LARGE,
+                    f"The state would have {layer.total + size} bytes, and at most {layer.limit} are allowed "
+                    "(max_state_bytes). Keep less in it: store large values elsewhere, or set collect to false for "
+                    "long loops.",
+                )
+            layer = layer.account
+        self.count(size)
+
+    def discard(self) -> None:
+        """Count this layer, and all that counts in it, no more."""
+        if self.account is not None:
+            self.account.count(-self.total)
+            self.account = None
+
+    def dump(self) -> dict[str, Any]:
+        """The layer as JSON."""
+        return {"values": dict(self.values), "sizes": dict(self.sizes)}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Become what was dumped. Sizes are stored, so that a restored machine counts exactly like the first one."""
+        self.values.update(data["values"])
+        self.sizes.update(data["sizes"])
+        self.count(sum(self.sizes.values()))
+
+    def count(self, size: int) -> None:
+        """Count bytes without looking at limits: they are counted already elsewhere, or were before a restart."""
+        layer: Layer | None = self
+        while layer is not None:
+            layer.total += size
+            layer = layer.account
+
+
+def _told(value: Any) -> str:
+    match value:
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list() | tuple():
+            return "a list"
+        case _:
+            return "an object"

@@ -1,0 +1,147 @@
+"""Short ways to write orchestrations and to play a machine through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import Done, End, EndStatus, Fact, Failed, Outcome, Todo
+from runlane.model.definition import Orchestration
+
+StepData = dict[str, Any]
+
+
+def orchestration(*steps: StepData, **fields: Any) -> Orchestration:
+    """An orchestration of these steps, called main if not told otherwise."""
+    return Orchestration.model_validate({"id": "main", "steps": list(steps), **fields})
+
+
+def say(step_id: str, following: str | None = None, **fields: Any) -> StepData:
+    """A print step: the simplest of those that somebody performs. It writes to the key of its own name."""
+    return {
+        "id": step_id,
+        "type": "print",
+        "print_content": "",
+        "next_step_id": following,
+        "output_key": step_id,
+        **fields,
+    }
+
+
+def parallel(step_id: str, branches: list[list[str]], following: str | None = None, **fields: Any) -> StepData:
+    return {"id": step_id, "type": "parallel", "parallel_branches": branches, "next_step_id": following, **fields}
+
+
+def loop(step_id: str, body: list[str], following: str | None = None, **fields: Any) -> StepData:
+    return {"id": step_id, "type": "loop", "loop_step_ids": body, "next_step_id": following, **fields}
+
+
+def if_else(step_id: str, yes: str | None = None, no: str | None = None, **fields: Any) -> StepData:
+    return {
+        "id": step_id,
+        "type": "if_else",
+        "if_condition": "True",
+        "if_true_step_id": yes,
+        "if_false_step_id": no,
+        **fields,
+    }
+
+
+def nested(step_id: str, orchestration_id: str, following: str | None = None, **fields: Any) -> StepData:
+    return {
+        "id": step_id,
+        "type": "orchestration",
+        "orchestration_id": orchestration_id,
+        "next_step_id": following,
+        **fields,
+    }
+
+
+def failed(code: str = "model_error", message: str = "It broke.", *, passing: bool = False) -> Failed:
+    return Failed(code, message, passing)
+
+
+class Play:
+    """A machine, the facts so far, and the records of what was settled."""
+
+    def __init__(
+        self,
+        *orchestrations: Orchestration,
+        state: Mapping[str, Any] | None = None,
+        agents: Mapping[str, str] | None = None,
+    ) -> None:
+        self.library = {each.id: each for each in orchestrations}
+        self.machine = Machine.start(self.library, orchestrations[0].id, state or {}, agents)
+        self.facts: list[Fact] = list(self.machine.opening)
+        self.records: list[tuple[str, Outcome]] = []
+
+    def settle(self, path: str, outcome: Outcome) -> list[Fact]:
+        """Settle a todo that must be open."""
+        assert path in self.open, f"{path} is not open; open are {self.open}"
+        self.records.append((path, outcome))
+        facts = self.machine.settle(path, outcome)
+        self.facts += facts
+        return facts
+
+    def do(self, path: str, output: Any = None, route: str | None = None, **fields: Any) -> list[Fact]:
+        return self.settle(path, Done(output, route, **fields))
+
+    def do_all(self, *paths: str) -> None:
+        """Settle each with an output that tells its path."""
+        for path in paths:
+            self.do(path, f"<{path}>")
+
+    def fail(self, path: str, code: str = "model_error", *, passing: bool = False) -> list[Fact]:
+        return self.settle(path, failed(code, passing=passing))
+
+    def finish(self, answer: Callable[[Todo], Outcome] | None = None, limit: int = 10_000) -> End:
+        """Settle the first open todo until the run has ended."""
+        for _ in range(limit):
+            if self.machine.end is not None:
+                return self.machine.end
+            todo = self.machine.todos()[0]
+            self.settle(todo.path, Done(f"<{todo.path}>") if answer is None else answer(todo))
+        raise AssertionError(f"The run has not ended after {limit} todos.")
+
+    @property
+    def open(self) -> list[str]:
+        return [todo.path for todo in self.machine.todos()]
+
+    @property
+    def end(self) -> End:
+        assert self.machine.end is not None, f"The run goes on: {self.open} are open"
+        return self.machine.end
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(self.machine.state)
+
+    @property
+    def paths(self) -> list[str]:
+        """What was settled, in order."""
+        return [path for path, _ in self.records]
+
+    def todo(self, path: str) -> Todo:
+        return next(todo for todo in self.machine.todos() if todo.path == path)
+
+    def told(self, event: str) -> list[dict[str, Any]]:
+        return [dict(fact.data) for fact in self.facts if fact.type == event]
+
+    def completed(self) -> dict[str, Any]:
+        """The final state of a run that must be completed."""
+        assert self.end.status is EndStatus.COMPLETED, self.end
+        return dict(self.end.state)
+
+    def error(self) -> Failed:
+        """The error of a run that must have failed."""
+        assert self.end.status is EndStatus.FAILED, self.end
+        assert self.end.error is not None
+        return self.end.error
+
+
+def through_json(machine: Machine, library: Mapping[str, Orchestration]) -> Machine:
+    """The machine after its cursor was written and read."""
+    return Machine.restore(library, orjson.loads(orjson.dumps(machine.cursor())))

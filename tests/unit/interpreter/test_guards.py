@@ -1,0 +1,280 @@
+"""Guards: how often, how many, how much."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from runlane.interpreter.values import Done, EndStatus, Failed
+from tests.unit.interpreter.play import Play, StepData, if_else, loop, orchestration, parallel, say
+
+# Ways back.
+
+
+def cycle(head: StepData, **fields: Any) -> Play:
+    """head -> check -> head ..., with a way on from the check."""
+    return Play(orchestration(head, if_else("check", yes="head", no="after"), say("after"), **fields))
+
+
+@pytest.mark.parametrize("limit", [1, 3])
+def test_a_way_back_is_taken_as_often_as_the_step_allows(limit: int) -> None:
+    play = cycle(say("head", "check", max_iterations=limit))
+    end = play.finish(lambda todo: Done(todo.step.id == "check"), limit=100)
+    assert end.status is EndStatus.COMPLETED
+    assert sum(path.startswith("head") for path in play.paths) == 1 + limit
+
+
+def test_at_the_limit_control_goes_to_what_follows_the_step() -> None:
+    play = cycle(say("head", "after", max_iterations=1), entry_step_id="check")
+    for path in ("check", "head", "after"):
+        assert play.open == [path]
+        play.do(path, True)
+    assert play.end.status is EndStatus.COMPLETED
+    assert play.told("loop_limit_reached") == []
+
+    play = Play(
+        orchestration(
+            say("head", "check", max_iterations=1), if_else("check", yes="head", max_iterations=9), say("after")
+        )
+    )
+    play.do("head")
+    play.do("check", True)
+    play.do("head~2")
+    play.do("check~2", True)
+    assert play.told("loop_limit_reached") == [
+        {"orch_step_id": "head", "iterations": 1, "max_iterations": 1, "path": "head~2"}
+    ]
+    assert play.open == ["check~3"]
+
+
+def test_at_the_limit_the_run_is_completed_if_nothing_follows() -> None:
+    play = Play(
+        orchestration(
+            if_else("head", yes="work", max_iterations=1),
+            say("work", "head"),
+        )
+    )
+    play.do("head", True)
+    play.do("work", 1)
+    play.do("head~2", True)
+    play.do("work~2", 2)
+    assert play.end.status is EndStatus.COMPLETED
+    assert play.end.response == 2
+
+
+def test_a_step_that_leads_to_itself_ends() -> None:
+    play = Play(orchestration(say("a", "a", max_iterations=2)))
+    end = play.finish()
+    assert end.status is EndStatus.COMPLETED
+    assert play.paths == ["a", "a~2", "a~3"]
+    assert [fact["iterations"] for fact in play.told("loop_limit_reached")] == [2, 2]
+
+
+def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
+    """The steps between are met again because of it; their own limits are for ways back to them."""
+    steps = [
+        say("head", "middle", max_iterations=5),
+        say("middle", "check", max_iterations=1),
+        if_else("check", yes="head", max_iterations=1),
+    ]
+    play = Play(orchestration(*steps))
+    play.finish(lambda todo: Done(todo.path != "check~6"))
+    assert play.paths[-3:] == ["head~6", "middle~6", "check~6"]
+    assert play.told("loop_limit_reached") == []
+
+
+def test_past_a_limit_the_steps_that_follow_are_counted_themselves() -> None:
+    steps = [say("head", "check", max_iterations=1), if_else("check", yes="head", max_iterations=2)]
+    play = Play(orchestration(*steps))
+    end = play.finish(lambda _: Done(True))
+    assert play.paths == ["head", "check", "head~2", "check~2", "check~3", "check~4"]
+    assert [fact["orch_step_id"] for fact in play.told("loop_limit_reached")] == ["head", "head", "head", "check"]
+    assert end.status is EndStatus.COMPLETED
+
+
+def test_two_ways_to_one_step_are_no_way_back() -> None:
+    steps = [if_else("choose", yes="left", no="right"), say("left", "join"), say("right", "join")]
+    play = Play(orchestration(*steps, say("join", max_iterations=1)))
+    play.do("choose", True)
+    play.do("left")
+    assert play.open == ["join"]
+    assert play.told("loop_limit_reached") == []
+
+
+def test_people_may_send_work_back_as_often_as_they_like() -> None:
+    review = {"id": "review", "type": "human", "next_step_id": "judge", "max_iterations": 1}
+    steps = [review, if_else("judge", yes="review", no="after", max_iterations=1), say("after")]
+    play = Play(orchestration(*steps, max_total_turns=1000))
+    for number in range(1, 101):
+        visit = "" if number == 1 else f"~{number}"
+        play.do(f"review{visit}", "again")
+        play.do(f"judge{visit}", True)
+    assert play.open == ["review~101"]
+    assert play.told("loop_limit_reached") == []
+
+
+def test_people_who_never_stop_are_stopped_by_the_turns() -> None:
+    review = {"id": "review", "type": "human", "next_step_id": "review"}
+    play = Play(orchestration(review, max_total_turns=20))
+    end = play.finish()
+    assert end.error is not None
+    assert end.error.code == "turn_limit"
+
+
+def test_ways_back_are_counted_anew_in_each_round() -> None:
+    play = Play(
+        orchestration(
+            loop("rounds", ["a", "again"], loop_count=3),
+            say("a", max_iterations=1),
+            if_else("again", yes="a", max_iterations=9),
+        )
+    )
+    end = play.finish(lambda todo: Done(not todo.path.endswith("~2")))
+    assert end.status is EndStatus.COMPLETED
+    assert play.told("loop_limit_reached") == []
+
+
+def test_a_way_back_after_an_error_is_counted() -> None:
+    play = Play(orchestration(say("fix", "work", max_iterations=2), say("work", on_error="fix")))
+    for visit in ("", "~2", "~3"):
+        play.do(f"fix{visit}")
+        play.fail(f"work{visit}")
+    assert play.told("loop_limit_reached")[0]["orch_step_id"] == "fix"
+
+
+# Turns.
+
+
+def chain(length: int, **fields: Any) -> Play:
+    steps = [say(f"s{number}", f"s{number + 1}") for number in range(length - 1)]
+    return Play(orchestration(*steps, say(f"s{length - 1}"), **fields))
+
+
+def test_a_run_may_use_all_its_turns() -> None:
+    play = chain(3, max_total_turns=3)
+    assert play.finish().status is EndStatus.COMPLETED
+    assert play.machine.turns == 3
+
+
+def test_a_run_that_would_need_one_turn_more_fails_before_it() -> None:
+    play = chain(4, max_total_turns=3)
+    end = play.finish()
+    assert play.paths == ["s0", "s1", "s2"]
+    assert end.error is not None
+    assert end.error.code == "turn_limit"
+    assert "max_total_turns is 3" in end.error.message
+    assert end.step_id is None
+    assert play.open == []
+
+
+def test_no_on_error_takes_the_end_of_the_turns() -> None:
+    play = Play(orchestration(say("a", "b"), say("b", on_error="c"), say("c"), max_total_turns=1))
+    play.do("a")
+    assert play.error().code == "turn_limit"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_turns_do_not_depend_on_which_branch_is_faster(seed: int) -> None:
+    branches = [say(f"b{number}", f"c{number}") for number in range(3)]
+    ends = [say(f"c{number}", "join") for number in range(3)]
+    fan = parallel("fan", [["b0"], ["b1"], ["b2"]], "join")
+    for limit, status in ((7, EndStatus.COMPLETED), (6, EndStatus.FAILED)):
+        play = Play(orchestration(fan, *branches, *ends, say("join"), max_total_turns=limit))
+        choose = Random(seed)
+        while play.machine.end is None:
+            play.do(choose.choice(play.open))
+        assert play.end.status is status
+        assert play.machine.turns == limit
+
+
+def test_a_failed_step_is_a_turn_and_its_tries_are_one() -> None:
+    retry = {"attempts": 3, "backoff_seconds": 0}
+    play = Play(orchestration(say("a", on_error="b", retry=retry), say("b")))
+    for _ in range(3):
+        play.fail("a", passing=True)
+    assert play.machine.turns == 1
+    assert play.open == ["b"]
+
+
+def test_a_loop_may_end_on_its_last_turn() -> None:
+    play = Play(orchestration(loop("rounds", ["a"], while_condition="x"), say("a"), max_total_turns=1))
+    play.do("rounds/1?", True)
+    play.do("rounds/1/a")
+    assert play.open == ["rounds/2?"]
+    play.do("rounds/2?", False)
+    assert play.end.status is EndStatus.COMPLETED
+
+
+# Costs.
+
+
+def test_a_run_that_has_cost_too_much_does_not_go_on() -> None:
+    play = chain(3, max_total_cost_usd=0.5)
+    play.do("s0", cost_usd=0.5, tokens=10)
+    assert not play.machine.over_budget
+    assert play.machine.budget_left_usd("s1") == 0
+    play.do("s1", cost_usd=0.01)
+    assert play.machine.over_budget
+    assert play.error().code == "cost_limit"
+    assert "0.51" in play.error().message
+    assert play.machine.cost_usd == 0.51
+
+
+def test_a_run_that_is_done_may_have_cost_too_much() -> None:
+    play = chain(1, max_total_cost_usd=0.5)
+    play.do("s0", cost_usd=2)
+    assert play.end.status is EndStatus.COMPLETED
+    assert play.machine.over_budget
+
+
+def test_failures_cost_too() -> None:
+    play = Play(orchestration(say("a", retry={"attempts": 5}), max_total_cost_usd=0.5))
+    play.settle("a", Failed("timeout", "slow", passing=True, cost_usd=0.4, tokens=3))
+    assert play.open == ["a"]
+    play.settle("a", Failed("timeout", "slow", passing=True, cost_usd=0.4, tokens=3))
+    assert play.error().code == "cost_limit"
+    assert (play.machine.cost_usd, play.machine.tokens) == (0.8, 6)
+
+
+def test_a_late_outcome_may_use_up_the_budget() -> None:
+    fan = parallel("fan", [["a"], ["b"]], on_error="c")
+    play = Play(orchestration(fan, say("a"), say("b"), say("c", "d"), say("d"), max_total_cost_usd=0.5))
+    play.fail("fan/0/a")
+    play.machine.settle("fan/1/b", Done(cost_usd=1.0))
+    assert play.error().code == "cost_limit"
+
+
+def test_costs_are_exact_whatever_the_order() -> None:
+    totals = set[float]()
+    for order in ([0.1, 0.2, 0.3], [0.3, 0.2, 0.1], [0.2, 0.3, 0.1]):
+        play = chain(4)
+        for number, cost in enumerate(order):
+            play.do(f"s{number}", cost_usd=cost)
+        totals.add(play.machine.cost_usd)
+    assert totals == {0.6}
+
+
+def test_without_a_cap_nothing_is_over_budget() -> None:
+    play = chain(2)
+    play.do("s0", cost_usd=1e6)
+    assert not play.machine.over_budget
+    assert play.machine.budget_left_usd("s1") is None
+
+
+# Nesting.
+
+
+def test_steps_inside_each_other_have_a_limit() -> None:
+    depth = 40
+    loops = [loop(f"l{number}", [f"l{number + 1}"], loop_count=1) for number in range(depth)]
+    play = Play(orchestration(*loops, say(f"l{depth}")))
+    assert play.error().code == "nesting_limit"
+
+
+def test_steps_may_be_inside_each_other_quite_deep() -> None:
+    depth = 32
+    loops = [loop(f"l{number}", [f"l{number + 1}"], loop_count=1) for number in range(depth)]
+    play = Play(orchestration(*loops, say(f"l{depth}")))
+    assert play.finish().status is EndStatus.COMPLETED

@@ -1,0 +1,174 @@
+"""What holds for every orchestration and every outcome."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import EndStatus, Outcome, Todo
+from runlane.model.definition import Orchestration
+from tests.unit.interpreter.arbitrary import Performer, calm, wild
+from tests.unit.interpreter.play import through_json
+
+UNHURRIED = [HealthCheck.too_slow, HealthCheck.data_too_large]
+SLOW = settings(max_examples=150, deadline=None, suppress_health_check=UNHURRIED)
+# More than any guard of a wild orchestration lets through.
+MANY = 30_000
+
+seeds = st.integers(0, 2**32)
+
+
+def library_of(orchestrations: list[Orchestration]) -> dict[str, Orchestration]:
+    return {each.id: each for each in orchestrations}
+
+
+def plain(value: Any) -> Any:
+    return orjson.loads(orjson.dumps(value))
+
+
+def seen(todo: Todo) -> tuple[Any, ...]:
+    return (todo.path, todo.part, todo.step.id, todo.tries, todo.delay_seconds, dict(todo.state))
+
+
+def play(machine: Machine, performer: Performer, choose: Random | None = None) -> list[tuple[str, Outcome]]:
+    """Perform whatever is open, the first or any of it, until the run ends; the records."""
+    records: list[tuple[str, Outcome]] = []
+    while machine.end is None:
+        todos = machine.todos()
+        assert todos, "The run has not ended, and there is nothing to perform."
+        assert len(records) < MANY
+        todo = todos[0] if choose is None else todos[choose.randrange(len(todos))]
+        outcome = performer(todo)
+        records.append((todo.path, outcome))
+        machine.settle(todo.path, outcome)
+    assert machine.todos() == []
+    return records
+
+
+@SLOW
+@given(wild(), seeds, st.sampled_from([0, 20, 60]), st.booleans())
+def test_every_run_ends_within_its_guards(
+    orchestrations: list[Orchestration], seed: int, failures: int, in_order: bool
+) -> None:
+    library = library_of(orchestrations)
+    machine = Machine.start(library, "main", {"user_input": "hello"})
+    play(machine, Performer(seed, failures=failures, lasting=True), None if in_order else Random(seed))
+    assert machine.turns <= library["main"].max_total_turns
+    layer = machine._walk.root.layer
+    assert layer.total == sum(layer.sizes.values()), "bytes of something that is gone are still counted"
+    assert layer.total <= library["main"].max_state_bytes
+
+
+@SLOW
+@given(wild(), seeds)
+def test_an_execution_has_a_path_of_its_own(orchestrations: list[Orchestration], seed: int) -> None:
+    performer = Performer(seed, failures=20, lasting=True)
+    machine = Machine.start(library_of(orchestrations), "main", {})
+    closed: set[str] = set()
+    while machine.end is None:
+        before = {todo.path: todo for todo in machine.todos()}
+        assert closed.isdisjoint(before)
+        machine.settle(next(iter(before)), performer(next(iter(before.values()))))
+        closed |= before.keys() - {todo.path for todo in machine.todos()}
+
+
+@SLOW
+@given(wild(), seeds)
+def test_a_machine_that_is_written_and_read_at_every_step_goes_the_same_way(
+    orchestrations: list[Orchestration], seed: int
+) -> None:
+    library = library_of(orchestrations)
+    performer = Performer(seed, failures=20, lasting=True)
+    choose = Random(seed)
+    live = Machine.start(library, "main", {"user_input": "hello"})
+    stored = through_json(live, library)
+    while live.end is None:
+        assert plain(stored.cursor()) == plain(live.cursor())
+        todos = live.todos()
+        assert [seen(todo) for todo in stored.todos()] == [seen(todo) for todo in todos]
+        todo = todos[choose.randrange(len(todos))]
+        outcome = performer(todo)
+        assert stored.settle(todo.path, outcome) == live.settle(todo.path, outcome)
+        stored = through_json(stored, library)
+    assert stored.end == live.end
+    assert (stored.turns, stored.tokens, stored.cost_usd) == (live.turns, live.tokens, live.cost_usd)
+
+
+@SLOW
+@given(wild(), seeds, st.data())
+def test_stored_records_make_the_same_machine_again(
+    orchestrations: list[Orchestration], seed: int, data: st.DataObject
+) -> None:
+    library = library_of(orchestrations)
+    performer = Performer(seed, failures=20, lasting=True)
+    first = Machine.start(library, "main", {"user_input": "hello"})
+    records = play(first, performer, Random(seed))
+    crash = data.draw(st.integers(0, len(records)))
+    second = Machine.start(library, "main", {"user_input": "hello"})
+    for path, outcome in records[:crash]:
+        second.settle(path, outcome)
+    # The worker that takes over may choose another order: here it is the same, so all must be the same.
+    third = through_json(second, library)
+    for path, outcome in records[crash:]:
+        assert second.settle(path, outcome) == third.settle(path, outcome)
+    assert plain(second.cursor()) == plain(first.cursor()) == plain(third.cursor())
+    assert second.end == first.end
+
+
+@SLOW
+@given(calm(), seeds, seeds, seeds)
+def test_branches_that_finish_in_any_order_give_the_same_result(
+    orchestrations: list[Orchestration], seed: int, one_order: int, other_order: int
+) -> None:
+    library = library_of(orchestrations)
+    performer = Performer(seed, failures=30)
+    machines = [Machine.start(library, "main", {"user_input": "hello"}) for _ in range(3)]
+    for machine, choose in zip(machines, (None, Random(one_order), Random(other_order)), strict=True):
+        play(machine, performer, choose)
+    first, *others = machines
+    assert first.end is not None
+    assert first.end.status is EndStatus.COMPLETED, first.end.error
+    for other in others:
+        assert other.end == first.end
+        assert list(other.state) == list(first.state)
+        assert (other.turns, other.tokens, other.cost_usd) == (first.turns, first.tokens, first.cost_usd)
+
+
+@SLOW
+@given(calm(), seeds, seeds, st.data())
+def test_a_worker_that_takes_over_may_finish_the_rest_in_another_order(
+    orchestrations: list[Orchestration], seed: int, order: int, data: st.DataObject
+) -> None:
+    library = library_of(orchestrations)
+    performer = Performer(seed, failures=30)
+    first = Machine.start(library, "main", {})
+    records = play(first, performer, Random(order))
+    second = Machine.start(library, "main", {})
+    for path, outcome in records[: data.draw(st.integers(0, len(records)))]:
+        second.settle(path, outcome)
+    play(second, performer, Random(order + 1))
+    assert second.end == first.end
+
+
+@pytest.mark.parametrize("status", EndStatus)
+def test_the_wild_ones_end_in_every_way(status: EndStatus) -> None:
+    """A generator whose runs all fail at once would prove nothing."""
+    found: list[int] = []
+
+    @settings(max_examples=200, deadline=None, suppress_health_check=UNHURRIED, database=None, derandomize=True)
+    @given(wild(), seeds)
+    def look(orchestrations: list[Orchestration], seed: int) -> None:
+        machine = Machine.start(library_of(orchestrations), "main", {})
+        play(machine, Performer(seed, failures=10, lasting=True))
+        if machine.end is not None and machine.end.status is status:
+            found.append(machine.turns)
+
+    look()
+    assert len(found) >= 20
+    assert max(found) >= 10
