@@ -25,14 +25,17 @@ from bench.measures import (
     SYSTEMS,
     Sizes,
     accept,
+    arrival,
     claims,
     drain,
+    http,
     idle_followers,
     latency,
     limit,
     long,
     memory,
     steps,
+    stream,
     takeover,
 )
 from bench.plot import plot
@@ -44,12 +47,15 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "drain": drain.measure,
     "limit": limit.measure,
     "accept": accept.measure,
+    "http": http.measure,
     "latency": latency.measure,
     "steps": steps.measure,
     "takeover": takeover.measure,
     "claims": claims.measure,
     "memory": memory.measure,
     "long": long.measure,
+    "stream": stream.measure,
+    "arrival": arrival.measure,
     "followers": idle_followers.measure,
 }
 
