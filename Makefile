@@ -1,7 +1,7 @@
 # Every target sets up what it needs: an interpreter from 3.11 on and a package index are enough.
 # Variables: ARGS (for run, test, bench), PYTHON (an interpreter to use instead of the first one found).
 
-EXAMPLE := examples/hello/main.py
+EXAMPLE := examples/newsroom/main.py
 ARGS :=
 
 # uv must use the interpreter that is there, and never fetch one.

@@ -19,7 +19,24 @@ import structlog
 
 from bench.conditions import conditions
 from bench.ground import Ground, open_ground
-from bench.measures import QUICK, SYSTEMS, Sizes, accept, claims, drain, latency, limit, memory, takeover
+from bench.measures import (
+    QUICK,
+    STEP_PEER,
+    SYSTEMS,
+    Sizes,
+    accept,
+    claims,
+    drain,
+    http,
+    idle_followers,
+    latency,
+    limit,
+    long,
+    memory,
+    steps,
+    streams,
+    takeover,
+)
 from bench.plot import plot
 from bench.process import ROOT
 from bench.samples import Report, Sample, load, save
@@ -30,10 +47,17 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "limit": limit.measure,
     "accept": accept.measure,
     "latency": latency.measure,
+    "steps": steps.measure,
     "takeover": takeover.measure,
     "claims": claims.measure,
     "memory": memory.measure,
+    "long": long.measure,
+    "http": http.measure,
+    "streams": streams.measure,
+    "followers": idle_followers.measure,
 }
+
+_KNOWN = [*SYSTEMS, STEP_PEER]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -101,7 +125,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Runlane against its peers.")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repeat: proves that the harness works")
     parser.add_argument("--only", type=_measures, default=list(MEASURES), help=f"some of {','.join(MEASURES)}")
-    parser.add_argument("--systems", type=_systems, default=list(SYSTEMS), help=f"some of {','.join(SYSTEMS)}")
+    parser.add_argument("--systems", type=_systems, default=_KNOWN, help=f"some of {','.join(_KNOWN)}")
     parser.add_argument("--no-plot", action="store_true", help="write no picture")
     parser.add_argument("--repeats", type=int, help="repeats of each measurement (3)")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out", help="folder for the results (bench/out)")
@@ -115,7 +139,7 @@ def _measures(text: str) -> list[str]:
 
 
 def _systems(text: str) -> list[str]:
-    return _chosen(text, SYSTEMS)
+    return _chosen(text, _KNOWN)
 
 
 def _chosen(text: str, known: Collection[str]) -> list[str]:

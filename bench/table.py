@@ -10,11 +10,17 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.measures import http, streams
 from bench.measures.drain import ANALYZED
+from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.samples import Report, spread
 
 HEADER = ("what", "Runlane", "Procrastinate", "taskiq streams", "taskiq lists", "ratio", "goal", "met")
 US, PROC, STREAM, LIST = "runlane", "procrastinate", "taskiq-stream", "taskiq-list"
+DBOS, DBOS_FORMS = "dbos", ("plain", "async")
+# Aegra's rate was measured once, on a machine like the one that the goals were set for.
+AEGRA_HTTP = 63
+FLOWS = ("print", "print and transform")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +51,8 @@ def told(report: Report) -> str:
     known = report.conditions
     versions, postgres = known["versions"], known["postgres"]
     loads = [sample.load for sample in report.samples]
-    peers = ", ".join(
-        f"{name} {versions[name]}" for name in ("procrastinate", "psycopg-binary", "taskiq", "taskiq-redis", "asyncpg")
-    )
+    named = ("procrastinate", "psycopg-binary", "taskiq", "taskiq-redis", "dbos", "asyncpg")
+    peers = ", ".join(f"{name} {versions[name]}" for name in named if name in versions)
     settings = ", ".join(f"{name}={postgres[name]}" for name in ("fsync", "synchronous_commit", "full_page_writes"))
     lines = [
         f"Measured {known['date'][:10]} at commit {known['commit'].replace('+', ' with ')}:",
@@ -62,7 +67,7 @@ def told(report: Report) -> str:
 
 def unsteady(report: Report) -> list[str]:
     """Rates whose repeats differ by more than half: the machine was busy, so measure again."""
-    groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit == "runs/s"}
+    groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit in ("runs/s", "steps/s")}
     return [
         f"{' '.join(group)}: {', '.join(f'{value:,.0f}' for value in report.values(*group))}"
         for group in sorted(groups)
@@ -73,8 +78,9 @@ def unsteady(report: Report) -> list[str]:
 def _lines(report: Report) -> Iterator[Line]:
     measured = {sample.measure for sample in report.samples}
     for name, lines in (
-        ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("takeover", _takeover),
-        ("claims", _claims), ("memory", _memory),
+        ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("steps", _steps),
+        ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("long", _long), ("http", _http),
+        ("streams", _streams), ("followers", _followers),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -142,6 +148,35 @@ def _latency(report: Report) -> Iterator[Line]:
         yield Line(f"call → function starts, idle worker, {variant}, p50 / p99 ms", cells, "", goal, met)
 
 
+def _steps(report: Report) -> Iterator[Line]:
+    for variant in FLOWS:
+        # A peer has no steps of these kinds: its own two forms do nothing, and the faster one counts.
+        peers = [report.values("steps", DBOS, form) for form in DBOS_FORMS]
+        best = [max(values) for values in zip(*peers, strict=False)]
+        ours = report.values("steps", US, variant)
+        pairs = [mine / theirs for mine, theirs in zip(ours, best, strict=False)]
+        times = statistics.median(pairs) if pairs else None
+        theirs = f"; DBOS, ten steps that do nothing: {_rate(statistics.median(best))}" if best else ""
+        yield Line(
+            f"steps per second, one worker process, runs of ten steps ({variant}){theirs}",
+            [_rate(report.median("steps", US, variant))],
+            _times(times),
+            "≥ 5x DBOS",
+            None if times is None else times >= 5,
+        )
+
+
+def _long(report: Report) -> Iterator[Line]:
+    for variant, what in (
+        ("ms per step", "one run of a long loop, ms per step in each tenth of it"),
+        ("RSS MB", "the same, RSS of its worker in MB at the end of each tenth"),
+        ("takeover", "the same, kill -9 in its middle → the next step elsewhere, s"),
+    ):
+        figures = report.values("long", US, variant)
+        growth = figures[-1] / figures[0] if len(figures) > 1 else None
+        yield Line(what, [" / ".join(f"{figure:.2f}" for figure in figures)], _times(growth))
+
+
 def _takeover(report: Report) -> Iterator[Line]:
     tries = len(report.values("takeover", US, "kill -9"))
     figures = [report.percentile("takeover", US, "kill -9", percent) for percent in (50, 95, 100)]
@@ -172,6 +207,43 @@ def _memory(report: Report) -> Iterator[Line]:
     resident = report.median("memory", US, "RSS")
     met = None if resident is None else resident <= 80
     yield Line("idle worker, RSS / PSS MB", cells, "", "RSS ≤ 80 MB", met)
+
+
+def _http(report: Report) -> Iterator[Line]:
+    for variant in http.VARIANTS:
+        rate = report.median("http", US, variant)
+        single = variant == http.VARIANTS[0]
+        met = rate >= 10 * AEGRA_HTTP if single and rate is not None else None
+        goal = f"≥ {10 * AEGRA_HTTP}, ten times Aegra's {AEGRA_HTTP}" if single else ""
+        yield Line(f"runs accepted per second over HTTP, one API process, {variant}", [_rate(rate)], "", goal, met)
+
+
+def _streams(report: Report) -> Iterator[Line]:
+    for count in streams.FOLLOWERS:
+        variant = f"{count} followers"
+        times = ratio(report, "streams", variant, streams.BARE)
+        bare = _rate(report.median("streams", streams.BARE, variant))
+        told = f"{_times(times)} of a bare Starlette stream ({bare})" if times is not None else ""
+        what = f"stored events per second to {count} follower{'s' if count > 1 else ''}, one API process"
+        yield Line(what, [_rate(report.median("streams", US, variant))], told)
+    for variant in streams.LATENCIES:
+        name = f"latency {variant}"
+        pair = _pair(report.percentile("streams", US, name, 50), report.percentile("streams", US, name, 99))
+        yield Line(f"commit → follower, {variant}, p50 / p99 ms", [pair])
+
+
+def _followers(report: Report) -> Iterator[Line]:
+    for variant in VARIANTS:
+        memory = report.median("followers", US, variant)
+        before, during = (report.median("followers", US, variant + when) for when in (WITHOUT, WITH))
+        known = before is not None and during is not None
+        yield Line(
+            f"{report.conditions['sizes']['followers']:,} idle followers of {variant}, one API process: kB for each",
+            ["" if memory is None else f"{memory:.1f}"],
+            f"Redis connections {before:.0f} without them, {during:.0f} with them" if known else "",
+            "no further connection",
+            during == before if known else None,
+        )
 
 
 def ratio(report: Report, measure: str, variant: str, peer: str) -> float | None:

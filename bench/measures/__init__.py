@@ -38,12 +38,16 @@ SYSTEMS: dict[str, Callable[[Place], System]] = {
 }
 
 
+# Takes part in the measurement of steps alone.
+STEP_PEER = "dbos"
+
+
 @dataclass(frozen=True, slots=True)
 class Sizes:
     """How much of everything; a quick run proves that the harness works and measures nothing."""
 
     repeats: int = 3
-    systems: tuple[str, ...] = tuple(SYSTEMS)
+    systems: tuple[str, ...] = (*SYSTEMS, STEP_PEER)
     drain: tuple[tuple[str, int], ...] = (
         ("runlane", 30_000),
         ("procrastinate", 2_500),
@@ -61,6 +65,13 @@ class Sizes:
     queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     idle_seconds: float = 5.0
     limit: int = 50_000
+    flows: int = 2_000
+    peer_flows: int = 300
+    long_steps: int = 10_000
+    followers: int = 2_000
+    http_accepts: int = 1_000
+    events: int = 500
+    live_events: int = 200
 
     def among(self, *names: str) -> list[str]:
         """Those of these systems that take part."""
@@ -79,4 +90,11 @@ QUICK = Sizes(
     queued=(1_000, 5_000),
     idle_seconds=0.5,
     limit=500,
+    flows=40,
+    peer_flows=5,
+    long_steps=3_000,
+    followers=300,
+    http_accepts=50,
+    events=20,
+    live_events=5,
 )

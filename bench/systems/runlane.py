@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
 
 from bench import note
 from runlane import App, Context
+from runlane.model.tenant import DEFAULT_TENANT
 from runlane.settings import load_settings
 from runlane.store.migrate import upgrade
 
@@ -31,6 +34,43 @@ async def hold(ctx: Context, key: int) -> None:
         await asyncio.sleep(600)
 
 
+STEPS = 10
+
+
+def _said(number: int) -> dict[str, Any]:
+    return {"type": "print", "print_content": "{state.user_input} " + str(number)}
+
+
+def _computed(number: int) -> dict[str, Any]:
+    return {"type": "transform", "transform_code": f"result = {number}"}
+
+
+def _flow(name: str, *kinds: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """Ten steps in a row, of these kinds in turn, each with an output that is kept."""
+    numbers = range(1, STEPS + 1)
+    steps: list[dict[str, Any]] = [{"id": f"s{n}", "output_key": f"s{n}", **kinds[n % len(kinds)](n)} for n in numbers]
+    for step, following in pairwise(steps):
+        step["next_step_id"] = following["id"]
+    return {"id": name, "steps": steps}
+
+
+FLOWS = {
+    "print": _flow("print", _said),
+    "print and transform": _flow("print-and-transform", _said, _computed),
+}
+_IN_FLIGHT = 100
+
+
+@app.task("chatter")
+async def chatter(ctx: Context, lines: int, pause: float) -> None:
+    for number in range(lines):
+        if pause:
+            await ctx.log("line", number=number)
+            await asyncio.sleep(pause)
+    if not pause:
+        await asyncio.gather(*(ctx.log("line", number=number) for number in range(lines)))
+
+
 class RunlaneClient:
     """Accepts through an App."""
 
@@ -42,6 +82,22 @@ class RunlaneClient:
 
     async def accept_many(self, count: int) -> None:
         await self._app.enqueue_many([("noop", {"key": key}) for key in range(count)])
+
+    async def start_many(self, flow: str, count: int) -> None:
+        """Hand in runs of an orchestration of ten steps."""
+        await self.start(FLOWS[flow], count)
+
+    async def start(self, flow: dict[str, Any], count: int = 1) -> None:
+        """Store an orchestration and hand in runs of it."""
+        # A worker, which imports this module too, has no need of them.
+        from runlane.definitions.load import parse_bodies
+        from runlane.store.sync import sync_definitions
+
+        loaded = parse_bodies({"orchestrations": [flow]})
+        await sync_definitions(await self._app.database(), DEFAULT_TENANT, loaded, actor="bench")
+        for start in range(0, count, _IN_FLIGHT):
+            together = range(start, min(start + _IN_FLIGHT, count))
+            await asyncio.gather(*(self._app.orchestrate(flow["id"], "bench") for _ in together))
 
 
 class Runlane:

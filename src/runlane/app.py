@@ -9,48 +9,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
-
-import orjson
-import structlog
 
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
-from runlane.duties.duty import Duty
-from runlane.duties.reaper import Reaper
-from runlane.duties.retention import Retention
-from runlane.duties.timers import Timers
-from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
+from runlane.errors import DuplicateTask, Unavailable, UnknownTask
 from runlane.model.event import Event
-from runlane.model.ids import new_id
 from runlane.model.lane import DEFAULT_LANE
-from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Accepted, OnDead, Run
+from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
-from runlane.model.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
+from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
-from runlane.settings import Settings, load_settings
+from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
+from runlane.settings import DEFINITIONS_FOLDER, Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
-from runlane.store.database import Database, open_database
+from runlane.store.database import Database
 from runlane.store.events import read_events
 from runlane.store.lanes import declare_lanes
-from runlane.store.migrate import check_schema, upgrade
+from runlane.store.migrate import open_ready
 from runlane.store.tenants import is_free
-from runlane.worker.worker import Worker
 
-log = structlog.get_logger(__name__)
+if TYPE_CHECKING:
+    from runlane.agents.models import Models
+    from runlane.duties.duty import Duty
+    from runlane.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-MAX_KEY = 512
-MAX_TRACE = 512
-MAX_DELAY_SECONDS = 366 * 86400
-_ON_DEAD = {choice.value: choice.value for choice in OnDead}
 _WAIT_POLL_SECONDS = 0.05
 _WAIT_AWAY_SECONDS = 60.0
 
@@ -66,20 +56,6 @@ class Connection:
     lanes: set[str]
 
 
-@dataclass(frozen=True, slots=True)
-class RunRequest:
-    """A run to accept, with options of its own."""
-
-    task: str
-    input: Mapping[str, Any] | None = None
-    priority: int = 0
-    ordering_key: str | None = None
-    on_dead: str = OnDead.SKIP
-    idempotency_key: str | None = None
-    delay_seconds: float = 0
-    hold: bool = False
-
-
 class App:
     """Tasks by name. `settings` is read from the environment at first use unless given."""
 
@@ -89,6 +65,7 @@ class App:
         self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
         self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._bridge = Bridge(self.close)
+        self._models: Models | None = None
 
     @property
     def settings(self) -> Settings:
@@ -160,19 +137,8 @@ class App:
 
         `trace` is the W3C traceparent of whoever asks. RateLimited when a limit of the tenant is reached.
         """
-        new_run = self._new_run(
-            task,
-            input,
-            priority=priority,
-            ordering_key=ordering_key,
-            on_dead=on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=delay_seconds,
-            hold=hold,
-            tenant=tenant,
-            trace=trace,
-        )
-        return (await self._accept([new_run]))[0]
+        request = RunRequest(task, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold)
+        return (await self._accept([self._task_run(request, tenant, trace)]))[0]
 
     async def enqueue_many(
         self,
@@ -191,15 +157,7 @@ class App:
         A limit of the tenant refuses them all or none.
         """
         wanted = [
-            RunRequest(
-                task,
-                arguments,
-                priority=priority,
-                ordering_key=ordering_key,
-                on_dead=on_dead,
-                delay_seconds=delay_seconds,
-                hold=hold,
-            )
+            RunRequest(task, arguments, priority, ordering_key, on_dead, None, delay_seconds, hold)
             for task, arguments in requests
         ]
         return await self.enqueue_requests(wanted, tenant=tenant, trace=trace)
@@ -208,21 +166,7 @@ class App:
         self, requests: Sequence[RunRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> list[Accepted]:
         """Accept many runs that each have their own options, in their order. As enqueue_many otherwise."""
-        new_runs = [
-            self._new_run(
-                request.task,
-                request.input,
-                priority=request.priority,
-                ordering_key=request.ordering_key,
-                on_dead=request.on_dead,
-                idempotency_key=request.idempotency_key,
-                delay_seconds=request.delay_seconds,
-                hold=request.hold,
-                tenant=tenant,
-                trace=trace,
-            )
-            for request in requests
-        ]
+        new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
         if len(batches) > 1 and not await is_free(await self.database(), tenant):
             # In one transaction, however long: a limit must not cut the request in two.
@@ -279,9 +223,72 @@ class App:
         """Give a failed run its attempts again."""
         return await self._rung(await run_store.retry_run(await self.database(), run_id))
 
-    async def resume(self, run_id: str, response: Mapping[str, Any] | None = None) -> run_store.Change:
-        """Let a paused run go on, with an answer to what it asked."""
-        return await self._rung(await run_store.resume_run(await self.database(), run_id, dict(response or {})))
+    async def orchestrate(
+        self,
+        orchestration: str,
+        message: str = "",
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        idempotency_key: str | None = None,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        webhook_url: str | None = None,
+        session_id: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+    ) -> Accepted:
+        """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
+        from runlane.orchestrating import Start, orchestration_run
+
+        start = Start(
+            orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
+            webhook_url, session_id,
+        )  # fmt: skip
+        wanted = await orchestration_run(
+            await self.database(),
+            start,
+            tasks=self._tasks,
+            max_input_bytes=self.settings.max_input_bytes,
+            tenant=tenant,
+            trace=trace,
+        )
+        return (await self._accept([wanted]))[0]
+
+    async def resume(
+        self,
+        run_id: str,
+        response: Mapping[str, Any] | str | None = None,
+        *,
+        step: str | None = None,
+        answered_by: str = "",
+    ) -> run_store.Change:
+        """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask."""
+        from runlane.orchestrating import answer
+
+        given: Mapping[str, Any] | str = {} if response is None else response
+        change = await answer(await self.database(), run_id, given, step=step, answered_by=answered_by)
+        return await self._rung(change)
+
+    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
+        """Give a run an event that one of its steps waits for, or will."""
+        from runlane.orchestrating import tell
+
+        check_text(name, "The event's name", MAX_KEY)
+        return await self._rung(await tell(await self.database(), run_id, name, data, sent_by))
+
+    async def fork(
+        self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
+    ) -> Accepted:
+        """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
+        from runlane.orchestrating import fork
+
+        connection = await self.connect()
+        accepted = await fork(connection.database, run_id, path, state or {}, idempotency_key)
+        connection.bus.ring({accepted.lane})
+        return accepted
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
@@ -289,8 +296,20 @@ class App:
 
     async def set_priority(self, run_id: str, priority: int) -> run_store.Change:
         """Move a waiting run forward or back."""
-        _check_priority(priority)
+        check_priority(priority)
         return await self._rung(await run_store.set_priority(await self.database(), run_id, priority))
+
+    @property
+    def models(self) -> Models:
+        """The models that steps can ask, by name. Register others before a worker starts."""
+        if self._models is None:
+            from runlane.agents.models import Models
+            from runlane.agents.scripted import scripted
+
+            self._models = Models(self.settings.default_model)
+            folder = self.settings.definitions_dir or DEFINITIONS_FOLDER
+            self._models.register("scripted", scripted([folder]))
+        return self._models
 
     async def database(self) -> Database:
         """The open database."""
@@ -337,19 +356,30 @@ class App:
 
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
+        # Here and below: whoever only hands runs in need not load what executes them.
+        from runlane.worker.program import Orchestrations
+        from runlane.worker.worker import Worker
+
         connection = await self.connect()
+        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models)
         return Worker(
             settings=self.settings,
             database=connection.database,
             committer=connection.committer,
             bus=connection.bus,
             tasks=self._tasks,
+            orchestrations=orchestrations,
             lanes=lanes,
             concurrency=concurrency,
         )
 
     async def duties(self) -> list[Duty]:
         """The duties that every process does; the caller starts and stops them."""
+        from runlane.duties.duty import Duty
+        from runlane.duties.reaper import Reaper
+        from runlane.duties.retention import Retention
+        from runlane.duties.timers import Timers
+
         connection, settings = await self.connect(), self.settings
         reaper = Reaper(settings, connection.database, connection.bus)
         timers = Timers(connection.database, connection.bus)
@@ -362,11 +392,8 @@ class App:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
         settings = self.settings
-        if settings.sqlite_path is not None:
-            await upgrade(settings)
-        database = await open_database(settings)
+        database = await open_ready(settings)
         try:
-            await check_schema(database, settings.shown_database)
             lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
             await declare_lanes(database, lanes)
             bus = make_bus(settings)
@@ -393,69 +420,14 @@ class App:
                 raise verdict
         return cast("list[Accepted]", verdicts)
 
-    def _new_run(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | None,
-        *,
-        priority: int,
-        ordering_key: str | None,
-        on_dead: str,
-        idempotency_key: str | None,
-        delay_seconds: float,
-        hold: bool,
-        tenant: str,
-        trace: str | None,
-    ) -> NewRun:
-        task = self._tasks.get(name)
+    def _task_run(self, request: RunRequest, tenant: str, trace: str | None) -> NewRun:
+        task = self._tasks.get(request.task)
         if task is None:
-            raise UnknownTask(name, self._tasks)
-        text = task.check({} if arguments is None else arguments, self.settings.max_input_bytes)
-        _check_priority(priority)
-        if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
-            raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
-        delay_us = int(delay_seconds * 1_000_000)
-        if ordering_key is not None:
-            check_text(ordering_key, "The ordering key", MAX_KEY)
-        fingerprint = ""
-        if idempotency_key is not None:
-            check_text(idempotency_key, "The idempotency key", MAX_KEY)
-            # Sorted and in the units that are stored: the same request must not differ by how it was written.
-            body = [name, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
-            fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
-        return NewRun(
-            id=new_id("run"),
-            target=name,
-            lane=task.lane,
-            input=text,
-            priority=priority,
-            max_attempts=task.max_attempts,
-            max_losses=task.max_losses,
-            delay_us=delay_us,
-            hold=bool(hold),
-            ordering_key=None if ordering_key is None else scoped_key(tenant, ordering_key),
-            on_dead=_on_dead(on_dead),
-            idempotency_key=None if idempotency_key is None else scoped_key(tenant, idempotency_key),
-            fingerprint=fingerprint,
-            tenant=check_tenant_id(tenant),
-            trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
-        )
+            raise UnknownTask(request.task, self._tasks)
+        return task_run(task, request, self.settings.max_input_bytes, tenant=tenant, trace=trace)
 
     async def _rung(self, change: run_store.Change) -> run_store.Change:
         bus = (await self.connect()).bus
         bus.ring(change.ready_lanes)
         bus.publish(change.notices)
         return change
-
-
-def _check_priority(priority: int) -> None:
-    if isinstance(priority, bool) or not isinstance(cast("object", priority), int):
-        raise InvalidRequest(f"priority={priority!r} must be a whole number.")
-    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
-        raise InvalidRequest(f"priority={priority} must be between {MIN_PRIORITY} and {MAX_PRIORITY}.")
-
-
-def _on_dead(value: str) -> str:
-    if not isinstance(cast("object", value), str) or value not in _ON_DEAD:
-        raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".')
-    return _ON_DEAD[value]

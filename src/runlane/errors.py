@@ -42,8 +42,9 @@ Each class has a stable code and the HTTP status an API answers with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import ClassVar
 
 
@@ -91,9 +92,15 @@ class UnknownLane(InvalidRequest):
 
 
 class InvalidInput(InvalidRequest):
-    """The arguments do not fit the task."""
+    """The arguments do not fit the task, or an answer does not fit the question; `fields` then names what does not."""
 
     code = "invalid_input"
+    fields: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, message: str, fields: Mapping[str, str] | None = None) -> None:
+        if fields is not None:
+            self.fields = fields
+        super().__init__(message)
 
 
 class InputTooLarge(InvalidRequest):

@@ -67,8 +67,9 @@ START_SECONDS = Histogram(
     SECONDS,
 )
 RUN_SECONDS = Histogram("runlane_attempt_seconds", "How long attempts ran in this worker.", SECONDS)
+STEP_SECONDS = Histogram("runlane_step_seconds", "How long steps of orchestrations took in this worker.", SECONDS)
 COUNTERS = (COMMITS, FENCED_WRITES, TAKEOVERS, LOST_WORKERS, ACCEPTS)
-HISTOGRAMS = (BATCH_SIZE, START_SECONDS, RUN_SECONDS)
+HISTOGRAMS = (BATCH_SIZE, START_SECONDS, RUN_SECONDS, STEP_SECONDS)
 
 
 def render() -> str:

@@ -16,6 +16,8 @@ POINTS: Final = (
     "claim.committed",
     "record.before_commit",
     "record.committed",
+    "step.before_commit",
+    "step.committed",
     "finish.before_commit",
     "finish.committed",
     "reaper.before_commit",

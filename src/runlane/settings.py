@@ -16,6 +16,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
+DEFINITIONS_FOLDER = Path("definitions")
 
 
 class Settings(BaseSettings):
@@ -39,6 +40,10 @@ class Settings(BaseSettings):
         default=None,
         description="redis://, rediss://, redis+sentinel://host:port,host:port/service or redis+cluster://host:port,… "
         "Makes processes wake each other at once and streams live; nothing is lost without it.",
+    )
+    definitions_dir: Path | None = Field(
+        default=None,
+        description="The folder with definitions. Without it: definitions in the current folder, if it is there.",
     )
     redis_prefix: str = Field(default="runlane", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Of every key.")
     database_connections: int = Field(default=8, ge=2, le=200, description="At most, per process; +1 for liveness.")
@@ -74,10 +79,37 @@ class Settings(BaseSettings):
         pattern=r"^https?://",
         description="Where spans are sent (OTLP over HTTP), such as http://localhost:4318. Without it: no tracing.",
     )
+    default_model: str | None = Field(
+        default=None, max_length=200, description="For steps and agents that name none, such as scripted."
+    )
+    sandbox_condition_seconds: float = Field(
+        default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
+    )
+    sandbox_script_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="Computing time of a transform step's script."
+    )
+    sandbox_memory_bytes: int = Field(
+        default=128 * 1024 * 1024, ge=8 * 1024 * 1024, description="Of one condition, script or Python tool."
+    )
+    sandbox_output_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1024, description="Of the value of a condition, script or Python tool, as JSON."
+    )
+    sandbox_processes: int = Field(
+        default=2, ge=1, le=64, description="At most, per worker; conditions and scripts beyond it wait their turn."
+    )
     retention_days: float = Field(
         default=30.0,
         gt=0,
         description="Finished runs are deleted after this. Dead letters stay three times as long.",
+    )
+    audit_retention_days: float = Field(
+        default=400.0, gt=0, description="Entries of the audit log are deleted after this."
+    )
+    events_retention_days: float | None = Field(
+        default=None,
+        gt=0,
+        description="Events of finished runs are deleted after this, all but the last one. "
+        "Without it they are kept as long as their run.",
     )
     retention_seconds: float = Field(default=60.0, gt=0, description="How often retention looks for old runs.")
 

@@ -140,10 +140,31 @@ def test_doctor(folder: Path, server: ServerProcess, database: Mapping[str, str]
     assert (slow.returncode, "Nothing is lost without it" in slow.stdout) == (0, True), slow.stdout
 
 
+def test_doctor_tells_of_runs_that_no_worker_can_execute(tmp_path: Path) -> None:
+    database = write_tasks(tmp_path)
+    (tmp_path / "other.py").write_text(
+        "import asyncio\nfrom runlane import App\napp = App()\n\n"
+        '@app.task("tolk")\nasync def tolk(ctx):\n    pass\n\n'
+        'app.blocking(app.enqueue("tolk"))\n'
+    )
+    with serving(tmp_path, database, "dev", "tasks:app") as server:
+        done = subprocess.run([sys.executable, "other.py"], cwd=tmp_path, env=environment(**database), check=False)
+        assert done.returncode == 0
+        told = command(tmp_path, "doctor", RUNLANE_URL=server.url, **database)
+        assert told.returncode == 1, told.stdout
+        wanted = '1 runs in the lane default wait for the task "tolk", which no live worker of this lane knows'
+        assert f'{wanted} (did you mean "talk"?)' in told.stdout
+        (listed,) = json.loads(command(tmp_path, "workers", "--json", **database).stdout)
+        assert listed["targets"] == ["refuse", "talk"]
+
+
 def test_looking_does_not_load_what_it_does_not_use(folder: Path, database: Mapping[str, str]) -> None:
     for arguments, unwanted in (
         (["--help"], "sqlalchemy fastapi httpx2 pydantic rich"),
-        (["runs", "list"], "fastapi starlette uvicorn httpx2 redis"),
+        (
+            ["runs", "list"],
+            "fastapi starlette uvicorn httpx2 redis asyncpg structlog rich runlane.app runlane.worker runlane.duties",
+        ),
         (["run", "talk", "--url", "http://127.0.0.1:1", "--input", "1"], "sqlalchemy fastapi asyncpg redis"),
     ):
         program = (

@@ -3,12 +3,15 @@
 A fence's words after the language say what a block is: `run` executes it in a temporary folder on the embedded file,
 `file=name` writes it there first, `cwd=folder` starts from a copy of a folder of ours, `worker=module:app` keeps a
 worker running meanwhile, `server=module:app` a server. Shell blocks with a server are executed as well. Every other
-Python block is compiled, and every other command is parsed.
+Python block is compiled, and every other command is parsed. A JSON block says its `kind`, a kind of definition, a step
+or a bundle, and is parsed and checked together with the others of its page; one with `run` is also executed, with
+`message`, `answer` if it asks, and until `result`.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import shlex
 import shutil
@@ -18,10 +21,11 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import typer.main
+from pydantic import SecretStr, TypeAdapter
 from typer.testing import CliRunner
 
 import runlane
@@ -29,7 +33,13 @@ from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settin
 from runlane.api.server import build_api
 from runlane.cli.commands import cli
 from runlane.cli.doctor import OTHER_VARIABLES
+from runlane.definitions.bundle import unpack
+from runlane.definitions.load import Loaded, check_loaded, parse_bodies
+from runlane.definitions.read import FOLDERS
+from runlane.model.definition import KINDS, Kind, Step
 from runlane.model.event import EventType
+from runlane.store.sync import sync_definitions
+from tests.harness import eventually
 from tests.server_process import environment, serving
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +73,7 @@ def blocks(page: Path) -> Iterator[Block]:
         if inside:
             yield Block(page, first, language, words, "\n".join(lines) + "\n")
         else:
-            language, *rest = line.removeprefix("```").split() or [""]
+            language, *rest = shlex.split(line.removeprefix("```")) or [""]
             words = {key: value for key, _, value in (word.partition("=") for word in rest)}
             first, lines = number, []
         inside = not inside
@@ -71,6 +81,7 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
+JSON = [block for block in BLOCKS if block.language == "json"]
 PYTHON = [block for block in BLOCKS if block.language == "python"]
 SERVED = [block for block in BLOCKS if block.language == "sh" and "server" in block.words]
 SHELL_LINES = [
@@ -84,7 +95,74 @@ COMMAND_LINES = [(block, line) for block, line in SHELL_LINES if line.startswith
 
 
 def test_code_blocks_are_of_a_kind_that_is_checked() -> None:
-    assert {block.language for block in BLOCKS} <= {"python", "sh", "mermaid", "text"}
+    assert {block.language for block in BLOCKS} <= {"python", "sh", "json", "mermaid", "text"}
+    assert {block.words.get("kind") for block in JSON} <= {*KINDS, "step", "bundle"}
+    assert len([block for block in JSON if "run" in block.words]) >= 5
+
+
+@pytest.mark.parametrize("block", JSON, ids=str)
+def test_json_blocks_are_definitions_without_a_flaw(block: Block) -> None:
+    if block.words["kind"] == "step":
+        step = TypeAdapter[Any](Step).validate_json(block.text)
+        assert step.type == json.loads(block.text)["type"]
+        return
+    if block.words["kind"] == "bundle":
+        unpacked = unpack(json.loads(block.text))
+        assert (unpacked.skipped, list(unpacked.loaded.problems)) == ([], [])
+        return
+    loaded = _definitions(block)
+    assert [str(problem) for problem in loaded.problems] == []
+    assert len(loaded.definitions) == 1
+
+
+async def test_json_blocks_that_are_to_run_do(tmp_path: Path) -> None:
+    app = App(Settings(database_url=SecretStr(f"sqlite:///{tmp_path / 'runlane.db'}")))
+    async with app:
+        worker = await app.worker()
+        await worker.start()
+        try:
+            for block in JSON:
+                if "run" in block.words:
+                    await _run_definition(app, block)
+        finally:
+            await worker.stop()
+
+
+def _definitions(block: Block) -> Loaded:
+    """The block's definition, checked among the others of its page."""
+    others = [
+        (parsed.definition, other)
+        for other in JSON
+        if other.page == block.page and other.words["kind"] in KINDS
+        for parsed in _parsed(other).definitions
+    ]
+    return check_loaded(_parsed(block), [definition for definition, other in others if other is not block])
+
+
+def _parsed(block: Block) -> Loaded:
+    folders = {kind: folder for folder, kind in FOLDERS.items()}
+    return parse_bodies({folders[cast("Kind", block.words["kind"])]: [json.loads(block.text)]})
+
+
+async def _run_definition(app: App, block: Block) -> None:
+    database = await app.database()
+    page = [other for other in JSON if other.page == block.page and other.words["kind"] in KINDS]
+    bodies: dict[str, list[Any]] = {}
+    for other in page:
+        folder = next(folder for folder, kind in FOLDERS.items() if kind == other.words["kind"])
+        bodies.setdefault(folder, []).append(json.loads(other.text))
+    await sync_definitions(database, "default", parse_bodies(bodies), actor="docs", remove_missing=True)
+    accepted = await app.orchestrate(json.loads(block.text)["id"], block.words.get("message", ""))
+    if "answer" in block.words:
+        await eventually(lambda: _asks(app, accepted.run_id), f"the question of {block}")
+        await app.resume(accepted.run_id, json.loads(block.words["answer"]))
+    run = await app.wait(accepted.run_id, timeout=60)
+    assert run.status is Status.COMPLETED, f"{block}: {run.error}"
+    assert run.result == block.words["result"], str(block)
+
+
+async def _asks(app: App, run_id: str) -> bool:
+    return (await app.get(run_id)).status is Status.PAUSED
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=str)
@@ -245,7 +323,7 @@ def test_every_endpoint_is_documented_and_nothing_else_is() -> None:
         (method.upper(), path)
         for path, methods in OPENAPI["paths"].items()
         for method in methods
-        if not path.startswith("/api/v2/orchestrations/")
+        if not path.startswith("/api/v2/orchestrations/runs/")
     }
     assert told == real
 

@@ -12,12 +12,46 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello" / "main.py"
+NEWSROOM = ROOT / "examples" / "newsroom" / "main.py"
 SHOP = ROOT / "examples" / "shop"
 SECONDS = 180
 
 
-def test_make_run_starts_the_hello_example() -> None:
-    assert f"EXAMPLE := {HELLO.relative_to(ROOT)}\n" in (ROOT / "Makefile").read_text()
+def test_make_run_starts_the_newsroom() -> None:
+    assert f"EXAMPLE := {NEWSROOM.relative_to(ROOT)}\n" in (ROOT / "Makefile").read_text()
+
+
+def test_the_newsroom_prints_one_article_though_its_worker_is_killed(tmp_path: Path) -> None:
+    done = _run([str(NEWSROOM), "--folder", str(tmp_path)], ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line.split(" s  ", 1)[-1].strip() for line in done.stdout.splitlines()]
+    told = [" ".join(line.split()) for line in lines]
+    wanted = [
+        "added orchestration article",
+        "calls search_archive",
+        "drafts 3 branches at once",
+        "operator kill -9",
+        "run its worker is gone; queued again",
+        "judge says again: on to drafts",
+        "judge~2 says ready: on to approval",
+        "approval asks: Print",
+        "nobody sits here, so the demonstration answers",
+        "decide print: on to publish",
+        "run completed",
+        "14 steps, each done once; 1 worker killed, 1 branch made again, nothing lost.",
+    ]
+    places = [next((at for at, line in enumerate(told) if text in line), -1) for text in wanted]
+    assert -1 not in places, dict(zip(wanted, places, strict=True))
+    assert places == sorted(places), done.stdout
+    (article,) = (tmp_path / "published").iterdir()
+    assert article.read_text().startswith("# After 40 years")
+
+
+def test_the_newsroom_tells_of_a_broken_promise() -> None:
+    done = _run([str(NEWSROOM)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
+    assert done.returncode == 1
+    assert "BROKEN: runlane " in done.stdout
+    assert "The settings are not valid" in done.stdout
 
 
 def test_hello_loses_nothing_and_says_so(tmp_path: Path) -> None:

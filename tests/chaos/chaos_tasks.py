@@ -23,6 +23,8 @@ from tests.chaos.sink import Sink
 crash_points.install_from_environment()
 
 app = App()
+# What a stream has to carry unharmed: every plane of Unicode, what JSON escapes, and what ends a line in SSE.
+ODD_TEXT = 'Zürich 東京 🎉 \u2028 \u0085 "quoted" back\\slash\r\nnew line\ttab data: id: 7'
 _sinks: dict[Path, Sink] = {}
 
 
@@ -66,6 +68,36 @@ async def gated(ctx: Context, gate: str, note: bool = False) -> dict[str, Any]:
     if note:
         await ctx.log("through the gate")
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
+@app.task("tell", max_losses=1000)
+async def tell(ctx: Context, lines: int, pause_seconds: float = 0.0) -> int:
+    """Write lines at a pace; a new attempt goes on after the last ten that are known to be told."""
+    for number in range(ctx.saved or 0, lines):
+        await ctx.log(f"line {number + 1} {ODD_TEXT}", number=number + 1, odd=ODD_TEXT)
+        if (number + 1) % 10 == 0:
+            await ctx.checkpoint(number + 1)
+        await asyncio.sleep(pause_seconds)
+    return lines
+
+
+@app.task("pour", max_losses=1000)
+async def pour(ctx: Context, lines: int, at_once: int = 250) -> int:
+    """Write very many lines as fast as they go."""
+    for first in range(0, lines, at_once):
+        last = min(lines, first + at_once)
+        await asyncio.gather(*(ctx.log(f"line {number + 1}") for number in range(first, last)))
+    return lines
+
+
+@app.task("endless", max_losses=1000)
+async def endless(ctx: Context) -> None:
+    """Go on until it is interrupted, and leave word of when that was."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    try:
+        await asyncio.Event().wait()
+    finally:
+        sink().end(ctx.run_id, ctx.attempt)
 
 
 @app.task("saving", max_losses=1000)

@@ -7,6 +7,7 @@ running is ended here, and every process's log is printed, which pytest shows wh
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import sqlite3
@@ -30,6 +31,7 @@ from tests.chaos.sink import Sink
 
 ROOT = Path(__file__).parents[2]
 TASKS = "tests.chaos.chaos_tasks"
+RUNLANE = (sys.executable, "-m", "runlane")
 PATIENCE_SECONDS = 60.0
 LOG_LINES = 60
 Row = dict[str, Any]
@@ -70,6 +72,12 @@ class Process:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def resident_mb(self) -> float:
+        """Its memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -165,7 +173,7 @@ class Cluster:
         environment: Mapping[str, str] | None = None,
     ) -> Process:
         """`runlane worker`; it may not be online yet when this returns."""
-        command = [sys.executable, "-m", "runlane", "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
+        command = [*RUNLANE, "worker", f"{TASKS}:app", "--concurrency", str(concurrency)]
         if lanes is not None:
             command += ["--lanes", lanes]
         return self.start("worker", command, crash, environment)
@@ -189,6 +197,28 @@ class Cluster:
 
         return cast("str", await eventually(registered, "a worker online"))
 
+    def start_server(self, *, crash: CrashPoint | None = None, environment: Mapping[str, str] | None = None) -> Process:
+        """`runlane serve` on a free port; it may not listen yet when this returns."""
+        return self.start("server", [*RUNLANE, "serve", f"{TASKS}:app", "--port", "0"], crash, environment)
+
+    async def start_servers(self, count: int) -> list[str]:
+        """So many API replicas; their URLs."""
+        return [await self.url_of(server) for server in [self.start_server() for _ in range(count)]]
+
+    async def url_of(self, server: Process) -> str:
+        """Where a server listens, once it does."""
+        return str((await self.told(server, "serving"))["url"])
+
+    async def told(self, process: Process, event: str, times: int = 1) -> Row:
+        """The log line with which a process tells of an event for so many times."""
+
+        async def find() -> Row | None:
+            assert process.alive, f"the {process.name} ended:\n{process.told()}"
+            lines = [line for line in process.told().splitlines() if f'"event": "{event}"' in line]
+            return json.loads(lines[times - 1]) if len(lines) >= times else None
+
+        return cast("Row", await eventually(find, f"{event} of the {process.name}"))
+
     def open_gate(self, name: str) -> None:
         """Let the tasks that wait for it go on."""
         (self.folder / name).touch()
@@ -206,7 +236,7 @@ class Cluster:
             await link.close()
 
     def _sqlite_rows(self, query: str) -> list[Row]:
-        link = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60)
+        link = sqlite3.connect(self.url.removeprefix("sqlite:///"), timeout=60, isolation_level=None)
         try:
             link.row_factory = sqlite3.Row
             return [dict(row) for row in link.execute(query).fetchall()]

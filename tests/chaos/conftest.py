@@ -1,4 +1,4 @@
-"""The servers and clusters of the chaos tests. They bring their own Postgres, because they crash it."""
+"""The servers and clusters of the chaos tests. They bring their own Postgres and Redis, because they crash them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from runlane.settings import Settings
 from runlane.store.migrate import upgrade
-from runlane.testing import PostgresServer
+from runlane.testing import PostgresServer, RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster
 
 
@@ -21,6 +21,13 @@ def chaos_postgres() -> Iterator[PostgresServer]:
         yield server
         # An orderly stop would first write out dozens of databases that nobody needs any more.
         server.kill()
+
+
+@pytest.fixture
+def chaos_redis() -> Iterator[RedisServer]:
+    """A Redis of this test's own, which it may stop, kill and empty."""
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.fixture

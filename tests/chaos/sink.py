@@ -65,6 +65,12 @@ class Sink:
         with self._alone:
             self._link.execute("insert into spans values (?, ?, ?, ?, ?, null)", row)
 
+    def end(self, run_id: str, attempt: int) -> None:
+        """An attempt ended without its effect."""
+        row = (time.monotonic_ns(), run_id, attempt)
+        with self._alone:
+            self._link.execute("update spans set ended_ns = ? where run_id = ? and attempt = ?", row)
+
     def complete(self, run_id: str, attempt: int, label: str = "") -> str:
         """Perform the run's effect, and end the attempt's span."""
         with self._alone:

@@ -174,6 +174,27 @@ async def test_retention_dies_at(cluster: Cluster, point: str) -> None:
     await cluster.check_story()
 
 
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+@pytest.mark.parametrize("point", ["retention.before_commit", "retention.committed"])
+async def test_retention_that_cuts_events_dies_at(make_cluster: MakeCluster, kind: str, point: str) -> None:
+    """A stream begins where its run says, and still has its end; a run that waits has everything."""
+    cluster = await make_cluster(kind)
+    async with survivor(cluster):
+        runs = await cluster.app.enqueue_many([WORKER_POINTS["record.committed"]] * 3)
+        await cluster.all_ended()
+    held = await cluster.app.enqueue("short", {"milliseconds": 1}, hold=True)
+    await killed(cluster, point, {"RUNLANE_EVENTS_RETENTION_DAYS": "0.000001", "RUNLANE_RETENTION_SECONDS": "0.1"})
+    kept: dict[str, list[int]] = {}
+    for event in await cluster.events():
+        kept.setdefault(event["run_id"], []).append(event["seq"])
+    rows = {row["id"]: row for row in await cluster.rows("select id, first_seq, last_seq from runs")}
+    assert set(rows) == {held.run_id, *(run.run_id for run in runs)}
+    for run_id, row in rows.items():
+        assert kept[run_id] == list(range(row["first_seq"], row["last_seq"] + 1))
+        was_cut = point == "retention.committed" and run_id != held.run_id
+        assert row["first_seq"] == (row["last_seq"] if was_cut else 1)
+
+
 async def test_a_client_frozen_inside_a_claim_does_not_stop_a_capped_lane_for_ever(cluster: Cluster) -> None:
     """Its transaction holds the lane's lock. The server ends it, and another worker goes on."""
     await set_lane(await cluster.app.database(), "capped", LaneChange(max_slots=1))
@@ -201,6 +222,6 @@ def test_no_point_is_forgotten() -> None:
     tested = {
         *WORKER_POINTS, "accept.before_commit", "accept.committed", "reaper.before_commit", "reaper.committed",
         "operate.before_commit", "operate.committed", "retention.before_commit", "retention.committed",
-        "drain.begun", "sign_off.committed",
+        "drain.begun", "sign_off.committed", "step.before_commit", "step.committed",
     }  # fmt: skip
     assert tested == set(POINTS)

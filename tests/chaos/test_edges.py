@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from runlane.errors import Unavailable
+from runlane.requests import RunRequest
 from runlane.store.accept import NewRun
 from runlane.store.chain import Chain
 from runlane.store.committer import Committer
@@ -89,10 +90,8 @@ async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster:
 
     def request(name: str) -> NewRun:
         # An ordering key keeps the request out of the short cut for runs that stand alone.
-        return cluster.app._new_run(
-            "short", {"milliseconds": 1, "label": name}, priority=0, ordering_key=name, on_dead="skip",
-            idempotency_key=None, delay_seconds=0, hold=False, tenant="default", trace=None,
-        )  # fmt: skip
+        wanted = RunRequest("short", {"milliseconds": 1, "label": name}, ordering_key=name)
+        return cluster.app._task_run(wanted, tenant="default", trace=None)
 
     hasty = asyncio.create_task(committer.accept([request("hasty")], 0.3))
     patient = asyncio.create_task(committer.accept([request("patient")], 30))

@@ -10,6 +10,7 @@ import pytest
 
 from runlane import RunNotFound, WrongState
 from runlane.model.run import Status
+from runlane.store.attempts import read_attempts
 from runlane.store.chain import Chain
 from runlane.store.database import Database, Session
 from runlane.store.dead_letters import list_dead_letters, read_dead_letter
@@ -20,7 +21,6 @@ from runlane.store.runs import (
     approve_run,
     cancel_run,
     list_runs,
-    read_attempts,
     release_run,
     retry_run,
     set_priority,

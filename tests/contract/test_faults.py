@@ -12,8 +12,8 @@ import runlane.app
 from runlane import App, Context
 from runlane.model.run import Status
 from runlane.settings import Settings
+from runlane.store.attempts import read_attempts
 from runlane.store.database import Database, open_database
-from runlane.store.runs import read_attempts
 from tests.faults import Fault, FaultyDatabase, now_and_then
 from tests.harness import Store, eventually, settings_for
 

@@ -8,14 +8,16 @@ from typing import Any, cast
 import pytest
 
 from runlane.settings import Settings
+from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
 from runlane.store.chain import Chain
 from runlane.store.claim import _SURVEY, CLAIM
 from runlane.store.database import Session, open_database
 from runlane.store.lanes import declare_lanes
 from runlane.store.record import RECORD
+from runlane.store.retention import _BACKWARDS, _CUT_ALL, _CUT_ONE, _OLD, _TO_CUT
 from runlane.store.statement import Statement
-from runlane.store.timers import _QUEUE_DUE
-from runlane.store.workers import TAKE_BACK
+from runlane.store.takeover import TAKE_BACK
+from runlane.store.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
 from tests.harness import Store, settings_for
 
 ROWS = 100_000
@@ -72,14 +74,23 @@ def check(plan: str, index: str) -> None:
 
 async def test_a_claim_and_its_survey_use_the_index_of_ready_runs(full: Store) -> None:
     worker = await full.worker()
-    check(await plan_of(full, _SURVEY, worker_id=worker, targets=["job"], every_lane=True, lanes=[]), "runs_ready")
-    check(await plan_of(full, CLAIM, lane="default", slots=50, worker_id=worker, targets=["job"]), "runs_ready")
+    survey = {"worker_id": worker, "targets": ["job"], "orchestrations": "", "every_lane": True, "lanes": []}
+    check(await plan_of(full, _SURVEY, **survey), "runs_ready")
+    check(
+        await plan_of(
+            full, CLAIM, lane="default", slots=50, worker_id=worker, targets=["job"], orchestrations="orchestration:"
+        ),
+        "runs_ready",
+    )
 
 
 async def test_the_other_hot_statements_use_their_indexes(full: Store) -> None:
-    check(await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None)]), "runs_pkey")
+    check(
+        await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None, None)]), "runs_pkey"
+    )
     check(await plan_of(full, TAKE_BACK, worker_ids=["wrk"]), "runs_running")
-    check(await plan_of(full, _QUEUE_DUE), "runs_due")
+    check(await plan_of(full, _QUEUE_SCHEDULED), "runs_due")
+    check(await plan_of(full, _QUEUE_PAUSED), "runs_paused_due")
 
 
 async def test_an_end_finds_its_run_by_key_and_not_among_all_that_run(full: Store) -> None:
@@ -88,6 +99,39 @@ async def test_an_end_finds_its_run_by_key_and_not_among_all_that_run(full: Stor
     for analyzed in (False, True):
         if analyzed:
             await full.sql("analyze runs")
-        plan = await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None)])
+        plan = await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None, None)])
         check(plan, "runs_pkey")
         assert "runs_running" not in plan
+
+
+async def test_what_is_not_due_yet_is_not_looked_at(full: Store) -> None:
+    """However many runs wait for their time or are kept after their end: the clock bounds the index."""
+    await full.sql("update runs set status = 'scheduled', due_at = rank where rank <= 2000")
+    await full.sql("update runs set status = 'completed', ended_at = rank where rank > 98000")
+    for plan, bound in (
+        (await plan_of(full, _QUEUE_SCHEDULED), "(due_at <= "),
+        (await plan_of(full, _OLD, keep_seconds=1.0), "(ended_at < "),
+    ):
+        assert [line for line in plan.splitlines() if "Index Cond:" in line and bound in line], plan
+
+
+async def test_cutting_events_looks_at_those_runs_and_their_events_only(full: Store) -> None:
+    await full.sql("update runs set status = 'completed', ended_at = rank, last_seq = 3 where rank > 50000")
+    look_back = await plan_of(full, _BACKWARDS, keep_seconds=1.0, before=99_000)
+    to_cut = await plan_of(full, _TO_CUT, keep_seconds=1.0, since=60_000)
+    for plan, bound in ((look_back, "(ended_at < '99000'::bigint)"), (to_cut, "(ended_at >= '60000'::bigint)")):
+        check(plan, "runs_ended")
+        assert [line for line in plan.splitlines() if "Index Cond:" in line and bound in line], plan
+    check(await plan_of(full, _CUT_ALL, ids=["run_1", "run_2"]), "run_events_pkey")
+    check(await plan_of(full, _CUT_ONE, run_id="run_1", first=5), "run_events_pkey")
+
+
+async def test_a_request_with_a_key_does_not_read_the_answers_to_all_others(full: Store) -> None:
+    await full.sql(
+        "insert into api_answers (key, fingerprint, created_at) "
+        "select 'k' || n, '', n from generate_series(1, 20000) as n"
+    )
+    old = await plan_of(full, _FORGET_OLD)
+    check(old, "api_answers_created")
+    assert [line for line in old.splitlines() if "Index Cond: (created_at < " in line], old
+    check(await plan_of(full, _FORGET_ABANDONED, key="k5"), "api_answers_pkey")

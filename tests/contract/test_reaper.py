@@ -7,10 +7,12 @@ import pytest
 from runlane.bus.memory import MemoryBus
 from runlane.duties.reaper import Reaper
 from runlane.model.run import Status
+from runlane.store.attempts import read_attempts
 from runlane.store.dead_letters import read_dead_letter
 from runlane.store.liveness import Line, open_line
-from runlane.store.runs import cancel_run, read_attempts
-from runlane.store.workers import begin_draining, list_workers, register, renew, sign_off, take_over
+from runlane.store.runs import cancel_run
+from runlane.store.takeover import take_over
+from runlane.store.workers import begin_draining, list_workers, register, renew, sign_off
 from tests.harness import Store, entry_of, eventually, new_run
 
 

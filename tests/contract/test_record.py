@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from runlane.model.run import Status
+from runlane.store.attempts import read_attempts
 from runlane.store.claim import Claimed
 from runlane.store.database import Session
 from runlane.store.events import APPEND_FENCED
 from runlane.store.record import Entry, Finish, Outcome
-from runlane.store.runs import cancel_run, read_attempts, read_steps
-from runlane.store.steps import SAVE_STEPS
-from runlane.store.workers import take_over
+from runlane.store.runs import cancel_run
+from runlane.store.steps import SAVE_STEPS, read_steps
+from runlane.store.takeover import take_over
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 
 WRITES: dict[str, dict[str, Any]] = {

@@ -149,3 +149,21 @@ async def test_a_copied_file_works_like_the_first(tmp_path: Path) -> None:
     shutil.copyfile(tmp_path / "a.db", tmp_path / "b.db")
     async with App(settings_for(f"sqlite:///{tmp_path}/b.db")) as app:
         assert await read_version(await app.database()) == HEAD
+
+
+async def test_a_file_that_somebody_is_just_making_is_waited_for(tmp_path: Path) -> None:
+    """SQLite does not wait by itself when the file changes to its log while another has begun to write."""
+    path = tmp_path / "new.db"
+    maker = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        maker.execute("create table something (x)")
+        maker.execute("begin immediate")
+        maker.execute("insert into something values (1)")
+        opening = asyncio.create_task(open_database(settings_for(f"sqlite:///{path}")))
+        _, waiting = await asyncio.wait([opening], timeout=0.2)
+        maker.execute("commit")
+        database = await asyncio.wait_for(opening, 30)
+        assert waiting
+        await database.close()
+    finally:
+        maker.close()

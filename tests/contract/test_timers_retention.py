@@ -12,8 +12,10 @@ from runlane.duties.retention import Retention
 from runlane.duties.timers import Timers
 from runlane.model.run import Status
 from runlane.settings import Settings
+from runlane.store.audit import list_audit
 from runlane.store.dead_letters import read_dead_letter
 from runlane.store.runs import cancel_run, retry_run
+from runlane.store.tenants import create_tenant
 from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
 
 DAY_US = 86_400_000_000
@@ -120,6 +122,23 @@ async def test_workers_that_ended_a_day_ago_are_forgotten(store: Store) -> None:
     await retention_of(store).round()
     left = {row["id"] for row in await store.sql("select id from workers")}
     assert left == {workers["online"], workers["draining"], workers["lost lately"]}
+
+
+async def test_old_entries_of_the_audit_log_go_a_few_at_a_time(store: Store) -> None:
+    for name in ("old", "new"):
+        await create_tenant(store.database, name, actor="test")
+    await store.sql(
+        "update audit set at = at - :us where subject = 'old'", us=int(store.settings.audit_retention_days + 1) * DAY_US
+    )
+    (entry,) = await list_audit(store.database, subject="old")
+    for number in range(600):
+        await store.sql(
+            "insert into audit (id, at, actor, tenant, action, subject) values (:id, 1, 'a', 't', 'x', 'bulk')",
+            id=f"{entry.id[:-4]}{number:04d}",
+        )
+    retention = retention_of(store)
+    assert [await retention.round() for _ in range(3)] == [True, False, False]
+    assert [entry.subject for entry in await list_audit(store.database)] == ["new"]
 
 
 async def into_state(store: Store, worker: str, choice: random.Random) -> str:

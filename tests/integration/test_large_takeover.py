@@ -10,7 +10,7 @@ import asyncpg
 from runlane import Settings
 from runlane.store.database import open_database
 from runlane.store.migrate import upgrade
-from runlane.store.workers import take_over
+from runlane.store.takeover import take_over
 from runlane.testing import PostgresServer
 
 RUNS = 20_000

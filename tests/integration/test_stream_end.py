@@ -11,8 +11,10 @@ from starlette.types import Message
 from runlane.api.sse import EventStream
 from runlane.api.tail import Tail
 from runlane.bus.memory import MemoryBus
+from runlane.duties.retention import Retention
+from runlane.model.event import Line, Notice
 from runlane.settings import Settings
-from tests.harness import Store, completed, settings_for
+from tests.harness import Store, completed, entry_of, settings_for
 
 
 @pytest.fixture
@@ -21,8 +23,13 @@ def settings(sqlite_url: str) -> Settings:
 
 
 @pytest.fixture
-async def tail(store: Store) -> AsyncGenerator[Tail]:
-    tail = Tail(store.database, MemoryBus())
+def bus() -> MemoryBus:
+    return MemoryBus()
+
+
+@pytest.fixture
+async def tail(store: Store, bus: MemoryBus) -> AsyncGenerator[Tail]:
+    tail = Tail(store.database, bus)
     await tail.start()
     yield tail
     await tail.stop()
@@ -66,3 +73,67 @@ async def test_a_stopping_process_does_not_call_an_unfinished_run_complete(
     await tail.stop()
     await asyncio.wait_for(streaming, 30)
     assert b"stream_complete" not in reader.body
+
+
+async def test_what_is_heard_after_the_stop_does_not_keep_a_stream_open(
+    store: Store, tail: Tail, bus: MemoryBus
+) -> None:
+    """A busy run goes on telling; its readers are to come back elsewhere all the same."""
+    run_id = await store.add()
+    follower = await tail.follow(run_id, 0)
+    while b"queued" not in await follower.next(30):
+        pass
+    assert await follower.next(0.01) == b"", "it is live"
+    follower.shut()
+    bus.publish([Notice(run_id, 2, (Line(2, "log", 1, 0, "{}"),))])
+    assert follower.ended
+    assert not follower.complete
+    follower.close()
+
+
+async def cut(store: Store, run_id: str) -> int:
+    """Cut the events of an ended run; the number that is left."""
+    await store.sql("update runs set ended_at = ended_at - 60000000 where id = :id", id=run_id)
+    url = store.settings.database_url
+    assert url is not None
+    retention = Retention(settings_for(url.get_secret_value(), events_retention_days=1e-5), store.database)
+    while await retention.round():
+        pass
+    run = await store.get(run_id)
+    assert run.first_seq == run.last_seq
+    return run.last_seq
+
+
+async def test_a_reader_of_what_was_cut_is_told_and_comes_to_the_end(store: Store, tail: Tail) -> None:
+    run_id = await store.add()
+    await store.finish(await store.claim_one(), completed())
+    assert await cut(store, run_id) == 3
+    told = f'data: {{"type":"truncated","run_id":"{run_id}","first_seq":3}}\n\n'.encode()
+    # Who has number 2 misses nothing.
+    for after, first in ((0, told), (1, told), (2, b"")):
+        reader = Reader()
+        await EventStream(await tail.follow(run_id, after))({"type": "http"}, reader.receive, reader.send)
+        assert reader.body.startswith(first + b'id: 3\ndata: {"type":"done"')
+        assert reader.body.count(b"\n\n") == (2 if first else 1)
+
+
+async def test_a_reader_that_the_cut_overtook_is_told_and_comes_to_the_end(store: Store, bus: MemoryBus) -> None:
+    """Nobody published anything, and when the tail looks for the first time the events are gone."""
+    run_id = await store.add()
+    tail = Tail(store.database, bus)
+    follower = await tail.follow(run_id, 0)
+    assert b"queued" in await follower.next(30)
+    assert await follower.next(0.01) == b"", "it is live"
+    claimed = await store.claim_one()
+    await store.record(entry_of(claimed, events=[("log", "{}")] * 5))
+    await store.finish(claimed, completed())
+    last = await cut(store, run_id)
+    await tail.start()
+    seen = b""
+    async with asyncio.timeout(30):
+        while not follower.ended:
+            seen += await follower.next(30)
+    assert f'"type":"truncated","run_id":"{run_id}","first_seq":{last}'.encode() in seen
+    assert b'"type":"done"' in seen
+    assert follower.complete
+    await tail.stop()

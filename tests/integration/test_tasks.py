@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from runlane import Context, Fail, InvalidRequest, Retry, RunCancelled, Status
 from runlane.model.task import make_task
+from runlane.store.attempts import read_attempts
 from runlane.store.dead_letters import read_dead_letter
-from runlane.store.runs import read_attempts
 from tests.harness import eventually
 from tests.integration.process import Process
 
@@ -343,7 +343,7 @@ async def test_keys_that_cannot_be_stored_are_refused(process: Process, key: str
 async def test_huge_messages_and_tracebacks_are_shortened(process: Process) -> None:
     @process.app.task("job", max_attempts=1)
     async def job(ctx: Context) -> None:
-        await ctx.log("x" * 1_000_000)
+        await ctx.log("x" * 1_000_000, short=1, long=["z" * 1000] * 1000)
         raise ValueError("y" * 1_000_000)
 
     await process.start()
@@ -353,6 +353,8 @@ async def test_huge_messages_and_tracebacks_are_shortened(process: Process) -> N
     assert len(run.error["traceback"]) <= 33 * 1024
     log = next(event for event in await process.events(run.id) if event.type == "log")
     assert len(log.data["message"]) == 64 * 1024
+    assert log.data["fields"]["short"] == 1
+    assert 20_000 < len(log.data["fields"]["long"]) < 64 * 1024
 
 
 async def test_two_hundred_runs_at_once(process: Process) -> None:

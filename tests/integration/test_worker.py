@@ -14,7 +14,8 @@ from runlane import Context, RunCancelled, Status, UnknownLane, probes
 from runlane.store.lanes import LaneChange, move_kinds, set_lane
 from runlane.store.record import Entry, Recorded
 from runlane.store.runs import cancel_run
-from runlane.store.workers import list_workers, take_over
+from runlane.store.takeover import take_over
+from runlane.store.workers import list_workers
 from runlane.worker import liveness
 from tests.harness import eventually
 from tests.integration.process import Process

@@ -10,7 +10,7 @@ from contextlib import aclosing
 import pytest
 
 from runlane import Client, Event, LiveEvent, RunNotFound, Unavailable, UnexpectedAnswer
-from runlane.api.frame import KEEPALIVE, line_frame
+from runlane.api.frame import KEEPALIVE, cut_frame, line_frame
 from runlane.client import Patience
 from runlane.errors import InvalidRequest, RunlaneError
 from tests.wire_server import (
@@ -109,6 +109,15 @@ async def test_what_retention_cut_is_not_waited_for() -> None:
     async with wire_server(story(6)[3:]) as server:
         assert numbers(await read(server)) == [4, 5, 6]
         assert len(server.requests) == 1
+
+
+async def test_a_hole_that_the_server_tells_of_is_told_and_not_read_again() -> None:
+    one, *_, five, six = (line_frame(RUN, line) for line in story(6))
+    async with wire_server(story(6), sending(one, cut_frame(RUN, 5), five, six)) as server:
+        events = await read(server)
+        assert len(server.requests) == 1
+    assert [(event.seq, event.type) for event in events] == [(1, "log"), (None, "truncated"), (5, "log"), (6, "done")]
+    assert events[1].data == {"first_seq": 5}
 
 
 @pytest.mark.parametrize("end", [b"\r\n", b"\r"])

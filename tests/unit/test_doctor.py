@@ -6,8 +6,18 @@ from typing import Any
 
 import pytest
 
-from runlane.cli.doctor import Finding, Level, clock_finding, lane_findings, letters_finding, misspelt, workers_finding
+from runlane.cli.doctor import (
+    Finding,
+    Level,
+    clock_finding,
+    lane_findings,
+    letters_finding,
+    misspelt,
+    task_findings,
+    workers_finding,
+)
 from runlane.model.lane import Lane
+from runlane.store.search import WaitingInLane
 from runlane.store.workers import WorkerRow
 
 NOW = 1_000_000_000_000
@@ -19,10 +29,10 @@ def lane(name: str = "bulk", **fields: Any) -> Lane:
     return Lane(name, **(plain | fields))
 
 
-def worker(*lanes: str, active: int = 0, status: str = "online") -> WorkerRow:
+def worker(*lanes: str, active: int = 0, status: str = "online", targets: tuple[str, ...] | None = None) -> WorkerRow:
     return WorkerRow(
         id="wrk_1", status=status, host="h", pid=1, version="1", lanes=lanes or ("*",), capacity=2, active=active,
-        started_at_us=0, heartbeat_at_us=NOW, lease_until_us=NOW, ended_at_us=None,
+        started_at_us=0, heartbeat_at_us=NOW, lease_until_us=NOW, ended_at_us=None, targets=targets,
     )  # fmt: skip
 
 
@@ -66,6 +76,29 @@ def test_workers() -> None:
     assert workers_finding([], [lane()]).level is Level.BROKEN
     assert workers_finding([worker(status="draining")], [lane()]).level is Level.BROKEN
     assert workers_finding([], [lane(queued=0)]).level is Level.WARNING
+
+
+@pytest.mark.parametrize(
+    ("workers", "level"),
+    [
+        ([worker(targets=("ship", "pack"))], Level.OK),
+        ([worker(targets=("ship",))], Level.BROKEN),
+        ([worker("bulk", targets=("ship",)), worker("mail", targets=("pack",))], Level.BROKEN),
+        ([worker("bulk", targets=("ship",)), worker(targets=("pack",), status="draining")], Level.BROKEN),
+        ([worker(targets=("ship",)), worker("bulk", targets=("pack",))], Level.OK),
+        ([worker(targets=("ship",)), worker()], Level.OK),  # one of an older release, which does not tell
+        ([worker("mail", targets=("ship",))], Level.OK),  # that nobody serves the lane is told by its own check
+    ],
+)
+def test_tasks(workers: list[WorkerRow], level: Level) -> None:
+    (finding,) = task_findings([WaitingInLane("bulk", "pack", 3)], workers)
+    assert finding.level is level
+    if level is Level.BROKEN:
+        assert '3 runs in the lane bulk wait for the task "pack"' in finding.message
+
+
+def test_tasks_without_workers_are_not_told_twice() -> None:
+    assert list(task_findings([WaitingInLane("bulk", "pack", 3)], [])) == []
 
 
 def test_clock_and_dead_letters() -> None:

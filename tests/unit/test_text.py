@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from runlane.errors import InvalidInput
-from runlane.model.text import check_text, clean_text, dump_json, load_json
+from runlane.model.text import check_text, clean_text, dump_fields, dump_json, load_json
 
 any_text = st.text(st.characters(exclude_categories=()))
 
@@ -143,3 +143,31 @@ def test_values_of_everyday_types_are_told_as_json() -> None:
 def test_an_object_without_a_json_form_is_refused() -> None:
     with pytest.raises(TypeError, match="object"):
         dump_json({"o": object()})
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | any_text,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(any_text, values, max_size=30), st.integers(min_value=60, max_value=400))
+def test_named_values_are_cut_to_any_length(fields: dict[str, Any], limit: int) -> None:
+    text = dump_fields(fields, limit)
+    assert len(text) <= limit
+    told = load_json(text)
+    whole = dump_json(fields)
+    if len(whole) <= limit:
+        assert text == whole
+    else:
+        assert told != load_json(whole)
+
+
+def test_what_is_cut_can_be_seen() -> None:
+    fields = {"small": 1, "large": ["x" * 30] * 30, "late": "y" * 1000, "later": 2}
+    told = load_json(dump_fields(fields, 300))
+    assert told["small"] == 1
+    assert told["large"].startswith('["xxx')
+    assert told["large"].endswith("…")
+    assert told["…"] == "2 more"

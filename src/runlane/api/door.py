@@ -63,6 +63,7 @@ RunsWrite = Annotated[Principal, Depends(Need(Permission.RUNS_WRITE))]
 WorkersView = Annotated[Principal, Depends(Need(Permission.WORKERS_VIEW))]
 WorkersManage = Annotated[Principal, Depends(Need(Permission.WORKERS_MANAGE))]
 KeysManage = Annotated[Principal, Depends(Need(Permission.KEYS_MANAGE))]
+DefinitionsWrite = Annotated[Principal, Depends(Need(Permission.DEFINITIONS_WRITE))]
 Anyone = Annotated[Principal, Depends(Need(None))]
 AuditRead = Annotated[Principal, Depends(Need(Permission.AUDIT_READ))]
 

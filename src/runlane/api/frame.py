@@ -38,6 +38,11 @@ def delta_frame(delta: Delta) -> bytes:
     return f"data: {body}\n\n".encode()
 
 
+def cut_frame(run_id: str, first_seq: int) -> bytes:
+    """That the events between the reader's last number and this one are no longer kept; without an id, as a delta."""
+    return f'data: {{"type":"truncated","run_id":"{run_id}","first_seq":{first_seq}}}\n\n'.encode()
+
+
 def comment(text: str) -> bytes:
     """A line for people who look at the wire."""
     return f": {text}\n\n".encode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
@@ -13,6 +12,7 @@ from prometheus_client.registry import Collector
 from runlane import meters
 from runlane.api.parts import Parts
 from runlane.model.lane import Lane
+from runlane.store.clock import read_clock
 from runlane.store.lanes import list_lanes
 from runlane.store.workers import WorkerRow, list_workers
 
@@ -35,15 +35,16 @@ class _Families(Collector):
 
 async def scrape(parts: Parts) -> bytes:
     """Everything, as Prometheus reads it."""
+    # By the database's clock, as every time that is stored.
+    now_us = await read_clock(parts.database)
     lanes = await list_lanes(parts.database)
     workers = await list_workers(parts.database)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families([*_lanes(lanes), *_workers(workers), *_streams(parts), *_counted()]))
+    registry.register(_Families([*_lanes(lanes, now_us), *_workers(workers), *_streams(parts), *_counted()]))
     return generate_latest(registry) + generate_latest(_process)
 
 
-def _lanes(lanes: Sequence[Lane]) -> list[Metric]:
-    now = time.time()
+def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
     depth = GaugeMetricFamily("runlane_lane_depth", "Runs ready to start.", labels=["lane"])
     running = GaugeMetricFamily("runlane_lane_running", "Runs in execution.", labels=["lane"])
     age = GaugeMetricFamily("runlane_lane_oldest_seconds", "How long the oldest ready run has waited.", labels=["lane"])
@@ -53,7 +54,7 @@ def _lanes(lanes: Sequence[Lane]) -> list[Metric]:
         oldest = lane.oldest_queued_at_us
         depth.add_metric([lane.name], lane.queued)
         running.add_metric([lane.name], lane.running)
-        age.add_metric([lane.name], 0.0 if oldest is None else max(0.0, now - oldest / 1_000_000))
+        age.add_metric([lane.name], 0.0 if oldest is None else max(0, now_us - oldest) / 1_000_000)
         enabled.add_metric([lane.name], float(lane.enabled))
         if lane.max_slots is not None:
             slots.add_metric([lane.name], lane.max_slots)

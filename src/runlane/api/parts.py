@@ -10,10 +10,12 @@ import structlog
 from fastapi import FastAPI, Request
 
 from runlane.access.gate import Gate
-from runlane.api.tail import Tail
+from runlane.access.sentry import Sentry
+from runlane.api.tail import Follower, Tail
 from runlane.app import App, Connection
 from runlane.duties.duty import Duty
 from runlane.errors import Unavailable
+from runlane.model.access import Permission, Principal
 from runlane.store.database import Database
 from runlane.worker.worker import Worker
 
@@ -29,6 +31,7 @@ class Parts:
     connection: Connection
     tail: Tail
     gate: Gate
+    sentry: Sentry
     duties: list[Duty] = field(default_factory=list[Duty])
     worker: Worker | None = None
     stopping: bool = False
@@ -37,6 +40,12 @@ class Parts:
     def database(self) -> Database:
         """The open database."""
         return self.connection.database
+
+    async def follow(self, principal: Principal, run_id: str, after: int) -> Follower:
+        """A reader of a run's events, for as long as its key allows that. The caller closes it."""
+        follower = await self.tail.follow(run_id, after)
+        follower.when_closed(self.sentry.guard(principal, Permission.RUNS_READ, follower.expel))
+        return follower
 
     def end_streams(self) -> None:
         """Let every stream and long poll end now, so that their readers come back elsewhere."""
@@ -56,9 +65,11 @@ class WorkerWish:
 async def start_parts(app: App, access: str, wish: WorkerWish | None) -> Parts:
     """Connect and begin."""
     connection = await app.connect()
-    parts = Parts(app, access, connection, Tail(connection.database, connection.bus), Gate(connection.database))
+    database = connection.database
+    parts = Parts(app, access, connection, Tail(database, connection.bus), Gate(database), Sentry(database))
     try:
         await parts.tail.start()
+        await parts.sentry.start()
         parts.duties = await app.duties()
         if wish is not None:
             parts.worker = await app.worker(wish.lanes, wish.concurrency)
@@ -76,6 +87,7 @@ async def stop_parts(parts: Parts) -> None:
     """End streams first, then drain, then everything that a draining worker needs."""
     parts.end_streams()
     await parts.tail.stop()
+    await parts.sentry.stop()
     if parts.worker is not None:
         await parts.worker.stop()
     for duty in parts.duties:

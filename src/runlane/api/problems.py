@@ -17,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from runlane.errors import InvalidRequest, RunlaneError, Unauthorized, Unavailable
+from runlane.errors import (
+    InvalidDefinitions,
+    InvalidInput,
+    InvalidRequest,
+    RunlaneError,
+    Unauthorized,
+    Unavailable,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -98,7 +105,12 @@ async def _runlane(request: Request, error: Exception) -> Response:
     known = cast("RunlaneError", error)
     if known.http_status >= 500 and not isinstance(known, Unavailable):
         log.error("request_failed", path=request.url.path, error=str(known), exc_info=known)
-    return problem(known.http_status, known.code, str(known), headers=_headers(known))
+    fields = None
+    if isinstance(known, InvalidDefinitions):
+        fields = [{"field": place, "message": message} for place, message in known.problems]
+    if isinstance(known, InvalidInput) and known.fields:
+        fields = [{"field": f"body.response.{name}", "message": told} for name, told in known.fields.items()]
+    return problem(known.http_status, known.code, str(known), fields=fields, headers=_headers(known))
 
 
 def _headers(error: RunlaneError) -> dict[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -12,9 +13,13 @@ from runlane.api.frame import iso
 from runlane.model.event import EventType, Line
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, Run, Status
+from runlane.store.waits import Wait
 from runlane.store.workers import WorkerRow
 
 ROOT = "/api/v2"
+# Where runs of orchestrations have their addresses; both prefixes lead to the same.
+ORCHESTRATIONS = f"{ROOT}/orchestrations/runs"
+RUNS = f"{ROOT}/runs"
 
 
 class Reply(Response):
@@ -31,7 +36,7 @@ def moment(at_us: int | None) -> str | None:
     return None if at_us is None else iso(at_us)
 
 
-def accepted_json(accepted: Accepted, status: str | None = None) -> dict[str, Any]:
+def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> dict[str, Any]:
     """The answer to an accepted request."""
     run_id = accepted.run_id
     return {
@@ -39,14 +44,14 @@ def accepted_json(accepted: Accepted, status: str | None = None) -> dict[str, An
         "status": status or accepted.status.value,
         "lane": accepted.lane,
         "replayed": accepted.replayed,
-        "stream_url": f"{ROOT}/runs/{run_id}/stream",
-        "status_url": f"{ROOT}/runs/{run_id}/status",
+        "stream_url": f"{root}/{run_id}/stream",
+        "status_url": f"{root}/{run_id}/status",
     }
 
 
-def run_json(run: Run, *, whole: bool) -> dict[str, Any]:
-    """A run."""
-    body: dict[str, Any] = {
+def run_json(run: Run) -> dict[str, Any]:
+    """A run in a list."""
+    return {
         "run_id": run.id,
         "target": run.target,
         "lane": run.lane,
@@ -69,22 +74,76 @@ def run_json(run: Run, *, whole: bool) -> dict[str, Any]:
         "progress": run.progress,
         "progress_note": run.progress_note,
     }
-    if whole:
-        body |= {"input": run.input, "result": run.result, "error": run.error}
-    return body
 
 
-def status_json(run: Run) -> dict[str, Any]:
-    """Where a run stands. Tasks have no steps of their own and spend no tokens."""
+def whole_json(run: Run, waits: Sequence[Wait]) -> dict[str, Any]:
+    """A run with everything that is known of it."""
+    return run_json(run) | {
+        "input": run.input,
+        "result": run.result,
+        "error": run.error,
+        "state": run.state,
+        "waiting_for": [question_json(wait) for wait in waits],
+        "definition": run.definition,
+        "forked_from": run.forked_from,
+    }
+
+
+def question_json(wait: Wait) -> dict[str, Any]:
+    """Something that a run waits for."""
+    return {
+        "run_id": wait.run_id,
+        "target": wait.target,
+        "tenant": wait.tenant,
+        "path": wait.path,
+        "step_id": wait.step_id,
+        "kind": wait.kind,
+        "name": wait.name,
+        "prompt": wait.request.get("prompt"),
+        "fields": wait.request.get("fields") or [],
+        "context": wait.request.get("context"),
+        "channel_id": wait.request.get("channel_id"),
+        "opened_at": moment(wait.opened_at_us),
+        "due_at": moment(wait.due_at_us),
+        "answered_at": moment(wait.answered_at_us),
+        "answered_by": wait.answered_by,
+    }
+
+
+def step_json(step: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded step."""
+    plain = ("path", "kind", "attempt", "step_id", "outcome", "route", "input", "output", "error", "cost_usd")
+    taken = step["duration_us"]
+    return {
+        **{name: step[name] for name in plain},
+        "tries": step["tries"] or 0,
+        "tokens": step["tokens"] or 0,
+        "duration_seconds": None if taken is None else taken / 1_000_000,
+        "ended_at": moment(step["ended_at_us"]),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How far a run of an orchestration has come, and what it has spent. Tasks have no steps and spend no tokens."""
+
+    current_step_id: str | None = None
+    waiting_for_human: bool = False
+    cost_usd: float = 0.0
+    tokens: int = 0
+
+
+def status_json(run: Run, course: Course) -> dict[str, Any]:
+    """Where a run stands."""
     return {
         "run_id": run.id,
-        "orchestration_id": run.target,
+        "orchestration_id": run.orchestration or run.target,
         "status": run.status.value,
-        "current_step_id": None,
-        "waiting_for_human": run.status is Status.PAUSED,
+        "current_step_id": course.current_step_id,
+        "waiting_for_human": course.waiting_for_human,
         "worker_id": run.worker_id,
-        "total_cost_usd": 0.0,
-        "total_tokens_used": 0,
+        "total_cost_usd": course.cost_usd,
+        "total_tokens_used": course.tokens,
         "started_at": moment(run.claimed_at_us),
         "ended_at": moment(run.ended_at_us),
         "attempt": run.attempt,
@@ -180,6 +239,7 @@ def worker_json(worker: WorkerRow) -> dict[str, Any]:
         "status": worker.status,
         "version": worker.version,
         "lanes": list(worker.lanes),
+        "targets": None if worker.targets is None else list(worker.targets),
         "active_jobs": worker.active,
         "max_jobs": worker.capacity,
         "started_at": moment(worker.started_at_us),

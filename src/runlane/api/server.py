@@ -16,7 +16,18 @@ from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
 from runlane.api.problems import handle_problems
 from runlane.api.reply import ROOT
 from runlane.api.routes import access as access_routes
-from runlane.api.routes import actions, admin, lanes, runs, stream, system, tasks
+from runlane.api.routes import (
+    actions,
+    admin,
+    bundles,
+    definitions,
+    lanes,
+    orchestrating,
+    runs,
+    stream,
+    system,
+    tasks,
+)
 from runlane.app import App
 from runlane.version import VERSION
 
@@ -55,7 +66,7 @@ def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | No
     api.include_router(system.router)
     for router in _routers():
         api.include_router(router, prefix=ROOT)
-    for router in (runs.single, stream.router, actions.single):
+    for router in _run_routers():
         api.include_router(router, prefix=f"{ROOT}/runs")
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
     for router in (admin.router, admin.changes):
@@ -66,14 +77,30 @@ def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | No
     return api
 
 
+def _run_routers() -> list[APIRouter]:
+    return [
+        runs.single,
+        stream.router,
+        actions.single,
+        orchestrating.single,
+        orchestrating.forks,
+        orchestrating.changes,
+    ]
+
+
 def _routers() -> list[APIRouter]:
     return [
         tasks.router,
         tasks.batches,
+        orchestrating.collection,
         runs.collection,
         actions.collection,
         lanes.router,
         lanes.changes,
+        definitions.router,
+        definitions.changes,
+        bundles.router,
+        bundles.changes,
         access_routes.router,
         access_routes.changes,
     ]

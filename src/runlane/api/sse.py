@@ -31,7 +31,7 @@ _COMPLETE = b'data: {"type":"stream_complete"}\n\n'
 
 
 class EventStream(Response):
-    """Sends what a follower hands out until the run ends, the reader leaves, or this process stops."""
+    """Sends what a follower hands out until the run ends, the reader leaves or may not stay, or this process stops."""
 
     media_type = "text/event-stream"
 
@@ -72,8 +72,12 @@ class EventStream(Response):
                     waiting = KEEPALIVE
                 if waiting:
                     await _send(send, waiting)
-            # A reader that came back after the end gets a word, so that it knows there is nothing to wait for.
-            last = _COMPLETE if follower.complete and not sent_any else b""
+            last = b""
+            if follower.refusal is not None:
+                last = comment(f"closed: {follower.refusal}")
+            elif follower.complete and not sent_any:
+                # A reader that came back after the end gets a word, so that it knows there is nothing to wait for.
+                last = _COMPLETE
             await send({"type": "http.response.body", "body": last, "more_body": False})
         except TimeoutError:
             log.warning("reader_dropped", reason=f"it took nothing for {SEND_SECONDS:g} s")

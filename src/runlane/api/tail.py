@@ -18,9 +18,9 @@ from functools import partial
 
 import structlog
 
-from runlane.api.frame import delta_frame, line_frame
+from runlane.api.frame import cut_frame, delta_frame, line_frame
 from runlane.bus import Bus
-from runlane.errors import InvalidRequest, RunNotFound, Unavailable
+from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
 from runlane.model.event import Delta, EventType, Line, Notice
 from runlane.store.database import Database
 from runlane.store.follow import read_lines, read_page, read_positions
@@ -48,7 +48,8 @@ class Feed:
 class Follower:
     """One reader of one run: it reads the database until it has caught up with its feed, then it hears the feed.
 
-    `complete` says that the stream ended because its run did, not because this process stops.
+    `complete` says that the stream ended because its run did, not because this process stops. `refusal` is why the
+    reader may not read on.
     """
 
     def __init__(self, tail: Tail, feed: Feed, after: int) -> None:
@@ -60,7 +61,9 @@ class Follower:
         self._live = False
         self._over = False
         self.complete = False
+        self.refusal: RunlaneError | None = None
         self._something = asyncio.Event()
+        self._when_closed: Callable[[], None] = lambda: None
 
     @property
     def ended(self) -> bool:
@@ -81,31 +84,47 @@ class Follower:
         self._bytes = 0
         return waiting
 
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this when the reader is gone."""
+        self._when_closed = call
+
     def close(self) -> None:
         """Read no more. Safe to call twice."""
         self._tail.leave(self._feed, self)
+        self._when_closed()
 
     def shut(self) -> None:
         """End the stream from our side; what waits is still handed out."""
         self._over = True
         self._something.set()
 
+    def expel(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read; what waits is not handed out."""
+        self.refusal = why
+        self._frames.clear()
+        self.shut()
+
     def hear(self, line: Line, frame: bytes) -> None:
         """Take an event from the feed, if it is the next one for this reader."""
-        if not self._live or line.seq != self._seq + 1:
+        if self._over or not self._live or line.seq != self._seq + 1:
             return
         if self._bytes + len(frame) > MAX_BUFFER_BYTES:
             # Too slow for live: the database keeps the rest for it.
-            self._live = False
-            self._something.set()
+            self.fall_back()
             return
         self._seq = line.seq
         self._push(frame)
-        self._over = self.complete = line.type == EventType.DONE
+        if line.type == EventType.DONE:
+            self._over = self.complete = True
+
+    def fall_back(self) -> None:
+        """Read the database again: what comes next is not there for the feed to pass on."""
+        self._live = False
+        self._something.set()
 
     def hear_delta(self, frame: bytes) -> None:
         """Take something live; a reader that is behind misses it, which is its nature."""
-        if self._live and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
+        if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
             self._push(frame)
 
     def _push(self, frame: bytes) -> None:
@@ -116,7 +135,11 @@ class Follower:
     async def _catch_up(self) -> None:
         """Read a page; at the end of what is stored, join the feed."""
         lines = await self._tail.page(self._feed.run_id, self._seq)
+        if self._over:
+            return
         for line in lines:
+            if line.seq != self._seq + 1:
+                self._push(cut_frame(self._feed.run_id, line.seq))
             self._push(line_frame(self._feed.run_id, line))
             self._seq = line.seq
         if len(lines) == PAGE:
@@ -248,8 +271,14 @@ class Tail:
             return
         positions = {position.run_id: position for position in await read_positions(self._database, list(feeds))}
         for run_id, feed in feeds.items():
-            if run_id not in positions:
+            position = positions.get(run_id)
+            if position is None:
                 self._shut(feed)  # retention took it
+            elif position.first_seq > feed.seq + 1:
+                # Retention took what this feed has not passed on yet; each reader is told by the page it reads.
+                feed.seq = position.last_seq
+                for follower in tuple(feed.followers):
+                    follower.fall_back()
         behind = [
             (run_id, feeds[run_id].seq)
             for run_id, position in positions.items()

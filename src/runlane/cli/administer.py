@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
 from runlane.app import App
-from runlane.cli.show import clock, print_json, print_table
+from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.model.access import ApiKey, Role
 from runlane.model.tenant import Limits, Tenant
 from runlane.store.audit import list_audit
@@ -30,19 +29,11 @@ def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def _actor() -> str:
-    try:
-        return f"cli:{getpass.getuser()}"
-    except (KeyError, OSError):
-        # An account without a name, as in some containers.
-        return "cli"
-
-
 def make_key(name: str, *, role: str, tenant: str, expires_days: float | None, json: bool) -> None:
     """`runlane keys create`."""
     life_seconds = None if expires_days is None else expires_days * 86400
     key, secret = _with_database(
-        lambda database: create_key(database, name, role, tenant=tenant, life_seconds=life_seconds, actor=_actor())
+        lambda database: create_key(database, name, role, tenant=tenant, life_seconds=life_seconds, actor=acting())
     )
     if json:
         print_json({"key": secret, **asdict(key)})
@@ -71,7 +62,7 @@ def show_keys(*, tenant: str | None, before: str | None, limit: int, json: bool)
 
 def revoke(key_id: str, *, json: bool) -> None:
     """`runlane keys revoke`."""
-    key = _with_database(lambda database: revoke_key(database, key_id, actor=_actor()))
+    key = _with_database(lambda database: revoke_key(database, key_id, actor=acting()))
     if json:
         print_json(asdict(key))
     else:
@@ -89,7 +80,7 @@ def make_tenant(
 ) -> None:
     """`runlane tenants create`."""
     limits = Limits(max_queued, max_running, rate)
-    made = _with_database(lambda database: create_tenant(database, tenant, name=name, limits=limits, actor=_actor()))
+    made = _with_database(lambda database: create_tenant(database, tenant, name=name, limits=limits, actor=acting()))
     if json:
         print_json(_flat(made))
     else:
@@ -133,7 +124,7 @@ def change_tenant(
         rate_per_second=rate,
         unlimited=frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip()),
     )
-    old, new = _with_database(lambda database: set_tenant(database, tenant, change, actor=_actor()))
+    old, new = _with_database(lambda database: set_tenant(database, tenant, change, actor=acting()))
     before, now = _flat(old), _flat(new)
     changed = {
         field: {"old": before[field], "new": now[field]}
@@ -151,7 +142,7 @@ def change_tenant(
 
 def remove_tenant(tenant: str, *, json: bool) -> None:
     """`runlane tenants delete`."""
-    gone = _with_database(lambda database: delete_tenant(database, tenant, actor=_actor()))
+    gone = _with_database(lambda database: delete_tenant(database, tenant, actor=acting()))
     if json:
         print_json({"deleted": _flat(gone)})
     else:
@@ -174,7 +165,7 @@ def show_roles(*, json: bool) -> None:
 def change_role(name: str, permissions: Sequence[str], *, json: bool) -> None:
     """`runlane roles set`."""
     wanted = [part for text in permissions for part in text.replace(",", " ").split()]
-    old, new = _with_database(lambda database: set_role(database, name, wanted, actor=_actor()))
+    old, new = _with_database(lambda database: set_role(database, name, wanted, actor=acting()))
     if json:
         print_json({"role": _role(new), "old": None if old is None else _role(old)})
         return
@@ -184,7 +175,7 @@ def change_role(name: str, permissions: Sequence[str], *, json: bool) -> None:
 
 def remove_role(name: str, *, json: bool) -> None:
     """`runlane roles delete`."""
-    gone = _with_database(lambda database: delete_role(database, name, actor=_actor()))
+    gone = _with_database(lambda database: delete_role(database, name, actor=acting()))
     if json:
         print_json({"deleted": _role(gone)})
     else:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from runlane.cli import access
+from runlane.cli import access, interact
+from runlane.cli import definitions as authoring
+from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
 from runlane.cli.show import Json
 
 cli = typer.Typer(
@@ -26,26 +29,19 @@ runs = typer.Typer(help="Runs: look at them, cancel, retry, approve.", no_args_i
 cli.add_typer(db, name="db")
 cli.add_typer(lanes, name="lanes")
 cli.add_typer(runs, name="runs")
+cli.add_typer(interact.of_people)
+runs.add_typer(interact.of_runs)
 cli.add_typer(access.keys, name="keys")
 cli.add_typer(access.tenants, name="tenants")
 cli.add_typer(access.roles, name="roles")
 cli.add_typer(access.audit, name="audit")
+cli.add_typer(authoring.bundle, name="bundle")
+for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
+    cli.command()(_command)
 
 AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
 Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once in this process (RUNLANE_CONCURRENCY).")]
-Url = Annotated[
-    str | None, typer.Option(envvar="RUNLANE_URL", help="Ask the server there. Without it: the database directly.")
-]
-ServerUrl = Annotated[
-    str | None, typer.Option("--url", envvar="RUNLANE_URL", help="The server. Default: http://127.0.0.1:8765")
-]
-ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="The server's key.", show_envvar=True)]
-Timeout = Annotated[
-    float | None, typer.Option(min=0, help="Stop watching after so many seconds, with exit code 4; the run goes on.")
-]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="The API's port; 8765 by default, 0 for a free one.")]
-RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 
 
 def _version(wanted: bool) -> None:
@@ -66,7 +62,16 @@ def _main(
 
 
 @cli.command()
-def dev(app: AppPath, port: Port = None, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+def dev(
+    app: AppPath,
+    port: Port = None,
+    lanes: Lanes = None,
+    concurrency: Concurrency = None,
+    definitions: Annotated[
+        Path | None,
+        typer.Option(help="Sync this folder of definitions, and again whenever it changes. Default: definitions."),
+    ] = None,
+) -> None:
     """Run everything in this process and tell what happens: API, worker and duties, on the embedded file by default.
 
     The API is open, without keys, to programs on this machine and to nobody else.
@@ -76,7 +81,7 @@ def dev(app: AppPath, port: Port = None, lanes: Lanes = None, concurrency: Concu
     from runlane.cli.serve import DEFAULT_HOST, run_server
 
     wish = WorkerWish(lane_names(lanes), concurrency, narrate=True)
-    run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True)
+    run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True, definitions=definitions)
 
 
 @cli.command()
@@ -111,10 +116,13 @@ def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -
 
 @cli.command(name="run")
 def start(
-    task: Annotated[str, typer.Argument(help="The task's name.", metavar="TASK")],
+    name: Annotated[str, typer.Argument(help="A task, or an orchestration.", metavar="NAME")],
+    message: Annotated[
+        str | None, typer.Option("--message", help="What an orchestration is asked to do; NAME is one then.")
+    ] = None,
     given: Annotated[
         str | None,
-        typer.Option("--input", help="Its arguments as a JSON object; @FILE reads a file, - reads stdin."),
+        typer.Option("--input", help="Arguments as a JSON object; @FILE reads a file, - reads stdin."),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Watch it until it ends; its end is the exit code.")] = False,
     priority: Annotated[int, typer.Option(help="-100 to 100; higher runs earlier.")] = 0,
@@ -129,11 +137,15 @@ def start(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Start a run on a server. Exit codes with --follow: 0 completed, 1 failed, 3 cancelled, 4 timeout."""
+    """Start a run on a server. Exit codes with --follow: 0 completed, 1 failed, 3 cancelled, 4 timeout.
+
+    On a terminal, what an orchestration asks a person is asked here.
+    """
     from runlane.cli.follow import start_run
 
     code = start_run(
-        task,
+        name,
+        message=message,
         given=given,
         follow=follow,
         priority=priority,

@@ -21,6 +21,7 @@ from runlane.settings import Settings, load_settings
 if TYPE_CHECKING:
     from runlane.model.lane import Lane
     from runlane.store.database import Database
+    from runlane.store.search import WaitingInLane
     from runlane.store.workers import WorkerRow
 
 # Read by the command line and not part of the settings of a process.
@@ -120,6 +121,7 @@ async def _examine_work(database: Database) -> list[Finding]:
     from runlane.store.clock import read_clock
     from runlane.store.dead_letters import list_dead_letters
     from runlane.store.lanes import list_lanes
+    from runlane.store.search import count_queued_in_lanes
     from runlane.store.workers import list_workers
 
     before = time.time()
@@ -131,6 +133,7 @@ async def _examine_work(database: Database) -> list[Finding]:
         clock_finding(skew_seconds),
         workers_finding(workers, lanes),
         *lane_findings(lanes, workers, now_us),
+        *task_findings(await count_queued_in_lanes(database), workers),
         letters_finding(letters),
     ]
 
@@ -190,8 +193,7 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: i
                 "lanes",
                 Level.WARNING,
                 f"{name}: {waiting}, the oldest for {age_seconds:.0f} s, although workers of it have free slots",
-                "Perhaps none of them has the task: look at the waiting runs with "
-                f"runlane runs list --status queued --lane {name}, and start a worker with the app that defines it.",
+                f"Look at the waiting runs: runlane runs list --status queued --lane {name}",
             )
         if finding is not None:
             stuck = True
@@ -199,6 +201,28 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: i
     if not stuck:
         waiting = sum(lane.queued for lane in lanes)
         yield Finding("lanes", Level.OK, f"{len(lanes)} lanes, {waiting} runs wait, none is stuck")
+
+
+def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerRow]) -> Iterator[Finding]:
+    """Runs that wait for a task which no live worker of their lane knows: they would wait for ever."""
+    live = [worker for worker in workers if worker.status == "online"]
+    unknown = False
+    for kind in waiting:
+        serving = [worker for worker in live if "*" in worker.lanes or kind.lane in worker.lanes]
+        # A lane that nobody serves is told by the check of the lanes; a worker that does not tell may know it.
+        if not serving or any(worker.targets is None or kind.target in worker.targets for worker in serving):
+            continue
+        unknown = True
+        known = {target for worker in serving for target in worker.targets or ()}
+        yield Finding(
+            "tasks",
+            Level.BROKEN,
+            f'{kind.count} runs in the lane {kind.lane} wait for the task "{kind.target}", which no live worker of '
+            f"this lane knows{nearest(kind.target, known)}",
+            "Start a worker with the app that defines it, or cancel them.",
+        )
+    if live and not unknown:
+        yield Finding("tasks", Level.OK, "every task that runs wait for is known to a live worker")
 
 
 def letters_finding(count: int) -> Finding:
@@ -214,18 +238,16 @@ def letters_finding(count: int) -> Finding:
 async def _examine_redis(settings: Settings) -> Finding:
     if settings.redis_url is None:
         return Finding("redis", Level.NOTE, "not set; processes find each other's work by asking the database")
-    from redis.exceptions import RedisError
-
-    from runlane.bus.redis_client import open_clients
+    from runlane.bus.redis_client import REDIS_ERRORS, open_client
 
     try:
-        clients = open_clients(settings.redis_url.get_secret_value())
-    except (RunlaneError, ValueError) as error:
+        client = open_client(settings.redis_url.get_secret_value())
+    except RunlaneError as error:
         return Finding("redis", Level.BROKEN, str(error), "Correct RUNLANE_REDIS_URL.")
     try:
         async with asyncio.timeout(5):
-            await clients.commands.ping()
-    except (RedisError, OSError, TimeoutError) as error:
+            await client.ping()
+    except REDIS_ERRORS as error:
         return Finding(
             "redis",
             Level.WARNING,
@@ -233,7 +255,7 @@ async def _examine_redis(settings: Settings) -> Finding:
             "Nothing is lost without it, but starts and streams are slower. Start it, or correct RUNLANE_REDIS_URL.",
         )
     finally:
-        await clients.close()
+        await client.close()
     return Finding("redis", Level.OK, "answers")
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +18,15 @@ import orjson
 from runlane.api.frame import iso
 from runlane.cli.show import print_json
 from runlane.cli.source import Source, open_source
-from runlane.cli.story import plain_line, sentence, wire_line
-from runlane.errors import InvalidInput
+from runlane.cli.story import sentence
+from runlane.cli.views import View, open_view
+from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
 from runlane.model.event import Event, EventType
-from runlane.model.run import Run, Status
+from runlane.model.run import Accepted, Run, Status
 from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
-    from runlane.client import LiveEvent
+    from runlane.client import Client
 
 DEFAULT_URL = "http://127.0.0.1:8765"
 EXIT_FAILED = 1
@@ -33,12 +34,11 @@ EXIT_CANCELLED = 3
 EXIT_TIMEOUT = 4
 EXIT_INTERRUPTED = 130
 
-Show = Callable[["Event | LiveEvent"], None]
-
 
 def start_run(
-    task: str,
+    name: str,
     *,
+    message: str | None,
     given: str | None,
     follow: bool,
     priority: int,
@@ -52,22 +52,21 @@ def start_run(
     json: bool,
 ) -> int:
     """`runlane run`: its exit code."""
-    arguments = _read_input(given)
+    arguments = read_object(given, "--input", "the arguments by name")
     where = url or DEFAULT_URL
+    options = {
+        "priority": priority,
+        "ordering_key": key,
+        "delay_seconds": delay,
+        "hold": hold,
+        "idempotency_key": idempotency_key,
+    }
 
     async def start() -> str:
         from runlane.client import Client
 
         async with Client(where, api_key) as client:
-            accepted = await client.run(
-                task,
-                arguments,
-                priority=priority,
-                ordering_key=key,
-                delay_seconds=delay,
-                hold=hold,
-                idempotency_key=idempotency_key,
-            )
+            accepted = await _accepted(client, name, message, arguments, options)
         if not follow:
             if json:
                 print_json(asdict(accepted))
@@ -78,19 +77,44 @@ def start_run(
     run_id = asyncio.run(start())
     if not follow:
         return 0
-    return tail_run(run_id, after=0, timeout=timeout, url=where, api_key=api_key, json=json)
+    return tail_run(run_id, after=0, timeout=timeout, url=where, api_key=api_key, json=json, may_ask=True)
+
+
+async def _accepted(
+    client: Client, name: str, message: str | None, arguments: dict[str, Any], options: dict[str, Any]
+) -> Accepted:
+    """A run of the task of this name; of the orchestration if there is a message, or no such task."""
+    if message is not None:
+        return await client.run_orchestration(name, message, arguments, **options)
+    try:
+        return await client.run(name, arguments, **options)
+    except UnknownTask as no_task:
+        try:
+            return await client.run_orchestration(name, "", arguments, **options)
+        except UnknownDefinition as no_orchestration:
+            raise NotFound(
+                f'"{name}" is neither a task nor an orchestration of this server. {no_task} {no_orchestration}'
+            ) from None
 
 
 def tail_run(
-    run_id: str, *, after: int, timeout: float | None, url: str | None, api_key: str | None, json: bool
+    run_id: str,
+    *,
+    after: int,
+    timeout: float | None,
+    url: str | None,
+    api_key: str | None,
+    json: bool,
+    may_ask: bool = False,
 ) -> int:
-    """`runlane runs tail`: its exit code."""
+    """`runlane runs tail`: its exit code. Somebody at a terminal is asked what the run asks, if `may_ask`."""
 
     async def watch() -> Run:
         async with open_source(url, api_key) as source:
-            with _view(json=json) as show:
+            steps = (await source.get(run_id)).orchestration is not None
+            with open_view(json=json, steps=steps) as view:
                 async with asyncio.timeout(timeout):
-                    await _show_all(source, run_id, after, show)
+                    await _show_all(source, run_id, after, view, asks=steps and not json, may_ask=may_ask)
             return await source.get(run_id)
 
     try:
@@ -135,51 +159,43 @@ async def _stored(source: Source, run_id: str, after: int) -> AsyncGenerator[Eve
             yield event
 
 
-async def _show_all(source: Source, run_id: str, after: int, show: Show) -> None:
+async def _show_all(source: Source, run_id: str, after: int, view: View, *, asks: bool, may_ask: bool) -> None:
     async with aclosing(source.stream(run_id, after)) as stream:
         async for event in stream:
-            show(event)
+            view.show(event)
+            if asks and event.type == "human_input_required":
+                await _put_question(source, run_id, event.data["path"], view, may_ask=may_ask)
 
 
-@contextmanager
-def _view(*, json: bool) -> Generator[Show]:
-    if json:
-        yield lambda event: print(wire_line(event), flush=True)
-    elif sys.stdout.isatty():
-        yield from _live_view()
-    else:
-        yield _print_plain
+async def _put_question(source: Source, run_id: str, path: str, view: View, *, may_ask: bool) -> None:
+    """Ask whoever sits here, or say how to answer; nothing if somebody has answered already."""
+    from runlane.cli.ask import ask, interruptible, told
 
-
-def _print_plain(event: Event | LiveEvent) -> None:
-    line = plain_line(event)
-    if line is not None:
-        print(line, flush=True)
-
-
-def _live_view() -> Generator[Show]:
-    """Events scroll by; a bar below them moves with the run's progress and begins again with each attempt."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("waiting", total=None, note="")
-
-        def show(event: Event | LiveEvent) -> None:
-            if isinstance(event, Event):
-                style = {"log": "default", "done": "bold", "attempt_failed": "red", "worker_lost": "red"}
-                said = escape(plain_line(event) or "")
-                progress.console.print(f"[{style.get(event.type, 'dim')}]{said}[/]", highlight=False)
-                if event.type == EventType.PICKED_UP:
-                    progress.update(bar, description=f"attempt {event.attempt}", total=None, completed=0, note="")
-            elif isinstance(event.data.get("progress"), int | float):
-                note = escape(str(event.data.get("note") or ""))
-                progress.update(bar, total=1.0, completed=float(event.data["progress"]), note=note)
-
-        yield show
+    open_ones = [wait for wait in await source.waits(run_id) if wait.kind == "human" and wait.answered_at_us is None]
+    question = next((wait for wait in open_ones if wait.path == path), None)
+    if question is None:
+        return
+    if not (may_ask and sys.stdin.isatty() and sys.stdout.isatty()):
+        view.say(told(question, several=len(open_ones) > 1))
+        return
+    view.pause()
+    try:
+        while True:
+            with interruptible():
+                answer = ask(question)
+            try:
+                await source.resume(run_id, answer, question.path)
+            except InvalidInput as error:
+                print(error)
+                continue
+            except (WrongState, NotFound) as error:
+                print(f"The answer came too late: {error}")
+            return
+    except EOFError:
+        print()
+        view.say(told(question, several=len(open_ones) > 1))
+    finally:
+        view.go_on()
 
 
 def _print_end(run: Run, *, json: bool) -> None:
@@ -206,9 +222,22 @@ def _again(run_id: str) -> str:
     return f"Watch it again: runlane runs tail {run_id}"
 
 
-def _read_input(given: str | None) -> dict[str, Any]:
+def read_object(given: str | None, option: str, what: str) -> dict[str, Any]:
+    """The JSON object of an option; @FILE reads a file, - reads stdin."""
     if given is None:
         return {}
+    value, text, where = _read_json(given, option)
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{where} must be an object with {what}, not {text[:60]!r}.")
+    return value  # pyright: ignore[reportUnknownVariableType]
+
+
+def read_value(given: str, option: str) -> Any:
+    """The JSON value of an option; @FILE reads a file, - reads stdin."""
+    return _read_json(given, option)[0]
+
+
+def _read_json(given: str, option: str) -> tuple[Any, str, str]:
     if given == "-":
         text, where = sys.stdin.read(), "stdin"
     elif given.startswith("@"):
@@ -216,16 +245,13 @@ def _read_input(given: str | None) -> dict[str, Any]:
         try:
             text = Path(where).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInput(f"--input {given}: {error}. Form: --input @file.json") from None
+            raise InvalidInput(f"{option} {given}: {error}. Form: {option} @file.json") from None
     else:
-        text, where = given, "--input"
+        text, where = given, option
     try:
-        value: Any = orjson.loads(text)
+        return orjson.loads(text), text, where
     except orjson.JSONDecodeError as error:
         raise InvalidInput(
-            f'{where} is not JSON: {error}. Give an object with arguments by name: --input \'{{"name": "value"}}\', '
-            "--input @file.json, or --input - to read it from stdin."
+            f'{where} is not JSON: {error}. Give it as {option} \'{{"name": "value"}}\', {option} @file.json, '
+            f"or {option} - to read it from stdin."
         ) from None
-    if not isinstance(value, dict):
-        raise InvalidInput(f"{where} must be an object with the task's arguments by name, not {text[:60]!r}.")
-    return value  # pyright: ignore[reportUnknownVariableType]

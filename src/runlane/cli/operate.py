@@ -1,27 +1,25 @@
-"""Commands that look at the database or change it, without an app."""
+"""Commands that look at the database or change it, without an app. Each loads what it needs and no more."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from runlane.app import App
+from runlane.cli.answers import step_cells
 from runlane.cli.show import clock, print_json, print_table, span
 from runlane.cli.source import Source, open_source
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.event import Event
-from runlane.model.run import Run, Status
+from runlane.model.run import ORCHESTRATION, Run, Status
 from runlane.model.text import dump_json
-from runlane.settings import load_settings
-from runlane.store.database import Database, open_database
-from runlane.store.dead_letters import list_dead_letters, read_dead_letter
-from runlane.store.lanes import LaneChange, list_lanes, move_kinds, set_lane
-from runlane.store.migrate import read_version, upgrade
-from runlane.store.migrations import HEAD
-from runlane.store.workers import list_workers
+
+if TYPE_CHECKING:
+    from runlane.store.database import Database
+
+if TYPE_CHECKING:
+    from runlane.client import Question
 
 T = TypeVar("T")
 
@@ -29,19 +27,11 @@ _PAGE = 1000
 _SHOWN_EVENTS = 10_000
 
 
-@asynccontextmanager
-async def _connected() -> AsyncGenerator[App]:
-    app = App()
-    try:
-        await app.connect()
-        yield app
-    finally:
-        await app.close()
-
-
 def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
+    from runlane.app import App
+
     async def run() -> T:
-        async with _connected() as app:
+        async with App() as app:
             return await work(await app.database())
 
     return asyncio.run(run())
@@ -57,6 +47,9 @@ def _with_source(url: str | None, api_key: str | None, work: Callable[[Source], 
 
 def upgrade_database(*, json: bool) -> None:
     """`runlane db upgrade`."""
+    from runlane.settings import load_settings
+    from runlane.store.migrate import upgrade
+
     settings = load_settings()
     before, now = asyncio.run(upgrade(settings))
     if json:
@@ -69,6 +62,11 @@ def upgrade_database(*, json: bool) -> None:
 
 def show_revision(*, json: bool) -> None:
     """`runlane db current`."""
+    from runlane.settings import load_settings
+    from runlane.store.database import open_database
+    from runlane.store.migrate import read_version
+    from runlane.store.migrations import HEAD
+
     settings = load_settings()
 
     async def read() -> str | None:
@@ -87,6 +85,8 @@ def show_revision(*, json: bool) -> None:
 
 def show_workers(*, gone: bool, json: bool) -> None:
     """`runlane workers`."""
+    from runlane.store.workers import list_workers
+
     rows = _with_database(lambda database: list_workers(database, gone_too=gone))
     if json:
         print_json([asdict(row) for row in rows])
@@ -104,6 +104,8 @@ def show_workers(*, gone: bool, json: bool) -> None:
 
 def show_lanes(*, json: bool) -> None:
     """`runlane lanes list`."""
+    from runlane.store.lanes import list_lanes
+
     rows = _with_database(list_lanes)
     if json:
         print_json([asdict(row) for row in rows])
@@ -131,6 +133,8 @@ def change_lane(
     json: bool,
 ) -> None:
     """`runlane lanes set`."""
+    from runlane.store.lanes import LaneChange, move_kinds, set_lane
+
     if uncapped and max_slots is not None:
         raise InvalidRequest("--uncapped and --max-slots contradict each other. Give one of them.")
     wanted = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
@@ -197,9 +201,15 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
 
     async def work(source: Source) -> dict[str, Any]:
         run = await source.get(run_id)
+        whole = asdict(run)
+        # A server tells no more of it than the two values below.
+        del whole["plan"]
         return {
-            **asdict(run),
+            **whole,
             "attempts": await source.attempts(run_id),
+            "definition": run.definition,
+            "forked_from": run.forked_from,
+            "waits": [asdict(wait) for wait in await _waits(source, run)],
             "steps": await source.steps(run_id),
             "events": [asdict(event) for event in await _all_events(source, run)],
         }
@@ -229,6 +239,12 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
     for field in ("input", "result"):
         if run[field] is not None:
             print(f"{field:>14}  {dump_json(run[field])}")
+    if run["state"] is not None:
+        print(f"{'state':>14}  {dump_json(run['state'])}")
+    if run["definition"] is not None:
+        print(f"{'definition':>14}  {run['definition']}")
+    if run["forked_from"] is not None:
+        print(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
     if run["error"]:
         print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:
@@ -236,13 +252,25 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
         took = span(attempt["started_at_us"], attempt["ended_at_us"])
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
         print(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
+    for wait in run["waits"]:
+        since = f"since {clock(wait['opened_at_us'])}"
+        print(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
+    if run["target"].startswith(ORCHESTRATION):
+        for step in run["steps"]:
+            print(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
     for event in run["events"]:
         data = dump_json(event["data"]) if event["data"] else ""
         print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
 
 
+async def _waits(source: Source, run: Run) -> Sequence[Question]:
+    return () if run.orchestration is None or run.status.terminal else await source.waits(run.id)
+
+
 def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
     """`runlane dead-letters`."""
+    from runlane.store.dead_letters import list_dead_letters, read_dead_letter
+
     if run_id is not None:
         letter = _with_database(lambda database: read_dead_letter(database, run_id))
         if letter is None:

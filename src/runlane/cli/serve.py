@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from collections.abc import Generator
+from pathlib import Path
 
 import structlog
 import uvicorn
@@ -22,7 +23,9 @@ from runlane.api.parts import Parts, WorkerWish
 from runlane.api.server import build_api
 from runlane.app import App
 from runlane.cli.process import configure_logs, find_app, greet, run_loop
+from runlane.cli.watch import Watch
 from runlane.errors import ConfigurationError
+from runlane.settings import DEFINITIONS_FOLDER
 from runlane.store.keys import has_keys
 
 log = structlog.get_logger(__name__)
@@ -35,16 +38,27 @@ _REQUESTS_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
 
 
-def run_server(path: str | None, *, host: str, port: int | None, wish: WorkerWish | None, dev: bool) -> None:
-    """Serve the app at this path, or no tasks at all, until a signal says stop."""
+def run_server(
+    path: str | None,
+    *,
+    host: str,
+    port: int | None,
+    wish: WorkerWish | None,
+    dev: bool,
+    definitions: Path | None = None,
+) -> None:
+    """Serve the app at this path, or no tasks at all, until a signal says stop. Dev follows the definitions' folder."""
     configure_logs(dev=dev)
     if dev and not is_loopback(host):
         raise ConfigurationError(
             f'runlane dev is open to everybody who can reach it, so it serves loopback only, not "{host}". '
             "Use: runlane serve --worker --host HOST"
         )
+    if definitions is not None and not definitions.is_dir():
+        raise ConfigurationError(f"There is no folder {definitions} with definitions. Check --definitions.")
     app = App() if path is None else find_app(path)
-    if run_loop(_serve(app, host=host, port=port, wish=wish, dev=dev)):
+    folder = (definitions or app.settings.definitions_dir or DEFINITIONS_FOLDER) if dev else None
+    if run_loop(_serve(app, host=host, port=port, wish=wish, dev=dev, folder=folder)):
         # A thread that will not stop would keep the interpreter alive; its run has been handed back.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -59,15 +73,19 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(app: App, *, host: str, port: int | None, wish: WorkerWish | None, dev: bool) -> bool:
+async def _serve(
+    app: App, *, host: str, port: int | None, wish: WorkerWish | None, dev: bool, folder: Path | None
+) -> bool:
     listening = _bind(host, port, dev=dev)
     try:
-        return await _serve_on(listening, app, host=host, wish=wish, dev=dev)
+        return await _serve_on(listening, app, host=host, wish=wish, dev=dev, folder=folder)
     finally:
         listening.close()
 
 
-async def _serve_on(listening: socket.socket, app: App, *, host: str, wish: WorkerWish | None, dev: bool) -> bool:
+async def _serve_on(
+    listening: socket.socket, app: App, *, host: str, wish: WorkerWish | None, dev: bool, folder: Path | None
+) -> bool:
     try:
         access = await _access(app, host, dev=dev)
         api = build_api(app, access=access, worker=wish)
@@ -91,7 +109,14 @@ async def _serve_on(listening: socket.socket, app: App, *, host: str, wish: Work
             log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=wish is not None)
             if dev:
                 greet(app, url)
-            await server.serve([listening])
+            watch = None if folder is None else Watch(parts.database, folder, app.tasks)
+            try:
+                if watch is not None:
+                    await watch.start()
+                await server.serve([listening])
+            finally:
+                if watch is not None:
+                    await watch.stop()
         return parts.worker is not None and parts.worker.has_stuck_code
     finally:
         await app.close()

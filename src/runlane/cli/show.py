@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -60,6 +61,15 @@ def span(from_us: int | None, to_us: int | None) -> str:
         if seconds < 120
         else f"{seconds / 60:.1f} min"
     )
+
+
+def acting() -> str:
+    """Who the audit log says did it."""
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):
+        # An account without a name, as in some containers.
+        return "cli"
 
 
 def _cell(value: Any) -> str:

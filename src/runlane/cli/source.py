@@ -9,18 +9,22 @@ import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
-from runlane.model.run import Run, Status
+from runlane.model.run import Accepted, Run, Status
+from runlane.settings import load_settings
 
 if TYPE_CHECKING:
-    from runlane.app import App
-    from runlane.client import Client, LiveEvent
+    from runlane.client import Client, LiveEvent, Question
+    from runlane.store.database import Database
+    from runlane.store.waits import Wait
 
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
+PAGE = 1000
 
 
 class Source(Protocol):
@@ -58,6 +62,26 @@ class Source(Protocol):
         """Move it forward or back."""
         ...
 
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        """What it waits for."""
+        ...
+
+    async def inbox(self, limit: int) -> Sequence[Question]:
+        """What waits for a person, oldest first."""
+        ...
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        """Answer what it asks."""
+        ...
+
+    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
+        """Give it an event."""
+        ...
+
+    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        """A new run from one of its steps."""
+        ...
+
 
 @asynccontextmanager
 async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[Source]:
@@ -68,14 +92,13 @@ async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[So
         async with Client(url, api_key) as client:
             yield _Server(client)
         return
-    from runlane.app import App
+    from runlane.store.migrate import open_ready
 
-    app = App()
+    database = await open_ready(load_settings())
     try:
-        await app.connect()
-        yield _OwnDatabase(app)
+        yield _OwnDatabase(database)
     finally:
-        await app.close()
+        await database.close()
 
 
 class _Server:
@@ -121,37 +144,71 @@ class _Server:
     async def set_priority(self, run_id: str, priority: int) -> Status:
         return await self._client.set_priority(run_id, priority)
 
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        return await self._client.waits(run_id)
+
+    async def inbox(self, limit: int) -> Sequence[Question]:
+        found: list[Question] = []
+        async for question in self._client.inbox(page=limit):
+            found.append(question)
+            if len(found) == limit:
+                break
+        return found
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        return await self._client.resume(run_id, response, step=step)
+
+    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
+        return await self._client.send_event(run_id, name, data)
+
+    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        return await self._client.fork(run_id, path, state)
+
 
 class _OwnDatabase:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    """Looks into the database itself. What changes runs, and tells others of it, is loaded only for a change."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def get(self, run_id: str) -> Run:
-        return await self._app.get(run_id)
+        from runlane.store.runs import find_run
+
+        return await find_run(self._database, run_id)
 
     async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
         from runlane.store.runs import list_runs
 
-        return await list_runs(await self._app.database(), **filters, before=before, limit=limit)
+        return await list_runs(self._database, **filters, before=before, limit=limit)
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_attempts
+        from runlane.store.attempts import read_attempts
 
-        return await read_attempts(await self._app.database(), run_id)
+        return await read_attempts(self._database, run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.runs import read_steps
+        from runlane.store.steps import read_steps
 
-        return await read_steps(await self._app.database(), run_id)
+        steps = await read_steps(self._database, run_id)
+        for step in steps:
+            del step["no"]
+            step |= {"tries": step["tries"] or 0, "tokens": step["tokens"] or 0}
+        return steps
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        return await self._app.events(run_id, after, limit)
+        from runlane.store.events import read_events
+
+        return await read_events(self._database, run_id, after, limit)
 
     async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
         while True:
             # The run is read first: what it had then has been read when its events have.
-            run = await self._app.get(run_id)
-            for event in await self._app.events(run_id, after):
+            run = await self.get(run_id)
+            for event in await self.events(run_id, after, PAGE):
+                if event.seq != after + 1:
+                    from runlane.client import LiveEvent
+
+                    yield LiveEvent(run_id, "truncated", 0, {"first_seq": event.seq})
                 after = event.seq
                 yield event
             if after >= run.last_seq and run.status.terminal:
@@ -160,8 +217,64 @@ class _OwnDatabase:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def change(self, run_id: str, verb: str) -> Status:
-        change = await getattr(self._app, verb)(run_id)
-        return Status(change.status)
+        from runlane.app import App
+
+        async with App() as app:
+            return (await getattr(app, verb)(run_id)).status
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
-        return (await self._app.set_priority(run_id, priority)).status
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.set_priority(run_id, priority)).status
+
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        from runlane.store.waits import read_waits
+
+        await self.get(run_id)
+        return [_question(wait) for wait in await read_waits(self._database, run_id)]
+
+    async def inbox(self, limit: int) -> Sequence[Question]:
+        from runlane.store.waits import read_inbox
+
+        return [_question(wait) for wait in await read_inbox(self._database, None, limit=limit)]
+
+    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
+
+    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
+        from runlane.app import App
+
+        async with App() as app:
+            return (await app.send_event(run_id, name, data, sent_by=getuser())).status
+
+    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        from runlane.app import App
+
+        async with App() as app:
+            return await app.fork(run_id, path, state)
+
+
+def _question(wait: Wait) -> Question:
+    from runlane.client import Question
+
+    request = wait.request
+    return Question(
+        run_id=wait.run_id,
+        target=wait.target,
+        tenant=wait.tenant,
+        path=wait.path,
+        step_id=wait.step_id,
+        kind=wait.kind,
+        name=wait.name,
+        prompt=request.get("prompt"),
+        fields=tuple(request.get("fields") or ()),
+        context=request.get("context"),
+        opened_at_us=wait.opened_at_us,
+        due_at_us=wait.due_at_us,
+        answered_at_us=wait.answered_at_us,
+        answered_by=wait.answered_by,
+    )

@@ -34,6 +34,8 @@ def sentence(event: Event) -> str:
             return f"worker {data.get('worker_id')} is gone; the run is {data.get('status')}"
         case "done":
             return str(data.get("status", "done"))
+        case _ if "path" in data or event.type in ("paused", "orchestration_start"):
+            return _of_step(event.type, data)
         case _:
             return dump_json(data) if data else ""
 
@@ -41,7 +43,7 @@ def sentence(event: Event) -> str:
 def plain_line(event: Event | LiveEvent) -> str | None:
     """An event as one line of text; None for what is only worth showing where it can be painted over."""
     if not isinstance(event, Event):
-        return None
+        return f"events before {event.data.get('first_seq')} are no longer kept" if event.type == "truncated" else None
     return f"{clock(event.at_us)}  {event.seq:>5}  {event.type:<17} {sentence(event)}".rstrip()
 
 
@@ -61,3 +63,39 @@ def _fields(data: Mapping[str, Any]) -> str:
 def _error(data: Mapping[str, Any]) -> str:
     error: Mapping[str, Any] = data.get("error") or {}
     return f"{error.get('type', 'error')}: {error.get('message', '')}"
+
+
+def _of_step(kind: str, data: Mapping[str, Any]) -> str:
+    """What happened in an orchestration; the path of a step comes first."""
+    path = str(data.get("path", ""))
+    match kind:
+        case "orchestration_start":
+            return str(data.get("orchestration_name") or data.get("orchestration_id"))
+        case "paused":
+            return f"waits at {', '.join(data.get('waiting_for') or [])}"
+        case "step_start":
+            return f"{path}  {data.get('step_type')}"
+        case "step_complete":
+            cost = f"  ${data['cost_usd']:.4f}" if data.get("cost_usd") else ""
+            return f"{path}  {float(data.get('duration_seconds', 0)):.3f} s{cost}"
+        case "step_retry":
+            return f"{path}  try {int(data.get('tries', 0)) + 1} in {data.get('delay_seconds')} s: {data.get('error')}"
+        case "step_error":
+            return f"{path}  {data.get('code')}: {data.get('error')}"
+        case "human_input_required":
+            return f"{path}  {data.get('prompt')}"
+        case "resumed":
+            return f"{path}  answered by {data.get('by') or 'somebody'}"
+        case "routing_decision" | "if_decision" | "switch_decision":
+            return f"{path}  -> {data.get('target_step_id') or 'end'}"
+        case "branch_start":
+            return f"{path}  {int(data.get('branch_index', 0)) + 1} of {data.get('branch_count')}"
+        case "loop_iteration":
+            total = data.get("total")
+            return f"{path}  {data.get('iteration')}{f' of {total}' if total else ''}"
+        case "final":
+            response = data.get("response")
+            return f"{path}  {response if isinstance(response, str) else dump_json(response)}"
+        case _:
+            left = {key: value for key, value in data.items() if key not in ("path", "orch_step_id", "step_name")}
+            return f"{path}  {dump_json(left) if left else ''}".rstrip()

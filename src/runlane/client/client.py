@@ -17,7 +17,7 @@ from runlane.client import wire
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
 from runlane.client.stream import follow
-from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Step, WorkerInfo
+from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.lane import Lane
@@ -108,6 +108,28 @@ class Client:
             accepted += [wire.accepted_from(run) for run in told["runs"]]
         return accepted
 
+    async def run_orchestration(
+        self,
+        orchestration: str,
+        message: str = "",
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        webhook_url: str | None = None,
+        session_id: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        """Start a run of an orchestration; `input` is more of the state that it begins with. As run() otherwise."""
+        body = _request(orchestration, input, priority, ordering_key, on_dead, delay_seconds, hold)
+        given = {"message": message or None, "webhook_url": webhook_url, "session_id": session_id}
+        body |= {name: value for name, value in given.items() if value is not None}
+        path = f"{PREFIX}/orchestrations/{_part(orchestration)}/run"
+        return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
+
     async def get(self, run_id: str) -> Run:
         """A run as it is now, with its input and its result or error."""
         return wire.run_from(await self._http.read(_run(run_id)))
@@ -166,8 +188,30 @@ class Client:
         return [wire.attempt_from(attempt) for attempt in told["attempts"]]
 
     async def steps(self, run_id: str) -> Sequence[Step]:
-        """What the run has finished so far."""
-        return [wire.step_from(step) for step in (await self._http.read(_run(run_id, "steps")))["steps"]]
+        """What the run has finished so far, in order."""
+        found: list[Step] = []
+        query: dict[str, Any] = {"cursor": None}
+        while True:
+            told = await self._http.read(_run(run_id, "steps"), query)
+            found += [wire.step_from(step) for step in told["steps"]]
+            query["cursor"] = told["next_cursor"]
+            if query["cursor"] is None:
+                return found
+
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        """What the run waits for: people, times and events."""
+        return [wire.question_from(wait) for wait in (await self._http.read(_run(run_id, "waits")))["waits"]]
+
+    async def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
+        """Everything that waits for a person, oldest first, read page by page as it is taken."""
+        query: dict[str, Any] = {"tenant": tenant, "limit": page, "cursor": None}
+        while True:
+            told = await self._http.read(f"{PREFIX}/inbox", query)
+            for question in told["questions"]:
+                yield wire.question_from(question)
+            query["cursor"] = told["next_cursor"]
+            if query["cursor"] is None:
+                return
 
     def stream(self, run_id: str, after: int = 0) -> AsyncGenerator[Event | LiveEvent]:
         """Every event after a number, live, until the run has ended; connections that break are made again.
@@ -208,10 +252,35 @@ class Client:
         """Let a held run go."""
         return await self._act(run_id, "approve")
 
-    async def resume(self, run_id: str, response: Mapping[str, Any] | str) -> Status:
-        """Let a paused run go on with an answer."""
-        told = await self._http.change("POST", _run(run_id, "resume"), {"response": response})
+    async def resume(
+        self, run_id: str, response: Mapping[str, Any] | str | None = None, *, step: str | None = None
+    ) -> Status:
+        """Answer what a run asks; `step` is the id or path of the step that asks, where several do.
+
+        InvalidInput when the answer does not fit, with `fields`; WrongState when somebody else was faster.
+        """
+        body: dict[str, Any] = {"response": {} if response is None else response}
+        if step is not None:
+            body["step"] = step
+        told = await self._http.change("POST", _run(run_id, "resume"), body)
         return Status(told["status"])
+
+    async def send_event(self, run_id: str, name: str, data: Any = None) -> Status:
+        """Give a run an event that one of its steps waits for, or will."""
+        told = await self._http.change("POST", _run(run_id, f"events/{_part(name)}"), {"data": data})
+        return Status(told["status"])
+
+    async def fork(
+        self,
+        run_id: str,
+        from_step: str,
+        state: Mapping[str, Any] | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
+        body = {"from_step": from_step, "state": orjson.Fragment(input_json(state or {}, "the fork's state"))}
+        return wire.accepted_from(await self._http.change("POST", _run(run_id, "fork"), body, idempotency_key))
 
     async def release(self, run_id: str) -> Status:
         """Let the runs behind a dead one go on that was started with on_dead="block"."""
@@ -229,6 +298,55 @@ class Client:
     async def workers(self) -> Sequence[WorkerInfo]:
         """The live workers."""
         return [wire.worker_from(worker) for worker in (await self._http.read(f"{PREFIX}/workers"))["workers"]]
+
+    async def sync(
+        self,
+        definitions: Mapping[str, Sequence[Mapping[str, Any]]],
+        *,
+        dry_run: bool = False,
+        remove_missing: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; what became of each."""
+        body = {**definitions, "dry_run": dry_run, "remove_missing": remove_missing, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/sync", body)
+
+    async def definition(
+        self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
+    ) -> dict[str, Any]:
+        """A definition of a kind such as `orchestrations` or `mcp-servers`: its current version, or the one named."""
+        path = f"{PREFIX}/{_part(kind.replace('_', '-'))}/{_part(name)}"
+        return await self._http.read(path, {"version": version, "tenant": tenant})
+
+    async def export_bundle(
+        self,
+        chosen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        with_used: bool = True,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """A bundle of everything, or of what is chosen (lists of ids by kind) and all that it uses."""
+        body = {**(chosen or {}), "with_used": with_used, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/bundles/export", body)
+
+    async def import_bundle(
+        self,
+        bundle: Mapping[str, Any],
+        chosen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        keep_existing: bool = False,
+        dry_run: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring what is in a bundle, all of it or what is chosen; what became of each, and which secrets it needs."""
+        body = {
+            "bundle": bundle,
+            **(chosen or {}),
+            "keep_existing": keep_existing,
+            "dry_run": dry_run,
+            "tenant": tenant,
+        }
+        return await self._http.change("POST", f"{PREFIX}/bundles/import", body)
 
     async def health(self) -> Health:
         """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""

@@ -21,6 +21,8 @@ from runlane.model.event import Event, EventType
 
 # The server's last word when a reader comes back after the end.
 _COMPLETE = "stream_complete"
+# Its word for a hole that stays: retention took the events in between.
+_TRUNCATED = "truncated"
 # A stream outlives a server's bad moment: too many requests, or a fault of its own.
 _PASSING = frozenset({429, 500, 502, 503, 504})
 
@@ -77,7 +79,7 @@ class Position:
 
 async def _connection(http: Http, run_id: str, position: Position) -> AsyncGenerator[Event | LiveEvent]:
     parser = Parser()
-    first = True
+    may_skip = True
     async with http.stream(f"{PREFIX}/runs/{run_id}/stream", position.seq) as response:
         async for chunk in response.aiter_bytes():
             for frame in parser.feed(chunk):
@@ -87,15 +89,18 @@ async def _connection(http: Http, run_id: str, position: Position) -> AsyncGener
                     return
                 event = event_from(told)
                 if isinstance(event, LiveEvent):
-                    if event.attempt >= position.attempt:
+                    if event.type == _TRUNCATED:
+                        may_skip = True
+                        yield event
+                    elif event.attempt >= position.attempt:
                         yield event
                     continue
                 if event.seq <= position.seq:
                     continue
-                # Retention may have cut what came before, but the server only skips it when it begins.
-                if not first and event.seq != position.seq + 1:
+                # What retention took is skipped where a stream begins, or where the server says so.
+                if not may_skip and event.seq != position.seq + 1:
                     raise _Hole(f"event {event.seq} came after {position.seq}")
-                first = False
+                may_skip = False
                 position.seq = event.seq
                 position.attempt = max(position.attempt, event.attempt)
                 position.done = event.type == EventType.DONE

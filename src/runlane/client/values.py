@@ -14,6 +14,7 @@ class LiveEvent:
     """Something that is told live and not stored, such as progress. It has no number and is not repeated.
 
     It belongs to its attempt: when `worker_picked_up` comes with a higher one, what was shown of the older is void.
+    `truncated` belongs to none: the events before its `first_seq` are no longer kept.
     """
 
     run_id: str
@@ -37,13 +38,48 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a run has finished and will not do again; a task's checkpoint is one."""
+    """Something that a run has finished and will not do again; a task's checkpoint is one.
+
+    Steps of an orchestration have the rest too. `attempt` is 0 for one that a fork has taken over.
+    """
 
     path: str
     kind: str
     attempt: int
     output: Any
     ended_at_us: int
+    step_id: str | None = None
+    outcome: str | None = None
+    route: str | None = None
+    input: Mapping[str, Any] | None = None
+    error: Mapping[str, Any] | None = None
+    tries: int = 0
+    cost_usd: float | None = None
+    tokens: int = 0
+    duration_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Something that a run waits for. `kind` is human, time or event, or sent: an event that came too early.
+
+    `path` tells which execution of which step asks; `answered_at_us` is set until a worker has taken the answer up.
+    """
+
+    run_id: str
+    target: str
+    tenant: str
+    path: str
+    step_id: str
+    kind: str
+    name: str
+    prompt: str | None
+    fields: tuple[Mapping[str, Any], ...]
+    context: Any
+    opened_at_us: int
+    due_at_us: int | None
+    answered_at_us: int | None
+    answered_by: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +115,7 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as the API shows it."""
+    """A worker as the API shows it. `targets` is what it can execute, None if it does not tell."""
 
     id: str
     status: str
@@ -92,6 +128,7 @@ class WorkerInfo:
     started_at_us: int
     heartbeat_at_us: int
     ended_at_us: int | None
+    targets: tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,17 @@ from typing import Any, cast
 
 import orjson
 
-from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Step, WorkerInfo
-from runlane.errors import Conflict, InputTooLarge, InvalidRequest, RunlaneError, Unavailable, UnexpectedAnswer
+from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
+from runlane.errors import (
+    Conflict,
+    InputTooLarge,
+    InvalidDefinitions,
+    InvalidInput,
+    InvalidRequest,
+    RunlaneError,
+    Unavailable,
+    UnexpectedAnswer,
+)
 from runlane.model.event import Event
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, Run, Status
@@ -81,6 +90,8 @@ def run_from(told: Mapping[str, Any]) -> Run:
         input=told.get("input"),
         result=told.get("result"),
         error=told.get("error"),
+        state=told.get("state"),
+        plan=_plan_from(told),
     )
 
 
@@ -98,7 +109,54 @@ def attempt_from(told: Mapping[str, Any]) -> Attempt:
 
 def step_from(told: Mapping[str, Any]) -> Step:
     """A recorded step."""
-    return Step(told["path"], told["kind"], told["attempt"], told["output"], micros(told["ended_at"]) or 0)
+    seconds: float | None = told["duration_seconds"]
+    return Step(
+        path=told["path"],
+        kind=told["kind"],
+        attempt=told["attempt"],
+        output=told["output"],
+        ended_at_us=micros(told["ended_at"]) or 0,
+        step_id=told["step_id"],
+        outcome=told["outcome"],
+        route=told["route"],
+        input=told["input"],
+        error=told["error"],
+        tries=told["tries"],
+        cost_usd=told["cost_usd"],
+        tokens=told["tokens"],
+        duration_us=None if seconds is None else round(seconds * 1_000_000),
+    )
+
+
+def question_from(told: Mapping[str, Any]) -> Question:
+    """Something that a run waits for."""
+    return Question(
+        run_id=told["run_id"],
+        target=told["target"],
+        tenant=told["tenant"],
+        path=told["path"],
+        step_id=told["step_id"],
+        kind=told["kind"],
+        name=told["name"],
+        prompt=told["prompt"],
+        fields=tuple(told["fields"]),
+        context=told["context"],
+        opened_at_us=micros(told["opened_at"]) or 0,
+        due_at_us=micros(told["due_at"]),
+        answered_at_us=micros(told["answered_at"]),
+        answered_by=told["answered_by"],
+    )
+
+
+def _plan_from(told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """As much of a run's plan as the API tells: its own version, and what it was forked from."""
+    plan: dict[str, Any] = {}
+    if told.get("definition") is not None:
+        plan["pins"] = {told["target"]: told["definition"]}
+    origin = told.get("forked_from")
+    if origin is not None:
+        plan["fork"] = {"run_id": origin["run_id"], "path": origin["from_step"]}
+    return plan or None
 
 
 def logs_from(told: Mapping[str, Any]) -> Logs:
@@ -153,6 +211,7 @@ def worker_from(told: Mapping[str, Any]) -> WorkerInfo:
         started_at_us=micros(told["started_at"]) or 0,
         heartbeat_at_us=micros(told["last_heartbeat"]) or 0,
         ended_at_us=micros(told["ended_at"]),
+        targets=None if told["targets"] is None else tuple(told["targets"]),
     )
 
 
@@ -183,7 +242,16 @@ def error_from(status: int, content: bytes, retry_after_seconds: float | None, w
     # Not through __init__: that makes the message from facts which only the server has.
     error = kind.__new__(kind)
     Exception.__init__(error, message)
-    said = {"code": str(body["code"]), "retry_after_seconds": retry_after_seconds, "run_id": body.get("run_id")}
+    said: dict[str, Any] = {
+        "code": str(body["code"]),
+        "retry_after_seconds": retry_after_seconds,
+        "run_id": body.get("run_id"),
+    }
+    if kind is InvalidDefinitions:
+        said["problems"] = [(str(item["field"]), str(item["message"])) for item in body.get("fields") or ()]
+    if isinstance(error, InvalidInput):
+        told_fields: list[dict[str, str]] = body.get("fields") or []
+        said["fields"] = {item["field"].removeprefix("body.response."): item["message"] for item in told_fields}
     vars(error).update({name: value for name, value in said.items() if value is not None})
     return error
 

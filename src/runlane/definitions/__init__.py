@@ -1,1 +1,1 @@
-"""Definitions as files and bundles: read, checked, versioned, brought into the database."""
+"""Definitions: read from files, parsed with precise errors, checked as a whole, versioned, drawn and bundled."""

@@ -17,7 +17,7 @@ from runlane.probes import reach
 from runlane.settings import Settings
 from runlane.store.database import Database, Session
 from runlane.store.liveness import lock_is_free
-from runlane.store.workers import (
+from runlane.store.takeover import (
     RECONNECT_SECONDS,
     Suspect,
     TakeOver,

@@ -184,7 +184,9 @@ class HumanStep(_Step):
 
     type: Literal["human"] = "human"
     human_prompt: str = Field("", max_length=20_000, description="What the person is told, with placeholders.")
-    human_fields: list[HumanField] = Field(default_factory=list, max_length=100, description="What is asked for.")
+    human_fields: list[HumanField] = Field(
+        default_factory=list[HumanField], max_length=100, description="What is asked for."
+    )
     human_channel_id: str | None = Field(None, description="Where to tell people; kept for integrations.")
     expires_after_seconds: Seconds | None = Field(None, description="How long an answer is awaited; none: for ever.")
     on_expiry: Id | None = Field(None, description="The step to go to when nobody answered; none: the step fails.")

@@ -38,6 +38,10 @@ class Status(StrEnum):
         return self in WAITING
 
 
+# The target of a run that executes an orchestration begins with this; the rest is the orchestration's id.
+ORCHESTRATION: Final = "orchestration:"
+
+
 class Cause(StrEnum):
     """What makes a run change its status."""
 
@@ -139,8 +143,27 @@ class Run:
     input: dict[str, Any] | None = None
     result: Any = None
     error: dict[str, Any] | None = None
+    state: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = None
     tenant: str = DEFAULT_TENANT
     first_seq: int = 1
+
+    @property
+    def orchestration(self) -> str | None:
+        """The id of the orchestration that it executes; None for a run of a task."""
+        return self.target.removeprefix(ORCHESTRATION) if self.target.startswith(ORCHESTRATION) else None
+
+    @property
+    def definition(self) -> str | None:
+        """The version of the orchestration that it is pinned to."""
+        pinned: Mapping[str, str] = (self.plan or {}).get("pins") or {}
+        return pinned.get(self.target)
+
+    @property
+    def forked_from(self) -> dict[str, str] | None:
+        """The run that it is a fork of, and the path of the step from which on it goes its own way."""
+        fork: Mapping[str, str] | None = (self.plan or {}).get("fork")
+        return None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]}
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ __all__ = [
     "render",
     "render_value",
     "text_of",
+    "with_key",
 ]
 
 # A few characters of template may stand for megabytes of state; past this, memory is in danger.
@@ -80,6 +81,18 @@ def render(text: str, state: Mapping[str, Any]) -> str:
 def render_value(value: Any, state: Mapping[str, Any]) -> Any:
     """The value with the texts in it rendered. A text that is exactly one place becomes what fills it."""
     return _render_value(value, state, 0)
+
+
+def with_key(text: str, key: str, other: str) -> str:
+    """The text with places of one key made places of another."""
+    parts: list[str] = []
+    end = 0
+    for start, stop, path in _places(text):
+        if path is not None and path.partition(".")[0] == key:
+            parts += (text[end:start], f"{{state.{other}{path[len(key) :]}}}")
+            end = stop
+    parts.append(text[end:])
+    return "".join(parts)
 
 
 def look_up(path: str, state: Mapping[str, Any]) -> Any:

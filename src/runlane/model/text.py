@@ -7,6 +7,7 @@ character would be worse than replacing it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import orjson
@@ -14,6 +15,8 @@ import orjson
 from runlane.errors import InvalidInput
 
 _REPLACEMENT = "\ufffd"
+# Of fields that are cut: braces, and how many more there were.
+_ROOM_FOR_THE_REST = 40
 
 
 def check_text(value: str, what: str, max_length: int) -> str:
@@ -46,6 +49,30 @@ def dump_json(value: Any) -> str:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError, RecursionError):
         return orjson.dumps(_repaired(value, 0), default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
+
+
+def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
+    """JSON text of named values, at most so long: what does not fit is told by the beginning of its own JSON."""
+    text = dump_json(fields)
+    if len(text) <= max_length:
+        return text
+    room = max_length - _ROOM_FOR_THE_REST
+    kept: dict[str, Any] = {}
+    for name, value in fields.items():
+        shown = dump_json(value)
+        size = len(dump_json(name)) + len(shown) + 2
+        if size > room:
+            # As text, a quote or backslash of it takes two characters.
+            left = (room - len(dump_json(name)) - 4) // 2
+            if left < 1:
+                break
+            value = clean_text(shown, left)  # noqa: PLW2901 - what is kept of it
+            size = room
+        kept[name] = value
+        room -= size
+    if len(kept) < len(fields):
+        kept["…"] = f"{len(fields) - len(kept)} more"
+    return dump_json(kept)
 
 
 def load_json(text: str) -> Any:

@@ -70,6 +70,7 @@ class NewRun(NamedTuple):
     tenant: str = DEFAULT_TENANT
     limited: bool = False
     trace: str | None = None
+    plan: str | None = None
 
 
 _ALONE_COLUMNS = {
@@ -85,6 +86,7 @@ _ALONE_COLUMNS = {
     "input": Text(),
     "tenant": Text(),
     "trace": Text(),
+    "plan": Text(),
 }
 _RUN_COLUMNS = {**_ALONE_COLUMNS, "limited": Boolean(), "ordering_key": Text(), "key_position": Integer()}
 
@@ -176,7 +178,8 @@ def _insert_runs(admitted: FromClause) -> Executable:
 def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
     assert batch is not None  # noqa: S101 - the chain has a batch
     return insert(run_inputs).from_select(
-        ["run_id", "input", "trace"], select(batch.c.id, batch.c.input, batch.c.trace).select_from(batch)
+        ["run_id", "input", "trace", "plan"],
+        select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan).select_from(batch),
     )
 
 
@@ -185,8 +188,8 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
     return (
         postgresql.insert(run_inputs)
         .from_select(
-            ["run_id", "input", "trace"],
-            select(batch.c.id, batch.c.input, batch.c.trace).select_from(batch).where(true()),
+            ["run_id", "input", "trace", "plan"],
+            select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan).select_from(batch).where(true()),
         )
         .on_conflict_do_nothing(index_elements=["run_id"])
     )
@@ -325,7 +328,7 @@ async def accept_alone(database: Database, requests: Sequence[NewRun]) -> dict[s
 def _alone(run: NewRun) -> tuple[object, ...]:
     return (
         run.id, run.target, run.lane, run.priority, run.max_attempts, run.max_losses, run.delay_us, run.hold,
-        run.on_dead, run.input, run.tenant, run.trace,
+        run.on_dead, run.input, run.tenant, run.trace, run.plan,
     )  # fmt: skip
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import Integer, Text, and_, bindparam, delete, or_, select, update
+from sqlalchemy import Integer, Text, bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from runlane.store.database import Database, Session
-from runlane.store.expressions import lit, now_us
+from runlane.store.expressions import lit, now_once, now_us
 from runlane.store.schema import api_answers
 from runlane.store.statement import Statement
 
@@ -31,19 +31,18 @@ class Known:
     body: str | None
 
 
-_old = now_us() - lit(KEEP_SECONDS * _SECOND_US)
 _by_key = api_answers.c.key == bindparam("key")
-_FORGET = Statement(
-    "forget_answers",
+# Two statements: each finds its rows by an index, where one for both would read all that are kept.
+_FORGET_OLD = Statement(
+    "forget_old_answers",
+    delete(api_answers).where(api_answers.c.created_at < now_once() - lit(KEEP_SECONDS * _SECOND_US)),
+)
+_FORGET_ABANDONED = Statement(
+    "forget_abandoned_answer",
     delete(api_answers).where(
-        or_(
-            api_answers.c.created_at < _old,
-            and_(
-                _by_key,
-                api_answers.c.status.is_(None),
-                api_answers.c.created_at < now_us() - lit(_UNDER_WAY_SECONDS * _SECOND_US),
-            ),
-        )
+        _by_key,
+        api_answers.c.status.is_(None),
+        api_answers.c.created_at < now_once() - lit(_UNDER_WAY_SECONDS * _SECOND_US),
     ),
 )
 _CLAIM = Statement(
@@ -67,7 +66,8 @@ async def claim_answer(database: Database, key: str, fingerprint: str) -> Known 
     """None when the request is to be carried out now; else what is known of the one that came first."""
 
     async def work(session: Session) -> Known | None:
-        await session.fetch(_FORGET, key=key)
+        await session.fetch(_FORGET_OLD)
+        await session.fetch(_FORGET_ABANDONED, key=key)
         if await session.fetch(_CLAIM, key=key, fingerprint=fingerprint):
             return None
         rows = await session.fetch(_READ, key=key)

@@ -1,7 +1,7 @@
 """The audit log: who changed what, from what to what.
 
 An entry is written by the transaction that makes the change, so there is no change without one and none without a
-change. Keys appear by their id and prefix, never by their secret or its hash.
+change. Keys appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Integer, Text, bindparam, cast, insert, or_, select
+from sqlalchemy import BigInteger, Float, Integer, Text, bindparam, cast, delete, insert, or_, select
 
 from runlane.model.ids import new_id
 from runlane.model.text import clean_text, dump_json, load_json
 from runlane.store.database import Database, Session
-from runlane.store.expressions import now_us
+from runlane.store.expressions import lit, now_us
 from runlane.store.schema import audit
 from runlane.store.statement import Statement
 
 MAX_ACTOR = 200
+DELETED_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,17 @@ _LIST = Statement(
     .limit(bindparam("limit", type_=Integer())),
 )
 
+# Ids sort by time, so the oldest entries are the first ones of the primary key, and no index on the time is needed.
+_DELETE_OLD = Statement(
+    "delete_old_audit",
+    delete(audit)
+    .where(
+        audit.c.id.in_(select(audit.c.id).order_by(audit.c.id).limit(lit(DELETED_AT_ONCE))),
+        audit.c.at < now_us() - cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger),
+    )
+    .returning(audit.c.id),
+)
+
 
 async def append_audit(
     session: Session,
@@ -118,3 +130,8 @@ async def list_audit(
         )
         for row in rows
     ]
+
+
+async def delete_old_audit(session: Session, keep_seconds: float) -> int:
+    """Delete some of the entries that are older than that; how many."""
+    return len(await session.fetch(_DELETE_OLD, keep_seconds=keep_seconds))

@@ -33,7 +33,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.ids import lock_key
 from runlane.model.lane import LaneView, share_slots
-from runlane.model.run import Status
+from runlane.model.run import ORCHESTRATION, Status
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.expressions import MARK, json_of, lit, member, now_us
@@ -60,6 +60,7 @@ class Claimed:
     notice: Notice
     tenant: str = "default"
     trace: str | None = None
+    plan: str | None = None
 
 
 @dataclass(slots=True)
@@ -91,10 +92,15 @@ def worker_lock(worker_id: str) -> int:
     return lock_key("worker", worker_id)
 
 
+# Tasks by name; orchestrations have no end of names, so they are known by how their targets begin.
+_ours = or_(
+    member(runs.c.target, "targets"),
+    func.substr(runs.c.target, lit(1), lit(len(ORCHESTRATION))) == bindparam("orchestrations", type_=Text()),
+)
 _ready = (
     runs.c.lane == lanes.c.name,
     runs.c.status == lit(Status.QUEUED),
-    member(runs.c.target, "targets"),
+    _ours,
 )
 _SURVEY = Statement(
     "survey_lanes",
@@ -145,7 +151,7 @@ _picked = (
     .where(
         runs.c.lane == bindparam("lane"),
         runs.c.status == lit(Status.QUEUED),
-        member(runs.c.target, "targets"),
+        _ours,
     )
     .order_by(runs.c.rank)
     .limit(bindparam("slots", type_=Integer()))
@@ -182,7 +188,7 @@ def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
 def _load(changed: FromClause) -> Select[Any]:
     saved = run_steps.c.output.label("saved")
     checkpoint = and_(run_steps.c.run_id == changed.c.id, run_steps.c.path == lit(CHECKPOINT_PATH))
-    return select(changed, run_inputs.c.input, run_inputs.c.trace, saved).select_from(
+    return select(changed, run_inputs.c.input, run_inputs.c.trace, run_inputs.c.plan, saved).select_from(
         changed.join(run_inputs, run_inputs.c.run_id == changed.c.id).outerjoin(run_steps, checkpoint)
     )
 
@@ -193,18 +199,20 @@ CLAIM = Chain("claim_lane", _claim, returns={**_CLAIMED, "mark": Text()}, links=
 async def claim(
     session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
 ) -> ClaimOutcome:
-    """Take up to `slots` ready runs of these targets for the worker."""
+    """Take up to `slots` ready runs of these targets for the worker; ORCHESTRATION stands for all orchestrations."""
     locked = memory.names
     alone = locked & memory.capped
     await session.lock(
         exclusive=[lane_lock(name) for name in alone],
         shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
     )
-    target_list = session.texts(sorted(targets))
+    target_list = session.texts(sorted({*targets} - {ORCHESTRATION}))
+    orchestrations = ORCHESTRATION if ORCHESTRATION in targets else ""
     rows = await session.fetch(
         _SURVEY,
         worker_id=worker_id,
         targets=target_list,
+        orchestrations=orchestrations,
         every_lane=memory.only is None,
         lanes=session.texts(sorted(memory.only or ())),
     )
@@ -222,7 +230,9 @@ async def claim(
     again = len(views) < len(rows)
     taken: list[Row] = []
     for lane, share in share_slots(views, slots).items():
-        taken += await session.chain(CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list)
+        taken += await session.chain(
+            CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list, orchestrations=orchestrations
+        )
     taken.sort(key=lambda row: (row["rank"], row["id"]))
     return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
 
@@ -243,6 +253,7 @@ def _claimed(row: Row) -> Claimed:
         notice=Notice(row["id"], row["last_seq"], (_picked_up(row),)),
         tenant=row["tenant"],
         trace=row["trace"],
+        plan=row["plan"],
     )
 
 

@@ -14,8 +14,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import structlog
-
 from runlane import meters
 from runlane.errors import LeaseLost, Refused, RunlaneError, Unavailable
 from runlane.model.event import Notice
@@ -25,8 +23,6 @@ from runlane.store.accept import NewRun, Verdict, accept, accept_alone, stand_al
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.ordering import Released, key_locks
 from runlane.store.record import Entry, Recorded, record
-
-log = structlog.get_logger(__name__)
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
@@ -64,8 +60,9 @@ class _Record:
     def characters(self) -> int:
         finish = self.entry.finish
         texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
+        texts += [text for step in self.entry.steps for text in (step.input, step.output)]
         if finish is not None:
-            texts += [finish.result, finish.error]
+            texts += [finish.result, finish.error, finish.state]
         return sum(len(text) for text in texts if text is not None)
 
 
@@ -155,8 +152,11 @@ class Committer:
             batch = self._next_batch()
             try:
                 await self._commit(batch)
-            except Exception as error:
-                log.exception("commit_failed", members=len(batch))
+            except Exception as error:  # noqa: BLE001 - it is told, and whoever waits is refused
+                # Loaded here: whoever only looks at runs or hands them in need not pay for it at start.
+                import structlog
+
+                structlog.get_logger(__name__).exception("commit_failed", members=len(batch))
                 for member in batch:
                     _refuse(member, error)
 
@@ -359,6 +359,9 @@ def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
             progress=entry.progress if entry.progress is not None else known.progress,
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
+            steps=[*known.steps, *entry.steps],
+            waits=[*known.waits, *entry.waits],
+            settled=[*known.settled, *entry.settled],
             finish=entry.finish,
         )
     return list(merged.values()), late

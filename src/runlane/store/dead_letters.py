@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import FromClause, Integer, Text, bindparam, delete, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import FromClause, Integer, Text, bindparam, delete, insert, select
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.text import dump_json, load_json

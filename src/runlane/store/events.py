@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, func, insert, select
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, insert, select
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import Event
@@ -55,12 +55,21 @@ APPEND = Statement("append_events", _append, _COLUMNS)
 # For what a worker writes.
 APPEND_FENCED = Statement("append_events_fenced", _append_fenced, _COLUMNS)
 
+_of_run = run_events.c.run_id == bindparam("run_id")
 _READ = Statement(
     "read_events",
     select(run_events)
-    .where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq > bindparam("after", type_=BigInteger()))
+    .where(_of_run, run_events.c.seq > bindparam("after", type_=BigInteger()))
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
+)
+_HAS = Statement(
+    "has_event",
+    select(
+        exists()
+        .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
+        .label("found")
+    ),
 )
 
 
@@ -75,3 +84,8 @@ async def read_events(database: Database, run_id: str, after: int = 0, limit: in
     return [
         Event(row["run_id"], row["seq"], row["type"], row["attempt"], row["at"], load_json(row["data"])) for row in rows
     ]
+
+
+async def has_event(database: Database, run_id: str, kind: str) -> bool:
+    """Whether the run's stream has an event of this type."""
+    return bool((await database.look(_HAS, run_id=run_id, type=kind))[0]["found"])

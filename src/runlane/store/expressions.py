@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import BigInteger, cast, literal_column
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import ARRAY, BigInteger, cast, literal_column, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Text
+
+if TYPE_CHECKING:
+    from sqlalchemy import Table
+    from sqlalchemy.dialects.postgresql import Insert
+
+
+def upsert(table: Table) -> Insert:
+    """An insert that can say ON CONFLICT, which both dialects spell the same."""
+    # The whole dialect comes with it, which whoever only reads should not wait for.
+    from sqlalchemy.dialects.postgresql import insert
+
+    return insert(table)
 
 
 class now_us(FunctionElement[int]):  # noqa: N801 - reads as a SQL function in statements
@@ -33,6 +44,11 @@ def _now_us_postgres(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
 def _now_us_sqlite(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
     # Registered on every connection: SQLite's own clock functions stop at milliseconds.
     return "now_us()"
+
+
+def now_once() -> ColumnElement[int]:
+    """The same, read once per statement: a clock that is read anew for every row cannot bound an index."""
+    return select(now_us()).scalar_subquery()
 
 
 class database_started_us(FunctionElement[int]):  # noqa: N801

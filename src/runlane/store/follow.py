@@ -22,6 +22,7 @@ class RunPosition:
     """How far a run's stream has come."""
 
     run_id: str
+    first_seq: int
     last_seq: int
     ended: bool
 
@@ -50,8 +51,16 @@ _PAGE = Statement(
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
 )
+_LAST = Statement(
+    "last_of_type",
+    select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
+    .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
+    .order_by(run_events.c.seq.desc())
+    .limit(1),
+)
 _POSITIONS = Statement(
-    "read_positions", select(runs.c.id, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids"))
+    "read_positions",
+    select(runs.c.id, runs.c.first_seq, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids")),
 )
 
 
@@ -60,7 +69,9 @@ async def read_positions(database: Database, run_ids: Sequence[str]) -> list[Run
 
     async def work(session: Session) -> list[RunPosition]:
         rows = await session.fetch(_POSITIONS, ids=session.texts(run_ids))
-        return [RunPosition(row["id"], row["last_seq"], Status(row["status"]).terminal) for row in rows]
+        return [
+            RunPosition(row["id"], row["first_seq"], row["last_seq"], Status(row["status"]).terminal) for row in rows
+        ]
 
     return await database.transact(work)
 
@@ -78,3 +89,10 @@ async def read_page(database: Database, run_id: str, after: int, limit: int) -> 
     """The next stored events of one run, wherever they begin: retention may have cut the oldest."""
     rows = await read(database, _PAGE, run_id=run_id, after=after, limit=limit)
     return [Line(row["seq"], row["type"], row["attempt"], row["at"], row["data"]) for row in rows]
+
+
+async def read_last(database: Database, run_id: str, kind: str) -> Line | None:
+    """The newest stored event of this type."""
+    for row in await read(database, _LAST, run_id=run_id, type=kind):
+        return Line(row["seq"], row["type"], row["attempt"], row["at"], row["data"])
+    return None

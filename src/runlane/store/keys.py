@@ -7,6 +7,7 @@ every process, because none of them remembers anything.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
@@ -18,7 +19,7 @@ from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
 from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
-from runlane.store.expressions import lit, now_us
+from runlane.store.expressions import lit, member, now_us
 from runlane.store.roles import permissions_of, role_in, role_lock
 from runlane.store.schema import api_keys, roles, tenants
 from runlane.store.statement import Row, Statement
@@ -37,24 +38,20 @@ _valid = and_(
 _stale = or_(api_keys.c.last_used_at.is_(None), api_keys.c.last_used_at < now_us() - lit(_STALE_US))
 _columns = [column for column in api_keys.c if column.name != "hash"]
 
-_FIND = Statement(
-    "find_principal",
-    select(
-        api_keys.c.id,
-        api_keys.c.name,
-        api_keys.c.tenant,
-        api_keys.c.role,
-        api_keys.c.hash,
-        roles.c.permissions,
-        _stale.label("stale"),
-    )
+_usable = (
+    select(api_keys.c.id, api_keys.c.name, api_keys.c.tenant, api_keys.c.role, roles.c.permissions)
     .select_from(
         api_keys.join(tenants, and_(tenants.c.id == api_keys.c.tenant, tenants.c.enabled)).outerjoin(
             roles, roles.c.name == api_keys.c.role
         )
     )
-    .where(api_keys.c.hash == bindparam("hash"), _valid),
+    .where(_valid)
 )
+_FIND = Statement(
+    "find_principal",
+    _usable.add_columns(api_keys.c.hash, _stale.label("stale")).where(api_keys.c.hash == bindparam("hash")),
+)
+_STILL = Statement("find_principals", _usable.where(member(api_keys.c.id, "key_ids")))
 _TOUCH = Statement(
     "touch_key",
     update(api_keys).where(api_keys.c.id == bindparam("key_id"), _stale).values(last_used_at=now_us()),
@@ -117,16 +114,19 @@ async def find_principal(database: Database, raw_key: str) -> Found | None:
         # The index has found it already; an index of another collation may have found something else.
         if not same_hash(row["hash"], wanted):
             return None
-        permissions = BUILT_IN_ROLES.get(row["role"])
-        if permissions is None:
-            if row["permissions"] is None:
-                return None
-            permissions = permissions_of(row["permissions"])
-        principal = Principal(
-            key_id=row["id"], name=row["name"], tenant=row["tenant"], role=row["role"], permissions=permissions
-        )
-        return Found(principal, stale=bool(row["stale"]))
+        principal = _principal(row)
+        return None if principal is None else Found(principal, stale=bool(row["stale"]))
     return None
+
+
+async def find_principals(database: Database, key_ids: Sequence[str]) -> dict[str, Principal]:
+    """What these keys may do now; one that is expired or revoked, or whose tenant is closed, is missing."""
+
+    async def work(session: Session) -> Sequence[Row]:
+        return await session.fetch(_STILL, key_ids=session.texts(key_ids))
+
+    found = [_principal(row) for row in await database.transact(work)]
+    return {principal.key_id: principal for principal in found if principal is not None}
 
 
 async def touch_key(database: Database, key_id: str) -> None:
@@ -219,6 +219,17 @@ async def revoke_key(database: Database, key_id: str, *, actor: str, tenant: str
 async def has_keys(database: Database) -> bool:
     """Whether anybody could get in."""
     return (await database.look(_HAS))[0]["n"] > 0
+
+
+def _principal(row: Row) -> Principal | None:
+    permissions = BUILT_IN_ROLES.get(row["role"])
+    if permissions is None:
+        if row["permissions"] is None:
+            return None
+        permissions = permissions_of(row["permissions"])
+    return Principal(
+        key_id=row["id"], name=row["name"], tenant=row["tenant"], role=row["role"], permissions=permissions
+    )
 
 
 def _no_key(key_id: str) -> NotFound:

@@ -71,6 +71,21 @@ async def check_schema(database: Database, shown: str) -> None:
     )
 
 
+async def open_ready(settings: Settings, connections: int | None = None) -> Database:
+    """The database, its schema fit for this code: refused if it is not, made or raised on the embedded file."""
+    database = await open_database(settings, connections)
+    try:
+        if settings.sqlite_path is not None and await read_version(database) != HEAD:
+            await database.close()
+            await upgrade(settings)
+            database = await open_database(settings, connections)
+        await check_schema(database, settings.shown_database)
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
 async def upgrade(settings: Settings) -> tuple[str | None, str]:
     """Bring the schema to this code's revision; what it was and what it is. Several at once take turns."""
     if settings.sqlite_path is not None:

@@ -57,6 +57,7 @@ CONNECTION_ERRORS = (
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 
 _TRIES = 5
+_TURNS_TO_LET_GO = 5
 
 _LOCK = Statement(
     "lock",
@@ -234,6 +235,10 @@ class PostgresDatabase:
             connection.terminate()
         self._open.clear()
         self._idle.clear()
+        # A statement that was given up has a connection of the driver's own under way to say so. It lets go of it
+        # within these turns; a loop that is closed before would leave it open.
+        for _ in range(_TURNS_TO_LET_GO):
+            await asyncio.sleep(0)
 
     def forget(self) -> None:
         self._closed = True

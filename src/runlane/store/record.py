@@ -6,8 +6,8 @@ What follows, in the chain and in the transaction, is for those members alone. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,7 @@ from sqlalchemy import (
     case,
     func,
     insert,
+    null,
     or_,
     select,
     update,
@@ -38,7 +39,8 @@ from runlane.store.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_events, run_results, runs
 from runlane.store.statement import Row
-from runlane.store.steps import CHECKPOINT_PATH, SAVE_STEPS
+from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord
+from runlane.store.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 
 
 class Outcome(StrEnum):
@@ -49,18 +51,20 @@ class Outcome(StrEnum):
     RETRY_LATER = "retry_later"
     HANDED_BACK = "handed_back"
     CANCELLED = "cancelled"
+    PAUSED = "paused"
     LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The end of an attempt: where its run goes, and what is kept. `result` and `error` are JSON text."""
+    """The end of an attempt: where its run goes, and what is kept. `result`, `error` and `state` are JSON text."""
 
     outcome: Outcome
     status: Status
     result: str | None = None
     error: str | None = None
     delay_us: int | None = None
+    state: str | None = None
 
     @property
     def failures(self) -> int:
@@ -70,7 +74,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Entry:
-    """Everything one attempt wants written in one transaction."""
+    """Everything one attempt wants written in one transaction. `settled` are the paths of waits that are over."""
 
     run_id: str
     attempt: int
@@ -80,6 +84,9 @@ class Entry:
     checkpoint: str | None = None
     progress: float | None = None
     progress_note: str | None = None
+    steps: list[StepRecord] = field(default_factory=list[StepRecord])
+    waits: list[NewWait] = field(default_factory=list[NewWait])
+    settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
 
 
@@ -150,11 +157,12 @@ def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
 
 
 def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
-    """A link: the results of the runs that ended with this change."""
+    """A link: the results of the runs that ended with this change. Only a worker's own end has a state."""
     c = changed.c
+    state = c.state if "state" in c else null()
     return insert(run_results).from_select(
-        ["run_id", "result", "error"],
-        select(c.id, c.result, c.error).select_from(changed).where(c.status.in_(_TERMINAL)),
+        ["run_id", "result", "error", "state"],
+        select(c.id, c.result, c.error, state).select_from(changed).where(c.status.in_(_TERMINAL)),
     )
 
 
@@ -184,6 +192,7 @@ RECORD = Chain(
         "outcome": Text(),
         "result": Text(),
         "error": Text(),
+        "state": Text(),
     },
     returns={
         "id": Text(),
@@ -198,7 +207,7 @@ RECORD = Chain(
         "mark": Text(),
     },
     key=("id", "attempt"),
-    carries=("outcome", "result", "error"),
+    carries=("outcome", "result", "error", "state"),
     links=[end_attempts, store_results, say_done],
     final=lambda changed: select(
         *(
@@ -220,6 +229,9 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     won: dict[tuple[str, int], Row] = {(row["id"], row["attempt"]): row for row in rows}
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
+    steps: list[tuple[Any, ...]] = []
+    opened: list[tuple[Any, ...]] = []
+    settled: list[tuple[Any, ...]] = []
     ended: list[Row] = []
     verdicts: dict[tuple[str, int], Recorded] = {}
     for entry in ordered:
@@ -231,12 +243,29 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
         verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
+        steps += [step.row(entry.run_id, entry.attempt) for step in entry.steps]
+        opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
+        settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
         if entry.finish is not None and Status(row["status"]).terminal:
             ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
+    await session.fetch(RECORD_STEPS, steps)
+    await session.fetch(OPEN_WAITS, opened)
+    await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
     released = await settle(session, ended)
+    for run_id, attempt in await _paused_too_late(session, verdicts):
+        verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)
     return verdicts, released
+
+
+async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
+    """Runs that paused after somebody had answered: they are ready again at once."""
+    paused = {run_id: attempt for (run_id, attempt), verdict in verdicts.items() if verdict.status is Status.PAUSED}
+    if not paused:
+        return []
+    rows = await session.fetch(WAKE_ANSWERED, ids=session.texts(sorted(paused)))
+    return [(row["id"], paused[row["id"]]) for row in rows]
 
 
 async def settle(session: Session, ended: Sequence[Row]) -> list[Released]:
@@ -263,6 +292,7 @@ def _member(entry: Entry) -> tuple[Any, ...]:
         finish.outcome.value if finish else None,
         finish.result if finish else None,
         finish.error if finish else None,
+        finish.state if finish else None,
     )
 
 

@@ -34,13 +34,12 @@ from runlane.model.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.model.text import dump_json, load_json
 from runlane.probes import reach
 from runlane.store.database import Database, Session, read
-from runlane.store.dead_letters import UNBURY, attempt_value
+from runlane.store.dead_letters import UNBURY
 from runlane.store.events import append
 from runlane.store.expressions import by_key_only, lit, now_us
 from runlane.store.ordering import Released, key_locks, release_next
-from runlane.store.schema import run_attempts, run_inputs, run_results, runs
+from runlane.store.schema import run_inputs, run_results, runs
 from runlane.store.statement import Row, Statement
-from runlane.store.steps import READ_STEPS
 
 _WAITING = [lit(status) for status in Status if status.waiting]
 _by_id = runs.c.id == bindparam("run_id")
@@ -60,17 +59,13 @@ class Change:
 
 _READ = Statement(
     "read_run",
-    select(runs, run_inputs.c.input, run_results.c.result, run_results.c.error)
+    select(runs, run_inputs.c.input, run_inputs.c.plan, run_results.c.result, run_results.c.error, run_results.c.state)
     .select_from(
         runs.outerjoin(run_inputs, run_inputs.c.run_id == runs.c.id).outerjoin(
             run_results, run_results.c.run_id == runs.c.id
         )
     )
     .where(_by_id),
-)
-_ATTEMPTS = Statement(
-    "read_attempts",
-    select(run_attempts).where(run_attempts.c.run_id == bindparam("run_id")).order_by(run_attempts.c.attempt),
 )
 
 
@@ -137,13 +132,6 @@ _APPROVE = Statement(
         ),
         last_seq=runs.c.last_seq + lit(1),
     )
-    .returning(*_changed),
-)
-_RESUME = Statement(
-    "resume",
-    update(runs)
-    .where(_by_id, runs.c.status == lit(Status.PAUSED))
-    .values(status=lit(Status.QUEUED), due_at=None, last_seq=runs.c.last_seq + lit(1))
     .returning(*_changed),
 )
 _other = runs.alias("other")
@@ -234,25 +222,6 @@ async def list_runs(
     return [run_value(row, whole=False) for row in rows]
 
 
-async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
-    """The ended attempts of a run, in order."""
-    return [attempt_value(row) for row in await read(database, _ATTEMPTS, run_id=run_id)]
-
-
-async def read_steps(database: Database, run_id: str) -> list[dict[str, Any]]:
-    """The recorded steps of a run."""
-    return [
-        {
-            "path": row["path"],
-            "kind": row["kind"],
-            "attempt": row["attempt"],
-            "output": load_json(row["output"]) if row["output"] is not None else None,
-            "ended_at_us": row["ended_at"],
-        }
-        for row in await read(database, READ_STEPS, run_id=run_id)
-    ]
-
-
 async def cancel_run(database: Database, run_id: str) -> Change:
     """Cancel a run in whatever state it is; asking twice is harmless, a finished run stays as it is."""
 
@@ -273,7 +242,7 @@ async def cancel_run(database: Database, run_id: str) -> Change:
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
         return Change(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def approve_run(database: Database, run_id: str) -> Change:
@@ -285,19 +254,7 @@ async def approve_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
 
-    return await _operate(database, work)
-
-
-async def resume_run(database: Database, run_id: str, response: dict[str, Any]) -> Change:
-    """Let a paused run go on; the response is told in its stream."""
-
-    async def work(session: Session) -> Change:
-        for row in await session.fetch(_RESUME, run_id=run_id):
-            await _tell(session, row, EventType.RESUMED, {"response": response})
-            return _change(row, [])
-        raise await _wrong_state(session, run_id, "Only a paused run can be resumed")
-
-    return await database.transact(work)
+    return await operate(database, work)
 
 
 async def retry_run(database: Database, run_id: str) -> Change:
@@ -312,7 +269,7 @@ async def retry_run(database: Database, run_id: str) -> Change:
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a failed run can be retried")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def release_run(database: Database, run_id: str) -> Change:
@@ -324,7 +281,7 @@ async def release_run(database: Database, run_id: str) -> Change:
             return _change(row, await release_next(session, [key] if key else []))
         raise await _wrong_state(session, run_id, "Only a failed run that blocks its ordering key can be released")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
 async def set_priority(database: Database, run_id: str, priority: int) -> Change:
@@ -335,10 +292,12 @@ async def set_priority(database: Database, run_id: str, priority: int) -> Change
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
 
-    return await _operate(database, work)
+    return await operate(database, work)
 
 
-async def _operate(database: Database, work: Callable[[Session], Awaitable[Change]]) -> Change:
+async def operate(database: Database, work: Callable[[Session], Awaitable[Change]]) -> Change:
+    """Make a change that somebody outside asked for."""
+
     async def probed(session: Session) -> Change:
         change = await work(session)
         reach("operate.before_commit")
@@ -374,6 +333,8 @@ def run_value(row: Row, *, whole: bool) -> Run:
         input=_loaded(row, "input") if whole else None,
         result=_loaded(row, "result") if whole else None,
         error=_loaded(row, "error") if whole else None,
+        state=_loaded(row, "state") if whole else None,
+        plan=_loaded(row, "plan") if whole else None,
         tenant=row["tenant"],
         first_seq=row["first_seq"],
     )

@@ -82,6 +82,12 @@ Index(
     postgresql_where=runs.c.status == "scheduled",
     sqlite_where=runs.c.status == "scheduled",
 )
+Index(
+    "runs_paused_due",
+    runs.c.due_at,
+    postgresql_where=text("status = 'paused' and due_at is not null"),
+    sqlite_where=text("status = 'paused' and due_at is not null"),
+)
 # At most one holder per ordering key is a fact of the database, not of query logic.
 Index(
     "runs_key_holder",
@@ -117,6 +123,8 @@ run_inputs = Table(
     Column("run_id", Text, primary_key=True),
     Column("input", Text, nullable=False),
     Column("trace", Text),
+    # What only orchestrations have: the versions they are pinned to, where they were forked from.
+    Column("plan", Text),
     sqlite_with_rowid=False,
 )
 
@@ -126,6 +134,7 @@ run_results = Table(
     Column("run_id", Text, primary_key=True),
     Column("result", Text),
     Column("error", Text),
+    Column("state", Text),
     sqlite_with_rowid=False,
 )
 
@@ -152,7 +161,47 @@ run_steps = Table(
     Column("kind", Text, nullable=False),
     Column("output", Text),
     Column("ended_at", BigInteger, nullable=False),
+    # Steps of an orchestration have the rest too; `no` is the order in which a run's steps were recorded.
+    Column("no", Integer),
+    Column("step_id", Text),
+    Column("outcome", Text),
+    Column("route", Text),
+    Column("error", Text),
+    Column("tries", Integer),
+    Column("input", Text),
+    Column("duration_us", BigInteger),
+    Column("cost_usd", Float),
+    Column("tokens", Integer),
     sqlite_with_rowid=False,
+)
+
+# What a run waits for: a person, a time, or an event that somebody sends. The answer is kept with the question.
+run_waits = Table(
+    "run_waits",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("step_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("opened_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Column("answer", Text),
+    Column("answered_at", BigInteger),
+    Column("answered_by", Text),
+    Column("settled_at", BigInteger),
+)
+# The inbox, oldest question first.
+Index(
+    "run_waits_open",
+    run_waits.c.tenant,
+    run_waits.c.opened_at,
+    run_waits.c.run_id,
+    postgresql_where=text("kind = 'human' and answered_at is null and settled_at is null"),
+    sqlite_where=text("kind = 'human' and answered_at is null and settled_at is null"),
 )
 
 run_events = Table(
@@ -191,6 +240,7 @@ dead_letters = Table(
 )
 Index("dead_letters_died", dead_letters.c.died_at)
 
+# `targets` are the tasks that a worker can execute, as JSON; null for a worker of a release that did not tell.
 workers = Table(
     "workers",
     metadata,
@@ -207,6 +257,7 @@ workers = Table(
     Column("heartbeat_at", BigInteger, nullable=False),
     Column("lease_until", BigInteger, nullable=False),
     Column("ended_at", BigInteger),
+    Column("targets", Text),
 )
 
 lanes = Table(
@@ -296,3 +347,33 @@ api_answers = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 Index("api_answers_created", api_answers.c.created_at)
+
+# What is current of each definition; a removed one keeps its row. `pins` is, for orchestrations and agents, the version
+# of everything that a run of it may use, worked out when definitions change so that accepting a run reads one row.
+definitions = Table(
+    "definitions",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("origin", Text, nullable=False),
+    Column("pins", Text),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("removed_at", BigInteger),
+)
+
+# Rows are never changed: `version` is the SHA-256 of `body`.
+definition_versions = Table(
+    "definition_versions",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("version", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)

@@ -46,6 +46,7 @@ class Standing:
     first_seq: int
     last_seq: int
     worker_id: str | None
+    target: str
 
 
 def _fits(name: str, column: Any) -> Any:
@@ -85,7 +86,7 @@ _SEARCH = Statement("search_runs", _search(select(runs)))
 _SEARCH_IDS = Statement("search_run_ids", _search(select(runs.c.id)))
 _STANDING = Statement(
     "standing_of_run",
-    select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id).where(
+    select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id, runs.c.target).where(
         runs.c.id == bindparam("run_id")
     ),
 )
@@ -105,6 +106,13 @@ _QUEUED = Statement(
     .group_by(runs.c.target)
     .order_by(runs.c.target),
 )
+_QUEUED_IN_LANES = Statement(
+    "queued_by_lane_and_target",
+    select(runs.c.lane, runs.c.target, func.count().label("count"))
+    .where(runs.c.status == lit(Status.QUEUED))
+    .group_by(runs.c.lane, runs.c.target)
+    .order_by(runs.c.lane, runs.c.target),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +122,15 @@ class Waiting:
     target: str
     count: int
     oldest_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingInLane:
+    """How many runs of a target are ready in a lane."""
+
+    lane: str
+    target: str
+    count: int
 
 
 async def search_runs(database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50) -> list[Run]:
@@ -136,13 +153,20 @@ async def count_queued(database: Database, *, tenant: str | None) -> list[Waitin
     return [Waiting(row["target"], row["count"], row["oldest"]) for row in await database.look(_QUEUED, tenant=tenant)]
 
 
+async def count_queued_in_lanes(database: Database) -> list[WaitingInLane]:
+    """What is ready, by lane and target, of every tenant."""
+    return [WaitingInLane(row["lane"], row["target"], row["count"]) for row in await database.look(_QUEUED_IN_LANES)]
+
+
 async def find_standing(database: Database, run_id: str) -> Standing:
     """Whose a run is and where it stands, without its input and result."""
     rows = await database.look(_STANDING, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
     row = rows[0]
-    return Standing(row["tenant"], Status(row["status"]), row["first_seq"], row["last_seq"], row["worker_id"])
+    return Standing(
+        row["tenant"], Status(row["status"]), row["first_seq"], row["last_seq"], row["worker_id"], row["target"]
+    )
 
 
 async def _rows(

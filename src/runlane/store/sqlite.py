@@ -32,6 +32,7 @@ _PASSING = {
     sqlite3.SQLITE_PROTOCOL,
     sqlite3.SQLITE_READONLY,
 }
+_BUSY_SECONDS = 0.02
 
 
 class SqliteSession:
@@ -134,7 +135,8 @@ class SqliteDatabase:
             )
             connection.row_factory = sqlite3.Row
             connection.create_function("now_us", 0, lambda: time.time_ns() // 1000)
-            for pragma in ("journal_mode=wal", "synchronous=full", "foreign_keys=on", "cache_size=-16000"):
+            self._use_log(connection)
+            for pragma in ("synchronous=full", "foreign_keys=on", "cache_size=-16000"):
                 connection.execute(f"pragma {pragma}")
         except (sqlite3.Error, OSError) as error:
             raise ConfigurationError(
@@ -142,6 +144,19 @@ class SqliteDatabase:
                 "Check the folder's permissions, or set RUNLANE_DATABASE_URL=sqlite:///path/to/file.db"
             ) from error
         self._connection = connection
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log. SQLite's own timeout does not cover others who are making the file now."""
+        give_up_at = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                connection.execute("pragma journal_mode=wal")
+            except sqlite3.OperationalError as error:
+                if (error.sqlite_errorcode or 0) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(_BUSY_SECONDS)
+            else:
+                return
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -10,25 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, cast
 
 import orjson
-from sqlalchemy import FromClause, column, func, literal_column, select
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.dialects.postgresql import ARRAY
-from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+from sqlalchemy import ARRAY, FromClause, column, func, literal_column, select
 from sqlalchemy.sql import bindparam
 from sqlalchemy.sql.base import Executable
 from sqlalchemy.types import Text, TypeEngine
 
 Dialect = Literal["postgresql", "sqlite"]
 Row = Mapping[str, Any]
-
-_DIALECTS: dict[Dialect, Any] = {
-    "postgresql": PGDialect_asyncpg(),
-    "sqlite": sqlite.dialect(paramstyle="qmark"),
-}
-
 
 # The parameter that carries a whole batch on SQLite; on Postgres each column is an array of its own.
 BATCH_PARAMETER = "batch_json"
@@ -94,13 +86,25 @@ class Statement:
 
 def compile_for(dialect: Dialect, statement: Executable, name: str) -> Compiled:
     """The text of a Core statement for a dialect."""
-    compiled = cast("Any", statement).compile(dialect=_DIALECTS[dialect])
+    compiled = cast("Any", statement).compile(dialect=_compiler(dialect))
     if cast("dict[str, Any]", compiled.literal_execute_params):
         raise TypeError(f"statement {name} has parameters that only an engine can expand")
     names = tuple(cast("list[str]", compiled.positiontup or []))
     binds = cast("dict[str, Any]", compiled.binds)
     filled = {name: binds[name].value for name in names if not binds[name].required}
     return Compiled(str(compiled), names, filled)
+
+
+@cache
+def _compiler(dialect: Dialect) -> Any:
+    # Loaded when it is used: a process has one database, and a command that only looks should start fast.
+    if dialect == "sqlite":
+        from sqlalchemy.dialects import sqlite
+
+        return sqlite.dialect(paramstyle="qmark")
+    from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
+
+    return PGDialect_asyncpg()
 
 
 def bind(

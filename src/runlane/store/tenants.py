@@ -20,6 +20,7 @@ from runlane.model.tenant import DEFAULT_TENANT, Limits, Tenant, check_limits, c
 from runlane.model.text import check_text
 from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
+from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
 from runlane.store.schema import api_keys, runs, tenants
 from runlane.store.statement import Row, Statement
@@ -190,7 +191,7 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
 
 async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenant:
-    """Delete a tenant that has no runs, and revoke its keys. While its runs are looked for it takes none."""
+    """Delete a tenant that has no runs, with its definitions, and revoke its keys. Meanwhile it takes no runs."""
     if tenant == DEFAULT_TENANT:
         raise InvalidRequest('The tenant "default" always exists and cannot be deleted.')
     before = await find_tenant(database, tenant)
@@ -207,6 +208,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await session.lock(exclusive=[tenant_lock(tenant)])
             if not await session.fetch(_DELETE, tenant=tenant):
                 raise await unknown_tenant(session, tenant)
+            await drop_definitions(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_told(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)

@@ -13,9 +13,11 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Protocol
 
+import orjson
+
 from runlane.errors import Fail, Interrupted
 from runlane.model.event import Delta, EventType
-from runlane.model.text import clean_text, dump_json, load_json
+from runlane.model.text import clean_text, dump_fields, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Recorded
 
@@ -29,6 +31,11 @@ class Desk(Protocol):
 
     @property
     def max_result_bytes(self) -> int: ...
+
+    @property
+    def draining(self) -> bool:
+        """Whether the worker wants to stop."""
+        ...
 
     async def record(self, entry: Entry) -> Recorded:
         """Store an entry, or raise LeaseLost."""
@@ -85,24 +92,17 @@ class Context:
         return self._interruption is not None
 
     def log(self, message: str, **fields: Any) -> Awaitable[None]:
-        """Write a line into the run's stream."""
+        """Write a line into the run's stream. Message and fields are cut at 64 k characters each."""
         line: dict[str, Any] = {"message": clean_text(str(message), MAX_LOG_CHARACTERS)}
         if fields:
-            line["fields"] = fields
+            line["fields"] = orjson.Fragment(dump_fields(fields, MAX_LOG_CHARACTERS))
         data = dump_json(line)
         return self._say(lambda: self._record(self._entry(EventType.LOG, data)))
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
-        text = dump_json(value)
-        size = len(text.encode())
-        if size > self._desk.max_result_bytes:
-            raise Fail(
-                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
-                "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
-            )
         entry = self._entry(EventType.CHECKPOINT, "{}")
-        entry.checkpoint = text
+        entry.checkpoint = self._checkpoint_text(value)
         return self._say(lambda: self._record(entry))
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
@@ -120,6 +120,16 @@ class Context:
         """What was said last and is not stored yet; the end of the attempt stores it. For the worker."""
         value, self._next_progress = self._next_progress, None
         return value or (None, None)
+
+    def _checkpoint_text(self, value: Any) -> str:
+        text = dump_json(value)
+        size = len(text.encode())
+        if size > self._desk.max_result_bytes:
+            raise Fail(
+                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
+                "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
+            )
+        return text
 
     def _say(self, make: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
         if threading.get_ident() == self._loop_thread:

@@ -12,6 +12,7 @@ import inspect
 import random
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -54,6 +55,26 @@ class Host(Desk, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended, and what is written together with its end."""
+
+    finish: Finish
+    last_words: Entry
+
+
+class Program(Protocol):
+    """What executes runs that are not one function."""
+
+    async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
+        """Execute an attempt. Whatever it raises is the attempt's failure."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of what it uses."""
+        ...
+
+
 class Execution:
     """One attempt in this worker."""
 
@@ -62,28 +83,37 @@ class Execution:
         "_context",
         "_finish",
         "_host",
+        "_job",
+        "_last_words",
         "_reason",
         "_status",
-        "_task_def",
         "abandoned",
         "claimed",
         "ending",
         "task",
     )
 
-    def __init__(self, claimed: Claimed, task_def: Task, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, claimed: Claimed, job: Task | Program, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.claimed = claimed
-        self._task_def = task_def
+        self._job = job
+        self._last_words: Entry | None = None
         self._host = host
         self._context = Context(claimed, host, loop)
         self._calling = False
         self._reason: Reason | None = None
         self._finish: Finish | None = None
         self._status: Status | None = None
-        self._calling = False
         self.ending = False
         self.abandoned = False
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def _interruptible(self) -> bool:
+        return not isinstance(self._job, Task) or self._job.is_async
+
+    @property
+    def _timeout_seconds(self) -> float | None:
+        return self._job.timeout_seconds if isinstance(self._job, Task) else None
 
     @property
     def reason(self) -> Reason | None:
@@ -92,7 +122,7 @@ class Execution:
 
     async def run(self) -> None:
         """Call the function and store how it ended."""
-        timeout = self._task_def.timeout_seconds
+        timeout = self._timeout_seconds
         loop = asyncio.get_running_loop()
         timer = None if timeout is None else loop.call_later(timeout, self._host.interrupt, self, Reason.TIMEOUT)
         try:
@@ -125,7 +155,7 @@ class Execution:
         Only the function is: its end must be stored whoever interrupts, and a task that is cancelled before its first
         step would never come to free its slot.
         """
-        if self._calling and self._task_def.is_async and self.task is not None:
+        if self._calling and self._interruptible and self.task is not None:
             self.task.cancel()
 
     def abandon(self) -> Finish | None:
@@ -149,12 +179,11 @@ class Execution:
         """Store the end of the attempt; None when the run is not ours any more."""
         claimed = self.claimed
         progress, note = self._context.take_progress()
-        entry = Entry(
-            claimed.run_id,
-            claimed.attempt,
-            claimed.lane,
+        last = self._last_words or Entry(claimed.run_id, claimed.attempt, claimed.lane)
+        entry = replace(
+            last,
             ordering_key=claimed.ordering_key,
-            events=_closing_events(finish),
+            events=[*last.events, *_closing_events(finish)],
             progress=progress,
             progress_note=note,
             finish=finish,
@@ -189,12 +218,15 @@ class Execution:
             self._calling = False
 
     async def _outcome(self) -> Finish | None:
+        job = self._job
         try:
-            arguments = self._task_def.load(self.claimed.input)
-            if self._task_def.is_async:
-                value = await self._task_def.function(self._context, **arguments)
+            if not isinstance(job, Task):
+                return await self._run_program(job)
+            arguments = job.load(self.claimed.input)
+            if job.is_async:
+                value = await job.function(self._context, **arguments)
             else:
-                value = await self._call_in_thread(arguments)
+                value = await self._call_in_thread(job, arguments)
                 if inspect.isawaitable(value):
                     value = await value
         except Retry as retry:
@@ -209,12 +241,19 @@ class Execution:
                 return self._failed(RuntimeError("The task was cancelled from inside."))
             # An interruption that nobody asked for is a failure too; if the lease is lost, the fence refuses this.
             return self._failed(error)
-        if self._reason is not None and self._task_def.is_async:
+        if self._reason is not None and job.is_async:
             return self._interrupted()
         return self._completed(value)
 
-    async def _call_in_thread(self, arguments: dict[str, Any]) -> Any:
-        function, context = self._task_def.function, self._context
+    async def _run_program(self, program: Program) -> Finish | None:
+        ending = await program.run(self.claimed, self._context, self._host)
+        if self._reason is not None:
+            return self._interrupted()
+        self._last_words = ending.last_words
+        return ending.finish
+
+    async def _call_in_thread(self, task: Task, arguments: dict[str, Any]) -> Any:
+        function, context = task.function, self._context
         return await self._host.call_in_thread(lambda: function(context, **arguments))
 
     def _completed(self, value: Any) -> Finish:
@@ -258,7 +297,7 @@ class Execution:
             case Reason.HAND_BACK:
                 return Finish(Outcome.HANDED_BACK, Status.QUEUED)
             case Reason.TIMEOUT:
-                seconds = self._task_def.timeout_seconds
+                seconds = self._timeout_seconds or 0
                 return self._failed(TimeoutError(f"The attempt took longer than its {seconds:g} s."))
             case Reason.LOST | None:
                 return None

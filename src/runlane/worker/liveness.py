@@ -59,6 +59,7 @@ class Liveness:
         settings: Settings,
         *,
         lanes: Sequence[str],
+        targets: Sequence[str],
         capacity: int,
         health: Health,
         on_begin: Callable[[Incarnation], None],
@@ -67,6 +68,7 @@ class Liveness:
     ) -> None:
         self._settings = settings
         self._lanes = lanes
+        self._targets = targets
         self._capacity = capacity
         self._health = health
         self._on_begin = on_begin
@@ -144,6 +146,7 @@ class Liveness:
                 capacity=self._capacity,
                 has_lock=line.has_lock,
                 lease_seconds=self._settings.lease_seconds,
+                targets=self._targets,
             )
             reach("register.committed")
             incarnation = Incarnation(worker_id, self._deadline(sent))

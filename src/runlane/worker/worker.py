@@ -18,7 +18,7 @@ from runlane import meters, tracing
 from runlane.bus import Bus
 from runlane.errors import LeaseLost, Unavailable
 from runlane.model.event import Delta
-from runlane.model.run import Status
+from runlane.model.run import ORCHESTRATION, Status
 from runlane.model.task import Task
 from runlane.model.text import dump_json
 from runlane.probes import reach
@@ -30,7 +30,7 @@ from runlane.store.lanes import check_lanes
 from runlane.store.record import Entry, Finish, Outcome, Recorded
 from runlane.store.workers import begin_draining, owned_runs
 from runlane.threads import Threads
-from runlane.worker.execution import Execution, Reason
+from runlane.worker.execution import Execution, Program, Reason
 from runlane.worker.health import Health
 from runlane.worker.liveness import Incarnation, Liveness
 from runlane.worker.tags import tag
@@ -53,6 +53,7 @@ class Worker:
         committer: Committer,
         bus: Bus,
         tasks: Mapping[str, Task],
+        orchestrations: Program | None = None,
         lanes: Collection[str] | None = None,
         concurrency: int | None = None,
     ) -> None:
@@ -61,6 +62,8 @@ class Worker:
         self._committer = committer
         self._bus = bus
         self._tasks = dict(tasks)
+        self._orchestrations = orchestrations
+        self._targets = frozenset(tasks) if orchestrations is None else frozenset({*tasks, ORCHESTRATION})
         self._capacity = concurrency or settings.concurrency
         self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
         self._listener = bus.listen(self._memory.only)
@@ -83,6 +86,7 @@ class Worker:
         self._liveness = Liveness(
             settings,
             lanes=sorted(self._memory.only) if self._memory.only is not None else ["*"],
+            targets=sorted(self._tasks),
             capacity=self._capacity,
             health=self.health,
             on_begin=self._begin,
@@ -105,6 +109,11 @@ class Worker:
         """The largest result or checkpoint that is stored."""
         return self._settings.max_result_bytes
 
+    @property
+    def draining(self) -> bool:
+        """Whether it claims nothing more and wants its runs to come to an end or a boundary."""
+        return self._draining
+
     async def start(self) -> None:
         """Register and begin to claim."""
         if self._memory.only is not None:
@@ -121,6 +130,8 @@ class Worker:
         self._unhear()
         await self._liveness.stop()
         self._threads.stop()
+        if self._orchestrations is not None:
+            await self._orchestrations.close()
 
     def hurry(self) -> None:
         """End the grace period of a drain that is under way."""
@@ -203,7 +214,7 @@ class Worker:
 
         async def work(session: Session) -> None:
             nonlocal outcome
-            outcome = await claim(session, incarnation.worker_id, self._tasks, slots, self._memory)
+            outcome = await claim(session, incarnation.worker_id, self._targets, slots, self._memory)
             if outcome.claims:
                 reach("claim.before_commit")
 
@@ -242,8 +253,16 @@ class Worker:
 
     # --- executing
 
+    def _job(self, target: str) -> Task | Program:
+        task = self._tasks.get(target)
+        if task is not None:
+            return task
+        if self._orchestrations is None:
+            raise LookupError(f"claimed {target}, which this worker cannot execute")
+        return self._orchestrations
+
     def _start(self, claimed: Claimed) -> None:
-        execution = Execution(claimed, self._tasks[claimed.target], self, self._loop)
+        execution = Execution(claimed, self._job(claimed.target), self, self._loop)
         self._running[claimed.run_id] = execution
         if self.narrate:
             log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.attempt)

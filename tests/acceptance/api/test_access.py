@@ -33,12 +33,17 @@ BODIES: dict[str, Any] = {
     "/runs/cancel": {"filter": {"target": "nothing"}},
     "/runs/retry": {"filter": {"target": "nothing"}},
     "/resume": {"response": {}},
+    "/fork": {"from_step": "draft"},
+    "/events/{name}": {"data": 1},
     "/runs/{run_id}": {"priority": 1},
     "/lanes/{name}": {"enabled": True},
     "/keys": {"name": "new", "role": "viewer"},
     "/tenants": {"id": "fresh"},
     "/tenants/{tenant_id}": {"name": "Acme"},
     "/roles/{name}": {"permissions": ["runs:read"]},
+    "/sync": {"agents": [{"id": "writer"}]},
+    "/bundles/export": {},
+    "/bundles/import": {"bundle": {"runlane_export": True}},
 }
 
 
@@ -53,7 +58,13 @@ class Endpoint(NamedTuple):
         return next((body for end, body in BODIES.items() if self.path.endswith(end)), None)
 
     def url(self, run_id: str) -> str:
-        filled = {"{run_id}": run_id, "{name:path}": "greet", "{key_id}": "key_none", "{tenant_id}": "acme"}
+        filled = {
+            "{run_id}": run_id,
+            "{name:path}": "greet",
+            "{key_id}": "key_none",
+            "{tenant_id}": "acme",
+            "{orchestration_id}": "article",
+        }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():
             path = path.replace(name, value)

@@ -295,14 +295,17 @@ async def test_a_late_poller_sees_what_was_cut_and_ends(api: Api) -> None:
     run = await api.run("greet", input={"lines": 10})
     last = run["last_seq"]
     for statement in (
+        # After the first a poller sees what one does that reads the run before the cut and its events after it.
         "delete from run_events where run_id = :id and seq <= 8",
         "update runs set first_seq = 9 where id = :id",
     ):
         await read(api.parts.database, Statement("cut", text(statement)), id=run["run_id"])
-    page = (await api.get(f"/runs/{run['run_id']}/logs", params={"since": 2})).json()
-    assert (page["truncated"], page["first_index"]) == (True, 8)
-    assert [entry["index"] for entry in page["logs"]] == list(range(8, last))
-    assert page["next_index"] == page["expected_log_count"] == last
+        page = (await api.get(f"/runs/{run['run_id']}/logs", params={"since": 2})).json()
+        assert (page["truncated"], page["first_index"]) == (True, 8)
+        assert [entry["index"] for entry in page["logs"]] == list(range(8, last))
+        assert page["next_index"] == page["expected_log_count"] == last
+        events = (await api.get(f"/runs/{run['run_id']}/events", params={"after": 2})).json()
+        assert (events["first_seq"], events["events"][0]["seq"]) == (9, 9)
     await read(
         api.parts.database, Statement("cut", text("delete from run_events where run_id = :id")), id=run["run_id"]
     )

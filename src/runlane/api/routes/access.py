@@ -13,13 +13,11 @@ from runlane.api.once import OnceRoute, idempotency_header
 from runlane.api.parts import parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, moment
-from runlane.api.shapes import (
-    MAX_PAGE,
+from runlane.api.shapes.access import (
     AuditPage,
     KeyPage,
     KeyView,
     Me,
-    Name,
     NewKey,
     NewTenant,
     PatchTenant,
@@ -30,6 +28,7 @@ from runlane.api.shapes import (
     Tenants,
     TenantView,
 )
+from runlane.api.shapes.fields import MAX_PAGE, Name
 from runlane.errors import NotFound
 from runlane.model.access import ApiKey, Permission, Role
 from runlane.model.tenant import Limits, Tenant

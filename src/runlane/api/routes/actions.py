@@ -15,7 +15,8 @@ from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import ROOT, Reply
 from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun, moment_us
+from runlane.api.shapes.actions import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun
+from runlane.api.shapes.fields import moment_us
 from runlane.errors import InvalidRequest, RunNotFound, WrongState
 from runlane.model.access import Principal
 from runlane.model.run import Status
@@ -60,9 +61,13 @@ async def release_run(request: Request, principal: RunsWrite, run_id: RunId) -> 
 
 @single.post("/{run_id}/resume", status_code=202, response_model=Changed, responses=answers(404, 409, 413))
 async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body: ResumeRun) -> Reply:
-    """Let a paused run go on with an answer."""
-    response = {"response": body.response} if isinstance(body.response, str) else body.response
-    return await _act(request, principal, run_id, lambda parts: parts.app.resume(run_id, response))
+    """Answer what a run asks. Of several answers to one question exactly one is taken; the others are 409."""
+    return await _act(
+        request,
+        principal,
+        run_id,
+        lambda parts: parts.app.resume(run_id, body.response, step=body.step, answered_by=principal.name),
+    )
 
 
 @single.patch("/{run_id}", response_model=Changed, responses=answers(404, 409))

@@ -14,7 +14,8 @@ from runlane.api.problems import answers
 from runlane.api.reply import Reply, lane_json, moment
 from runlane.api.routes.guard import RunId, see
 from runlane.api.routes.lanes import LaneName, change_lane
-from runlane.api.shapes import JobCancelled, JobPriority, LaneChanged, Lanes, PatchLane, WorkerStatus
+from runlane.api.shapes.admin import JobCancelled, JobPriority, WorkerStatus
+from runlane.api.shapes.lanes import LaneChanged, Lanes, PatchLane
 from runlane.errors import WrongState
 from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Status
 from runlane.store.lanes import list_lanes

@@ -11,7 +11,7 @@ from runlane.api.once import OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, lane_json, worker_json
-from runlane.api.shapes import LaneChanged, Lanes, LaneView, PatchLane, Workers
+from runlane.api.shapes.lanes import LaneChanged, Lanes, LaneView, PatchLane, Workers
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.model.access import Principal
 from runlane.model.lane import Lane

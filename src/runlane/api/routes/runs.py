@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Query, Request
@@ -12,34 +14,27 @@ from starlette.responses import Response
 from runlane.access.rules import tenant_to_list
 from runlane.api.door import RunsRead
 from runlane.api.frame import line_json
-from runlane.api.parts import parts_of
+from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
-from runlane.api.reply import Reply, attempts_json, log_json, moment, run_json, status_json
+from runlane.api.reply import Course, Reply, attempts_json, log_json, run_json, status_json, step_json, whole_json
 from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes import (
-    MAX_PAGE,
-    MAX_WAIT_SECONDS,
-    Attempts,
-    EventsPage,
-    Key,
-    LogsPage,
-    Moment,
-    Name,
-    RunPage,
-    RunStatus,
-    RunWhole,
-    Steps,
-    moment_us,
-)
-from runlane.model.run import Status
-from runlane.store.follow import read_page
-from runlane.store.runs import find_run, read_attempts, read_steps
-from runlane.store.search import RunFilter, search_runs
+from runlane.api.shapes.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
+from runlane.api.shapes.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
+from runlane.errors import InvalidRequest
+from runlane.model.event import Line
+from runlane.model.run import Run, Status
+from runlane.store.attempts import read_attempts
+from runlane.store.follow import read_last, read_page
+from runlane.store.runs import find_run
+from runlane.store.search import RunFilter, Standing, search_runs
+from runlane.store.steps import read_steps, read_totals
+from runlane.store.waits import Wait, read_waits
 
 collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
 
 MAX_SEQ = 2**31 - 1
+_STEP_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
 
 
@@ -48,7 +43,7 @@ async def list_runs(
     request: Request,
     principal: RunsRead,
     status: Annotated[list[Status] | None, Query(description="Give it several times for several.")] = None,
-    target: Annotated[Name | None, Query(description="The task.")] = None,
+    target: Annotated[Name | None, Query(description="The task, or `orchestration:ID`.")] = None,
     lane: Annotated[Name | None, Query()] = None,
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
     key: Annotated[Key | None, Query(description="The ordering key.")] = None,
@@ -72,7 +67,7 @@ async def list_runs(
     found = await search_runs(parts_of(request).database, wanted, below=cursor, limit=limit)
     return Reply(
         {
-            "runs": [run_json(run, whole=False) for run in found],
+            "runs": [run_json(run) for run in found],
             "next_cursor": found[-1].id if len(found) == limit else None,
         }
     )
@@ -83,7 +78,7 @@ async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> Reply
     """A run with its input, and its result or error. A finished run always has them."""
     parts = parts_of(request)
     await see(parts, principal, run_id)
-    return Reply(run_json(await find_run(parts.database, run_id), whole=True))
+    return Reply(await _whole(parts, run_id))
 
 
 @single.get("/{run_id}/status", response_model=RunStatus, responses=answers(404))
@@ -91,7 +86,8 @@ async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> Re
     """Where a run stands."""
     parts = parts_of(request)
     await see(parts, principal, run_id)
-    return Reply(status_json(await find_run(parts.database, run_id)))
+    run = await find_run(parts.database, run_id)
+    return Reply(status_json(run, await _course(parts, run)))
 
 
 @single.get("/{run_id}/attempts", response_model=Attempts, responses=answers(404))
@@ -105,21 +101,31 @@ async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> 
 
 
 @single.get("/{run_id}/steps", response_model=Steps, responses=answers(404))
-async def get_steps(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
-    """What the run has finished so far; a task's checkpoint is a step."""
+async def get_steps(
+    request: Request,
+    principal: RunsRead,
+    run_id: RunId,
+    cursor: Annotated[str | None, Query(max_length=2100, description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
+) -> Reply:
+    """What the run has finished so far, in the order it was recorded; a task's checkpoint is a step."""
     parts = parts_of(request)
     await see(parts, principal, run_id)
-    steps = [
+    after = (-1, "")
+    if cursor is not None:
+        number, _, path = cursor.partition(":")
+        if _STEP_NUMBER.fullmatch(number) is None or "\0" in path:
+            raise InvalidRequest("The cursor is none that a page of steps gave as `next_cursor`.")
+        after = (int(number), path)
+    found = await read_steps(parts.database, run_id, after=after, limit=limit)
+    last = found[-1] if len(found) == limit else None
+    return Reply(
         {
-            "path": step["path"],
-            "kind": step["kind"],
-            "attempt": step["attempt"],
-            "output": step["output"],
-            "ended_at": moment(step["ended_at_us"]),
+            "run_id": run_id,
+            "steps": [step_json(step) for step in found],
+            "next_cursor": None if last is None else f"{last['no'] or 0}:{last['path']}",
         }
-        for step in await read_steps(parts.database, run_id)
-    ]
-    return Reply({"run_id": run_id, "steps": steps})
+    )
 
 
 @single.get("/{run_id}/events", response_model=EventsPage, responses=answers(404))
@@ -134,6 +140,7 @@ async def get_events(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, after, limit)
+    first_seq = _first_kept(standing, after, lines)
     last = lines[-1].seq if lines else after
     head = orjson.dumps(
         {
@@ -141,7 +148,7 @@ async def get_events(
             "count": len(lines),
             "next_after": last,
             "last_seq": max(standing.last_seq, last if lines else 0),
-            "first_seq": standing.first_seq,
+            "first_seq": first_seq,
         }
     ).decode()
     events = ",".join(line_json(run_id, line) for line in lines)
@@ -161,7 +168,7 @@ async def get_logs(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, since, limit)
-    first_index = standing.first_seq - 1
+    first_index = _first_kept(standing, since, lines) - 1
     expected = standing.last_seq if standing.status.terminal else None
     # With nothing left to read, a poller of a finished run must get to its end, even if retention took the rest.
     next_index = lines[-1].seq if lines else max(since, expected or 0)
@@ -191,7 +198,7 @@ async def wait_for_run(
     parts = parts_of(request)
     standing = await see(parts, principal, run_id)
     if not standing.status.terminal:
-        follower = await parts.tail.follow(run_id, standing.last_seq)
+        follower = await parts.follow(principal, run_id, standing.last_seq)
         try:
             async with asyncio.timeout(timeout_seconds):
                 while not follower.ended:
@@ -200,4 +207,39 @@ async def wait_for_run(
             pass
         finally:
             follower.close()
-    return Reply(run_json(await find_run(parts.database, run_id), whole=True))
+        if follower.refusal is not None:
+            raise follower.refusal
+    return Reply(await _whole(parts, run_id))
+
+
+async def _whole(parts: Parts, run_id: str) -> dict[str, Any]:
+    run = await find_run(parts.database, run_id)
+    asks = run.orchestration is not None and not run.status.terminal
+    return whole_json(run, await read_waits(parts.database, run_id) if asks else ())
+
+
+async def _course(parts: Parts, run: Run) -> Course:
+    if run.orchestration is None:
+        return Course(waiting_for_human=run.status is Status.PAUSED)
+    cost_usd, tokens = await read_totals(parts.database, run.id)
+    if run.status.terminal:
+        return Course(cost_usd=cost_usd, tokens=tokens)
+    people = [
+        wait
+        for wait in await read_waits(parts.database, run.id)
+        if wait.kind == "human" and not (wait.answered or wait.overdue)
+    ]
+    return Course(await _current_step(parts, run, people), bool(people), cost_usd, tokens)
+
+
+async def _current_step(parts: Parts, run: Run, people: Sequence[Wait]) -> str | None:
+    """The step that asks first, or the one that began last."""
+    if run.status is Status.PAUSED and people:
+        return people[0].step_id
+    begun = await read_last(parts.database, run.id, "step_start")
+    return None if begun is None else orjson.loads(begun.data).get("orch_step_id")
+
+
+def _first_kept(standing: Standing, after: int, lines: Sequence[Line]) -> int:
+    """The oldest number that is kept. A cut between the two reads shows as a hole where the page begins."""
+    return lines[0].seq if lines and lines[0].seq > after + 1 else standing.first_seq

@@ -21,7 +21,8 @@ _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "One frame per event: `id` is its number, `data` its JSON. Live values such as progress have "
-        "no id. After `done` the stream ends; a reader that comes back after the end gets `stream_complete`.",
+        "no id. After `done` the stream ends; a reader that comes back after the end gets `stream_complete`. Where "
+        "events that the reader does not have are no longer kept, `truncated` says which one comes next.",
         "content": {
             "text/event-stream": {
                 "schema": {
@@ -58,4 +59,4 @@ async def stream_run(
         number = int(last_event_id)
     if number > standing.last_seq:
         raise ImpossibleEvent(f"Run {run_id} has {standing.last_seq} events; {number} is none of them.")
-    return EventStream(await parts.tail.follow(run_id, number))
+    return EventStream(await parts.follow(principal, run_id, number))

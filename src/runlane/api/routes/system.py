@@ -12,7 +12,7 @@ from runlane.api.metrics import CONTENT_TYPE, scrape
 from runlane.api.parts import parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply
-from runlane.api.shapes import Alive, Ready
+from runlane.api.shapes.system import Alive, Ready
 from runlane.errors import Unavailable
 from runlane.store.migrate import read_version
 from runlane.store.migrations import HEAD

@@ -14,10 +14,10 @@ from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, accepted_json
-from runlane.api.shapes import Batch, BatchRequest, Links, RunRequest, Tasks
-from runlane.app import RunRequest as Wanted
+from runlane.api.shapes.tasks import Batch, BatchRequest, Links, RunRequest, Tasks
 from runlane.model.event import EventType
 from runlane.model.run import Accepted
+from runlane.requests import RunRequest as Wanted
 from runlane.store.follow import read_page
 
 router = APIRouter(tags=["tasks"])
@@ -75,7 +75,7 @@ async def run_task(
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    return Reply(accepted_json(accepted, await _first_status(parts, accepted)), 202)
+    return Reply(accepted_json(accepted, await first_status(parts, accepted)), 202)
 
 
 @batches.post("/runs/batch", status_code=202, response_model=Batch, responses=answers(404, 409, 413, 429))
@@ -111,7 +111,7 @@ async def run_batch(
     return Reply({"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}, 202)
 
 
-async def _first_status(parts: Parts, accepted: Accepted) -> str | None:
+async def first_status(parts: Parts, accepted: Accepted) -> str | None:
     """A repeated request gets the same answer, so the status that the run was accepted with."""
     if not accepted.replayed:
         return None

@@ -1,0 +1,150 @@
+"""Models: one small protocol for whatever answers a prompt, and the registry that finds one by name.
+
+A name is a prefix that somebody registered, or the prefix, a colon and what that prefix makes of the rest. A model
+that cannot answer raises; no error is ever handed on as if it were an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from runlane.errors import nearest
+from runlane.model.definition import Agent, Orchestration
+
+Delta = Callable[[str], None]
+
+
+class ModelFailed(Exception):
+    """There is no answer. `passing` means that asking again may help."""
+
+    def __init__(self, code: str, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.passing = passing
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A model wants a tool to be called."""
+
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """A tool that a model may ask for."""
+
+    name: str
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One line of a conversation. `tool` names the tool whose result it is; `calls` are what the model asked for."""
+
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    tool: str | None = None
+    calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of a model.
+
+    `key` names this very call within the run and is the same when it is made again after a crash. `number` counts
+    the calls of the step within the run, from 0, and is as stable.
+    """
+
+    model: str
+    messages: tuple[Message, ...]
+    instructions: str = ""
+    offers: tuple[ToolOffer, ...] = ()
+    key: str = ""
+    number: int = 0
+
+    @property
+    def prompt(self) -> str:
+        """What was said last: the task, or the newest result of a tool."""
+        return self.messages[-1].text if self.messages else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """What a model answered, and what that took. The cost is None if nobody knows it."""
+
+    text: str = ""
+    calls: tuple[ToolCall, ...] = ()
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
+
+
+class Model(Protocol):
+    """Answers requests."""
+
+    async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
+        """The whole answer; `delta` is told its text piece by piece while it comes in. Raises ModelFailed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """Where a model is asked: definitions may say something about it."""
+
+    orchestration: Orchestration | None = None
+    agent: Agent | None = None
+    step_id: str | None = None
+
+
+class Factory(Protocol):
+    """Makes the model of a name. Raises ModelFailed if it knows none."""
+
+    def __call__(self, name: str, scene: Scene, /) -> Model: ...
+
+
+class Models:
+    """The models of this process. Others add theirs: `models.register("acme", acme_model)`."""
+
+    def __init__(self, default: str | None = None) -> None:
+        self._default = default
+        self._factories: dict[str, Factory] = {}
+
+    def register(self, prefix: str, factory: Factory) -> None:
+        """Answer for `prefix` and every name that begins with it and a colon."""
+        if not prefix or ":" in prefix:
+            raise ValueError(f"{prefix!r} cannot begin the name of a model: it is empty or has a colon in it.")
+        if prefix in self._factories:
+            raise ValueError(f'Models called "{prefix}:..." are registered already.')
+        self._factories[prefix] = factory
+
+    def find(self, name: str | None, scene: Scene) -> tuple[str, Model]:
+        """The model of this name, or the default one; and its full name."""
+        chosen = name or (scene.agent.model if scene.agent is not None else None)
+        if chosen is not None and name is None and scene.agent is not None and scene.agent.provider:
+            chosen = _with_provider(chosen, scene.agent.provider)
+        chosen = chosen or self._default
+        if chosen is None:
+            raise ModelFailed("unknown_model", f"No model is set. Give the step or its agent a model. {self._known()}")
+        prefix = chosen.partition(":")[0]
+        factory = self._factories.get(prefix)
+        if factory is None:
+            raise ModelFailed(
+                "unknown_model",
+                f'There is no model "{chosen}" here{nearest(prefix, self._factories)}. {self._known()}',
+            )
+        return chosen, factory(chosen, scene)
+
+    def _known(self) -> str:
+        if not self._factories:
+            return "No models are registered in this process."
+        return f"Names here begin with: {', '.join(sorted(self._factories))}."
+
+
+def _with_provider(name: str, provider: str) -> str:
+    return name if ":" in name or name == provider else f"{provider}:{name}"

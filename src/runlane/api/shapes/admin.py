@@ -1,0 +1,37 @@
+"""The worker administration of the lane design."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from runlane.api.shapes.fields import Answer
+
+
+class JobCancelled(Answer):
+    """A cancelled run, as the worker administration tells it."""
+
+    job_id: str
+    cancelled: bool
+    message: str
+
+
+class JobPriority(Answer):
+    """A run's priority before and after."""
+
+    job_id: str
+    old_priority: int
+    new_priority: int
+
+
+class WorkerStatus(Answer):
+    """Slots, what runs, and what waits."""
+
+    running_jobs: list[dict[str, Any]]
+    running_count: int
+    queued_by_type: list[dict[str, Any]]
+    total_queued: int
+    lanes: list[dict[str, Any]]
+    total_slots: int = Field(description="Of enabled lanes that have a cap.")
+    slots_in_use: int

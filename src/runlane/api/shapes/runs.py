@@ -1,0 +1,160 @@
+"""Runs as they are told: in lists, whole, and everything that is recorded of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from runlane.api.shapes.fields import Answer, At
+from runlane.api.shapes.orchestrating import Question
+from runlane.model.run import Status
+
+
+class RunSummary(Answer):
+    """A run without its input and result."""
+
+    run_id: str
+    target: str
+    lane: str
+    tenant: str
+    status: Status
+    priority: int
+    attempt: int
+    failures: int
+    losses: int
+    max_attempts: int
+    ordering_key: str | None
+    accepted_at: At
+    due_at: At | None
+    started_at: At | None
+    ended_at: At | None
+    cancel_requested_at: At | None
+    worker_id: str | None
+    first_seq: int
+    last_seq: int
+    progress: float | None
+    progress_note: str | None
+
+
+class Fork(Answer):
+    """A run, and the step of it from which on another one went its own way."""
+
+    run_id: str
+    from_step: str
+
+
+class RunWhole(RunSummary):
+    """A run with its input, and its result or error."""
+
+    input: dict[str, Any] | None
+    result: Any
+    error: dict[str, Any] | None
+    state: dict[str, Any] | None = Field(description="Of an orchestration that has ended: its last state.")
+    waiting_for: list[Question] = Field(description="What a run of an orchestration waits for now.")
+    definition: str | None = Field(description="The version of the orchestration that the run is pinned to.")
+    forked_from: Fork | None = Field(description="Where the run was forked from.")
+
+
+class RunPage(Answer):
+    """A page of runs, newest first."""
+
+    runs: list[RunSummary]
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
+
+
+class RunStatus(Answer):
+    """Where a run stands, with the fields of the orchestration API."""
+
+    run_id: str
+    orchestration_id: str = Field(description="The orchestration, or the task, that the run executes.")
+    status: Status
+    current_step_id: str | None = Field(description="The step that asks, or the one that began last.")
+    waiting_for_human: bool
+    worker_id: str | None
+    total_cost_usd: float
+    total_tokens_used: int
+    started_at: At | None
+    ended_at: At | None
+    attempt: int
+    progress: float | None
+    progress_note: str | None
+
+
+class Attempt(Answer):
+    """An attempt that has ended, or with outcome null the one that runs."""
+
+    attempt: int
+    worker_id: str | None
+    started_at: At | None
+    ended_at: At | None
+    outcome: str | None
+    error: dict[str, Any] | None
+
+
+class Attempts(Answer):
+    """Every attempt of a run, in order."""
+
+    run_id: str
+    attempts: list[Attempt]
+
+
+class Step(Answer):
+    """A recorded step."""
+
+    path: str = Field(description="Which execution of the step it is; a fork may begin here.")
+    kind: str
+    attempt: int = Field(description="0 for a step that a fork has taken over.")
+    step_id: str | None
+    outcome: str | None = Field(
+        description="`done`, `retrying`, `handled`: failed, and its error route took it, `failed`: ended the run."
+    )
+    route: str | None = Field(description="The way that the step chose.")
+    input: dict[str, Any] | None
+    output: Any
+    error: dict[str, Any] | None
+    tries: int = Field(description="Tries that failed.")
+    cost_usd: float | None
+    tokens: int
+    duration_seconds: float | None
+    ended_at: At
+
+
+class Steps(Answer):
+    """The recorded steps of a run, in order."""
+
+    run_id: str
+    steps: list[Step]
+    next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
+
+
+class EventsPage(Answer):
+    """Events of a run in order, as its stream gives them."""
+
+    run_id: str
+    count: int
+    events: list[dict[str, Any]] = Field(
+        examples=[[{"type": "queued", "seq": 1, "run_id": "run_1", "attempt": 0, "at": "2026-01-31T12:00:00.000000Z"}]]
+    )
+    next_after: int = Field(description="Pass it as `after` for what follows.")
+    last_seq: int
+    first_seq: int = Field(description="The oldest event that is kept.")
+
+
+class LogsPage(Answer):
+    """Log lines from an index on. Every event of the run is one line, so indexes never shift.
+
+    A poller passes `next_index` as `since` and ends when `expected_log_count` is there and `next_index` has reached it.
+    """
+
+    run_id: str
+    logs: list[dict[str, Any]] = Field(
+        examples=[[{"index": 2, "event": "log", "message": "hello", "at": "2026-01-31T12:00:00.000000Z"}]]
+    )
+    next_index: int
+    status: Status
+    expected_log_count: int | None = Field(description="How many lines there are in all, once the run has ended.")
+    first_index: int = Field(description="The oldest line that is kept.")
+    truncated: bool = Field(description="Lines at or after `since` are no longer kept.")
+    runner_id: str | None
+    log_source: str

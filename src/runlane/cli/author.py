@@ -1,0 +1,279 @@
+"""What the commands for authors of definitions do: validate, sync, graph, schema."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from runlane.cli.show import acting, print_json
+from runlane.definitions.draw import mermaid
+from runlane.definitions.load import Loaded, load_directory, parse_directory
+from runlane.definitions.problem import Problem, Problems
+from runlane.definitions.read import FOLDERS, Item, read_directory
+from runlane.definitions.schema import schema_of
+from runlane.definitions.svg import svg as draw_svg
+from runlane.definitions.version import restore
+from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound, UnknownDefinition, nearest
+from runlane.model.definition import KINDS, Orchestration
+from runlane.model.tenant import DEFAULT_TENANT
+from runlane.model.text import dump_json
+from runlane.settings import DEFINITIONS_FOLDER, load_settings
+
+if TYPE_CHECKING:
+    from runlane.client import Client
+    from runlane.store.database import Database
+
+T = TypeVar("T")
+
+
+def chosen_directory(given: Path | None) -> Path:
+    """The folder with definitions: the one that is named, that of the settings, or the default."""
+    return given or load_settings().definitions_dir or DEFINITIONS_FOLDER
+
+
+def with_either(
+    url: str | None,
+    api_key: str | None,
+    on_server: Callable[[Client], Awaitable[T]],
+    on_database: Callable[[Database], Awaitable[T]],
+) -> T:
+    """Do it on the server at this URL; without one, on the database."""
+
+    async def run() -> T:
+        if url is not None:
+            from runlane.client import Client
+
+            async with Client(url, api_key) as client:
+                return await on_server(client)
+        from runlane.app import App
+
+        app = App()
+        try:
+            await app.connect()
+            return await on_database(await app.database())
+        finally:
+            await app.close()
+
+    return asyncio.run(run())
+
+
+def validate_directory(given: Path | None, *, app: str | None, json: bool) -> int:
+    """`runlane validate`."""
+    directory = chosen_directory(given)
+    loaded = load_directory(directory, tasks=_tasks(app))
+    if json:
+        print_json(
+            {
+                "valid": not loaded.errors,
+                "definitions": len(loaded.definitions),
+                "problems": [problem.told() for problem in loaded.problems],
+            }
+        )
+        return 1 if loaded.errors else 0
+    for problem in (*loaded.errors, *loaded.warnings):
+        print(f"{problem.severity}: {problem}")
+    count = _count(len(loaded.definitions), "definition")
+    if loaded.errors:
+        print(f"{directory}: {_count(len(loaded.errors), 'error')}, {_count(len(loaded.warnings), 'warning')}.")
+        return 1
+    print(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
+    return 0
+
+
+def sync_directory(
+    given: Path | None,
+    *,
+    dry_run: bool,
+    keep: bool,
+    app: str | None,
+    tenant: str | None,
+    url: str | None,
+    api_key: str | None,
+    json: bool,
+) -> int:
+    """`runlane sync`."""
+    directory = chosen_directory(given)
+    loaded = parse_directory(directory)
+    try:
+        loaded.raise_errors()
+        if not loaded.definitions:
+            raise InvalidRequest(
+                f"There are no definitions in {directory}, so nothing of what was synced would stay. "
+                "Check the folder; see what it should have: runlane sync --help"
+            )
+        told = with_either(
+            url,
+            api_key,
+            lambda client: _sync_server(client, directory, dry_run=dry_run, keep=keep, tenant=tenant),
+            lambda database: _sync_database(database, loaded, dry_run=dry_run, keep=keep, tenant=tenant, app=app),
+        )
+    except InvalidDefinitions as error:
+        _tell_errors(error, loaded, json=json)
+        return 1
+    warnings = [problem.told() for problem in loaded.warnings]
+    told["warnings"] = warnings + [warning for warning in told["warnings"] if {**warning} not in warnings]
+    if json:
+        print_json(told)
+    else:
+        _tell_sync(told)
+    return 0
+
+
+async def _sync_database(
+    database: Database, loaded: Loaded, *, dry_run: bool, keep: bool, tenant: str | None, app: str | None
+) -> dict[str, Any]:
+    from runlane.store.sync import sync_definitions
+
+    report = await sync_definitions(
+        database,
+        tenant or DEFAULT_TENANT,
+        loaded,
+        actor=acting(),
+        dry_run=dry_run,
+        remove_missing=not keep,
+        tasks=_tasks(app),
+    )
+    return report.told()
+
+
+async def _sync_server(
+    client: Client, directory: Path, *, dry_run: bool, keep: bool, tenant: str | None
+) -> dict[str, Any]:
+    items = read_directory(directory, Problems())
+    names = {kind: folder for folder, kind in FOLDERS.items()}
+    bodies: dict[str, list[Any]] = {folder: [] for folder in FOLDERS}
+    for item in items:
+        bodies[names[item.kind]].append(item.body)
+    try:
+        return await client.sync(bodies, dry_run=dry_run, remove_missing=not keep, tenant=tenant)
+    except InvalidDefinitions as error:
+        # The server knows the definitions by name only.
+        error.problems = [(_with_file(place, items), message) for place, message in error.problems]
+        raise
+
+
+def _with_file(place: str, items: Sequence[Item]) -> str:
+    for item in items:
+        within = str(Item(item.kind, item.body).place)
+        if place == within or place.startswith(f"{within},"):
+            return f"{item.file}: {place}"
+    return place
+
+
+def _tell_errors(error: InvalidDefinitions, loaded: Loaded, *, json: bool) -> None:
+    if json:
+        problems = [{"place": place, "message": message} for place, message in error.problems]
+        print_json({"error": error.code, "problems": problems})
+        return
+    for place, message in error.problems:
+        print(f"error: {place}: {message}", file=sys.stderr)
+    _print_warnings(loaded.warnings)
+    print(f"{_count(len(error.problems), 'error')}; nothing was changed.", file=sys.stderr)
+
+
+def _tell_sync(told: dict[str, Any]) -> None:
+    for item in told["items"]:
+        if item["change"] != "unchanged":
+            version = (item["version"] or item["old_version"] or "")[:12]
+            print(f"{item['change']:8}  {item['kind']}:{item['id']}  {version}")
+    for warning in told["warnings"]:
+        print(f"warning: {_placed(warning)}{warning['message']}", file=sys.stderr)
+    counts = ", ".join(f"{told[change]} {change}" for change in ("added", "changed", "removed", "unchanged"))
+    print(f"{'Would be: ' if told['dry_run'] else ''}{counts}.")
+
+
+def _placed(warning: dict[str, Any]) -> str:
+    parts = [warning["file"], f"{warning['kind']}:{warning['id']}" if warning["kind"] else None]
+    parts += [f'step "{warning["step"]}"' if warning["step"] else None, warning["field"]]
+    told = ", ".join(part for part in parts if part)
+    return f"{told}: " if told else ""
+
+
+def _print_warnings(warnings: Sequence[Problem]) -> None:
+    for problem in warnings:
+        print(f"warning: {problem}", file=sys.stderr)
+
+
+def draw(
+    name: str,
+    *,
+    svg: bool,
+    out: Path | None,
+    directory: Path | None,
+    tenant: str | None,
+    url: str | None,
+    api_key: str | None,
+) -> None:
+    """`runlane graph`."""
+    folder = chosen_directory(directory)
+    if url is None and (directory is not None or folder.is_dir()):
+        found = _in_folder(folder, name)
+    else:
+        found = with_either(
+            url,
+            api_key,
+            lambda client: _on_server(client, name, tenant),
+            lambda database: _in_database(database, name, tenant or DEFAULT_TENANT),
+        )
+    text = draw_svg(found) if svg else mermaid(found)
+    if out is None:
+        print(text, end="")
+    else:
+        out.write_text(text, encoding="utf-8")
+        print(f"Wrote {out}.")
+
+
+def _in_folder(folder: Path, name: str) -> Orchestration:
+    loaded = parse_directory(folder)
+    known = [parsed.definition for parsed in loaded.definitions]
+    orchestrations = {item.id: item for item in known if isinstance(item, Orchestration)}
+    if name in orchestrations:
+        return orchestrations[name]
+    own = [problem for problem in loaded.errors if problem.place.kind == "orchestration" and problem.place.id == name]
+    if own:
+        raise InvalidDefinitions([(str(problem.place), problem.message) for problem in own])
+    raise UnknownDefinition("orchestration", name, orchestrations)
+
+
+async def _on_server(client: Client, name: str, tenant: str | None) -> Orchestration:
+    told = await client.definition("orchestrations", name, tenant=tenant)
+    return _restored(told["definition"])
+
+
+async def _in_database(database: Database, name: str, tenant: str) -> Orchestration:
+    from runlane.store.definitions import find_definition
+
+    _, found = await find_definition(database, tenant, "orchestration", name)
+    return _restored(dict(found.body))
+
+
+def _restored(body: dict[str, Any]) -> Orchestration:
+    found = restore("orchestration", dump_json(body))
+    assert isinstance(found, Orchestration)  # noqa: S101 - what its kind says
+    return found
+
+
+def print_schema(kind: str | None) -> None:
+    """`runlane schema`."""
+    if kind is None:
+        print_json({known: schema_of(known) for known in KINDS})
+        return
+    wanted = kind.replace("-", "_").removesuffix("s")
+    if wanted not in KINDS:
+        raise NotFound(f'There is no schema "{kind}"{nearest(wanted, KINDS)}. Schemas: {", ".join(KINDS)}.')
+    print_json(schema_of(wanted))
+
+
+def _tasks(app: str | None) -> list[str] | None:
+    if app is None:
+        return None
+    from runlane.cli.process import find_app
+
+    return sorted(find_app(app).tasks)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

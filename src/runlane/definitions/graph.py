@@ -1,0 +1,128 @@
+"""The graph of an orchestration: which step may follow which, and what can be reached.
+
+Containers (`parallel`, `loop`) lead to their parts and go on at their next step when all parts have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from runlane.model.definition import (
+    EvaluatorStep,
+    HumanStep,
+    IfElseStep,
+    LoopStep,
+    Orchestration,
+    ParallelStep,
+    Step,
+    SwitchStep,
+    WaitStep,
+)
+
+
+class LinkKind(StrEnum):
+    """Why a step follows another."""
+
+    NEXT = "next"
+    ROUTE = "route"
+    BRANCH = "branch"
+    BODY = "body"
+    ERROR = "error"
+    EXPIRY = "expiry"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One way from a step. `field` says where it is written; a target of None is the end of the run."""
+
+    source: str
+    target: str | None
+    kind: LinkKind
+    field: str
+    label: str = ""
+
+
+def links_of(step: Step) -> list[Link]:
+    """Every way that is written in a step."""
+    found: list[Link] = []
+
+    def add(target: str | None, kind: LinkKind, field: str, label: str = "") -> None:
+        found.append(Link(step.id, target, kind, field, label))
+
+    match step:
+        case EvaluatorStep():
+            for label, target in step.route_map.items():
+                add(target, LinkKind.ROUTE, f"route_map.{label}", label)
+        case IfElseStep():
+            add(step.if_true_step_id, LinkKind.ROUTE, "if_true_step_id", "true")
+            add(step.if_false_step_id, LinkKind.ROUTE, "if_false_step_id", "false")
+        case SwitchStep():
+            for value, target in step.switch_cases.items():
+                add(target, LinkKind.ROUTE, f"switch_cases.{value}", value)
+            add(step.switch_default_step_id, LinkKind.ROUTE, "switch_default_step_id", "else")
+        case ParallelStep():
+            for number, branch in enumerate(step.parallel_branches):
+                for position, target in enumerate(branch):
+                    add(target, LinkKind.BRANCH, f"parallel_branches[{number}][{position}]", str(number + 1))
+        case LoopStep():
+            for position, target in enumerate(step.loop_step_ids):
+                add(target, LinkKind.BODY, f"loop_step_ids[{position}]")
+        case _:
+            pass
+    if step.next_step_id is not None or (not found and step.type != "end"):
+        add(step.next_step_id, LinkKind.NEXT, "next_step_id")
+    if step.on_error is not None:
+        add(step.on_error, LinkKind.ERROR, "on_error", "error")
+    if isinstance(step, (HumanStep, WaitStep)) and step.on_expiry is not None:
+        add(step.on_expiry, LinkKind.EXPIRY, "on_expiry", "expired")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Steps by id and their links, without those that lead nowhere. The first of several steps with one id counts."""
+
+    steps: Mapping[str, Step]
+    links: Mapping[str, tuple[Link, ...]]
+
+    def targets(self, step_id: str, avoiding: Collection[str] = ()) -> Iterator[str]:
+        """What may follow a step."""
+        for link in self.links[step_id]:
+            if link.target is not None and link.target in self.steps and link.target not in avoiding:
+                yield link.target
+
+    def reach(self, starts: Iterable[str], avoiding: Collection[str] = ()) -> set[str]:
+        """The starts and all that may follow them, without going through what is avoided."""
+        waiting = [start for start in starts if start in self.steps and start not in avoiding]
+        seen = set(waiting)
+        while waiting:
+            for target in self.targets(waiting.pop(), avoiding):
+                if target not in seen:
+                    seen.add(target)
+                    waiting.append(target)
+        return seen
+
+    def reach_back(self, end: str, avoiding: Collection[str] = ()) -> set[str]:
+        """The end and all that it may follow, without going through what is avoided."""
+        sources: dict[str, list[str]] = {}
+        for step_id in self.steps:
+            for target in self.targets(step_id):
+                sources.setdefault(target, []).append(step_id)
+        waiting = [end]
+        seen = {end}
+        while waiting:
+            for source in sources.get(waiting.pop(), ()):
+                if source not in seen and source not in avoiding:
+                    seen.add(source)
+                    waiting.append(source)
+        return seen
+
+
+def graph_of(orchestration: Orchestration) -> Graph:
+    """The orchestration's graph."""
+    steps: dict[str, Step] = {}
+    for step in orchestration.steps:
+        steps.setdefault(step.id, step)
+    return Graph(steps, {step_id: tuple(links_of(step)) for step_id, step in steps.items()})

@@ -1,0 +1,168 @@
+"""Starting, forking and answering runs of orchestrations: the requests, checked against the definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple, cast
+
+from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
+from runlane.model.definition import HumanField, Orchestration
+from runlane.model.form import validate
+from runlane.model.run import ORCHESTRATION, Accepted
+from runlane.model.task import input_json
+from runlane.model.tenant import DEFAULT_TENANT
+from runlane.model.text import check_text, dump_json, load_json
+from runlane.requests import MAX_KEY, RunRequest, new_run
+from runlane.store.accept import NewRun
+from runlane.store.database import Database
+from runlane.store.definitions import load_pinned, pins
+from runlane.store.fork import fork_run, read_source, step_number
+from runlane.store.resume import answer_wait, resume_run, send_event
+from runlane.store.runs import Change
+from runlane.store.search import find_standing
+from runlane.store.waits import Wait, read_waits
+
+MAX_LOSSES = 10
+MAX_URL = 2000
+
+
+class Start(NamedTuple):
+    """A run of an orchestration that somebody wants."""
+
+    orchestration: str
+    message: str = ""
+    input: Mapping[str, Any] | None = None
+    priority: int = 0
+    ordering_key: str | None = None
+    on_dead: str = "skip"
+    idempotency_key: str | None = None
+    delay_seconds: float = 0
+    hold: bool = False
+    webhook_url: str | None = None
+    session_id: str | None = None
+
+
+async def orchestration_run(
+    database: Database,
+    start: Start,
+    *,
+    tasks: Collection[str],
+    max_input_bytes: int,
+    tenant: str = DEFAULT_TENANT,
+    trace: str | None = None,
+) -> NewRun:
+    """The run to accept. It is pinned to the versions that are current now."""
+    pinned = await pins(database, tenant, start.orchestration)
+    material = await load_pinned(database, tenant, pinned)
+    root = cast("Orchestration", material[f"orchestration:{start.orchestration}"])
+    if tasks:
+        for definition in material.values():
+            _check_tasks(definition, tasks)
+    if not isinstance(cast("object", start.message), str):
+        raise InvalidRequest("The message must be a text.")
+    body = {"message": start.message, "input": dict(start.input or {})}
+    text = input_json(body, start.orchestration)
+    if len(text) > max_input_bytes:
+        raise InputTooLarge(
+            f"The input has {len(text)} bytes as JSON; at most {max_input_bytes} are allowed "
+            "(RUNLANE_MAX_INPUT_BYTES). Store the data elsewhere and pass a reference."
+        )
+    plan: dict[str, Any] = {"pins": pinned}
+    if start.webhook_url is not None:
+        plan["webhook_url"] = check_text(start.webhook_url, "The webhook URL", MAX_URL)
+    if start.session_id is not None:
+        plan["session_id"] = check_text(start.session_id, "The session id", MAX_KEY)
+    request = RunRequest(
+        f"{ORCHESTRATION}{start.orchestration}",
+        None,
+        start.priority,
+        start.ordering_key,
+        start.on_dead,
+        start.idempotency_key,
+        start.delay_seconds,
+        start.hold,
+    )
+    return new_run(
+        request,
+        text.decode(),
+        lane=root.lane,
+        max_attempts=root.max_attempts,
+        max_losses=MAX_LOSSES,
+        tenant=tenant,
+        trace=trace,
+        plan=dump_json(plan),
+        mark=[start.webhook_url, start.session_id],
+    )
+
+
+def _check_tasks(definition: object, tasks: Collection[str]) -> None:
+    if isinstance(definition, Orchestration):
+        for step in definition.steps:
+            if step.type == "task" and step.task not in tasks:
+                raise UnknownTask(step.task, tasks)
+
+
+async def fork(
+    database: Database, run_id: str, path: str, state: Mapping[str, Any], idempotency_key: str | None = None
+) -> Accepted:
+    """A new run that begins with the steps which this one finished before `path`, and with these changes of its state.
+
+    It is pinned to the same versions. The run that it comes from is named in its plan.
+    """
+    source = await read_source(database, run_id)
+    if source is None:
+        raise RunNotFound(run_id)
+    if source["plan"] is None:
+        raise NotFound(f"Run {run_id} is no run of an orchestration, so it has no steps to fork from.")
+    no = await step_number(database, run_id, path)
+    plan = load_json(source["plan"])
+    # A fork of a fork goes through the changes of both.
+    before: list[dict[str, Any]] = plan["fork"]["edits"] if "fork" in plan else []
+    earlier = [edit for edit in before if edit["no"] <= no]
+    edit = {"no": no, "state": load_json(input_json(state, "the fork's state").decode())}
+    plan["fork"] = {"run_id": run_id, "path": path, "edits": [*earlier, edit]}
+    fresh = new_run(
+        RunRequest(source["target"], idempotency_key=idempotency_key),
+        source["input"],
+        lane=source["lane"],
+        max_attempts=source["max_attempts"],
+        max_losses=MAX_LOSSES,
+        tenant=source["tenant"],
+        trace=None,
+        plan=dump_json(plan),
+        mark=plan["fork"],
+    )
+    return await fork_run(database, run_id, no, fresh)
+
+
+async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
+    """Give a run an event that one of its steps waits for, or will."""
+    standing = await find_standing(database, run_id)
+    if not standing.target.startswith(ORCHESTRATION):
+        raise WrongState(f"Run {run_id} executes the task {standing.target}, and tasks do not wait for events.")
+    value = load_json(dump_json(data))
+    return await send_event(database, run_id, name, value, sent_by)
+
+
+async def answer(
+    database: Database, run_id: str, response: Mapping[str, Any] | str, *, step: str | None, answered_by: str
+) -> Change:
+    """Answer the question of a run; `step` is the id or path of the step that asks, if several do."""
+    waits = [wait for wait in await read_waits(database, run_id) if wait.kind == "human"]
+    if not waits and step is None:
+        return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
+    wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
+    fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
+    return await answer_wait(database, run_id, wait.path, validate(fields, response), answered_by)
+
+
+def _chosen(run_id: str, waits: list[Wait], step: str | None) -> Wait:
+    fitting = [wait for wait in waits if step is None or step in (wait.path, wait.step_id)]
+    if len(fitting) == 1:
+        return fitting[0]
+    asking = ", ".join(wait.path for wait in waits)
+    if not waits:
+        raise WrongState(f"Run {run_id} does not wait for a person now.")
+    if not fitting:
+        raise NotFound(f"Step {step!r} of run {run_id} does not wait for a person. These do: {asking}.")
+    raise InvalidRequest(f"Several steps of run {run_id} wait for a person: {asking}. Name one as `step`.")

@@ -1,0 +1,222 @@
+"""Asking: steps that need a model: one answer, an agent with tools, arguments for a tool, or a choice of routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import orjson
+
+from runlane.agents.models import Message, ModelReply, ToolCall, ToolOffer
+from runlane.interpreter.values import Done
+from runlane.model.definition import Agent, AgentStep, EvaluatorStep, LlmStep, Step, ToolStep
+from runlane.model.template import render_value, text_of
+from runlane.steps.calling import call_tool, check_arguments, known_tools, offer
+from runlane.steps.failure import StepFailed
+from runlane.steps.prompt import prompt, task
+from runlane.steps.shaping import find_json
+from runlane.steps.work import Work
+
+ROUTE: Final = "route_"
+_QUOTES: Final = " \t\r\n`'\"*."
+_SHOWN: Final = 200
+
+
+async def llm(work: Work[LlmStep]) -> str:
+    """One answer."""
+    step = work.step
+    wanted = task(step.prompt_template, work.todo.state)
+    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    reply = await work.model(step.model, None).ask([Message("user", said)])
+    await work.emit("final", response=reply.text)
+    return reply.text
+
+
+async def agent(work: Work[AgentStep]) -> str:
+    """The agent's answer, after as many turns and tools as it takes."""
+    step = work.step
+    definition = cast("Agent", work.agent(step.agent_id))
+    if definition.type == "orchestrator":
+        raise StepFailed(
+            "orchestrator_agent",
+            f'The agent "{definition.id}" is an orchestration; it is started as one and cannot be asked by a model.',
+        )
+    offers = tuple(offer(work.tools, name) for name in _allowed(work, definition))
+    asking = work.model(step.model, definition)
+    wanted = task(step.prompt_template, work.todo.state)
+    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    messages = [Message("user", said)]
+    turns = min(step.max_turns, definition.max_turns)
+    while True:
+        reply = await asking.ask(messages, offers)
+        if not reply.calls:
+            await work.emit("final", response=reply.text)
+            return reply.text
+        if asking.turn >= turns:
+            # A tool whose result nobody will read must not be called.
+            raise StepFailed(
+                "turn_limit",
+                f'The agent "{definition.id}" has no answer after {turns} turns. Raise max_turns, or make the task '
+                "smaller.",
+            )
+        messages.append(Message("assistant", reply.text, calls=reply.calls))
+        for number, call in enumerate(reply.calls):
+            result = await _tool_result(work, call, offers, f"{work.todo.path}#{asking.turn - 1}.{number}")
+            messages.append(Message("tool", result, tool=call.name))
+
+
+async def tool(work: Work[ToolStep]) -> Any:
+    """The result of one tool: the one that the step names, whatever a model would like."""
+    step, tools = work.step, work.tools
+    offered = offer(tools, step.forced_tool)
+    if step.arguments is not None:
+        arguments = cast("dict[str, Any]", render_value(step.arguments, work.todo.state))
+        problem = check_arguments(tools, offered.name, arguments)
+        if problem is not None:
+            raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{offered.name}": {problem}.')
+    else:
+        arguments = await _written_arguments(work, offered)
+    result = await call_tool(work, offered.name, arguments, work.todo.path)
+    await work.emit("final", response=result)
+    return result
+
+
+async def evaluator(work: Work[EvaluatorStep]) -> Done:
+    """One of the routes. An answer that names none is asked again; it is never taken for the first one."""
+    step = work.step
+    asking = work.model(step.model, work.agent(step.agent_id))
+    wanted = task(step.evaluator_prompt or step.prompt_template, work.todo.state)
+    routes = "\n".join(f"- {label}{_meaning(step, label)}" for label in step.route_map)
+    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    messages = [Message("user", f"{said}\n\nAnswer with one of these labels and nothing else:\n{routes}")]
+    offers = tuple(
+        ToolOffer(ROUTE + label, step.route_descriptions.get(label, ""), _REASONING) for label in step.route_map
+    )
+    answers: list[str] = []
+    while asking.turn < step.max_turns:
+        reply = await asking.ask(messages, offers)
+        label, reasoning = _route(reply, step)
+        if reasoning:
+            await work.emit("llm_reasoning", reasoning=reasoning, turn=asking.turn)
+        if label is not None:
+            return Done(label, route=label)
+        answers.append(_shown(reply))
+        messages += [
+            Message("assistant", reply.text, calls=reply.calls),
+            Message("user", f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}."),
+        ]
+    if step.fallback_route is not None:
+        await work.emit(
+            "step_warning",
+            message=f'No route was named in {asking.turn} tries; the fallback "{step.fallback_route}" is taken.',
+        )
+        return Done(step.fallback_route, route=step.fallback_route)
+    raise StepFailed(
+        "no_route",
+        f"The model named none of the routes {', '.join(step.route_map)} in {asking.turn} tries. It said: "
+        f"{'; '.join(answers)[:1000]}. Make the prompt clearer, or set fallback_route.",
+    )
+
+
+_REASONING: Final[Mapping[str, Any]] = {"type": "object", "properties": {"reasoning": {"type": "string"}}}
+
+
+def _allowed(work: Work[AgentStep], definition: Agent) -> list[str]:
+    names = known_tools(work.tools) if definition.tools == ["all"] else definition.tools
+    narrowed = work.step.allowed_tools
+    return [name for name in dict.fromkeys(names) if narrowed is None or name in narrowed]
+
+
+async def _tool_result(work: Work[Step], call: ToolCall, offers: tuple[ToolOffer, ...], key: str) -> str:
+    """What the model is told: the tool's result, or why it was not called."""
+    names = [offered.name for offered in offers]
+    if call.name not in names:
+        return f"There is no tool {call.name!r} here. Tools: {', '.join(names) or 'none'}."[:_SHOWN]
+    problem = check_arguments(work.tools, call.name, call.arguments)
+    if problem is not None:
+        return f"The tool {call.name} was not called: {problem}."
+    return text_of(await call_tool(work, call.name, call.arguments, key))
+
+
+async def _written_arguments(work: Work[ToolStep], offered: ToolOffer) -> Mapping[str, Any]:
+    step = work.step
+    asking = work.model(step.model, work.agent(step.agent_id))
+    wanted = task(step.prompt_template, work.todo.state)
+    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    schema = orjson.dumps(dict(offered.input_schema)).decode()
+    messages = [
+        Message(
+            "user",
+            f"{said}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"
+            f"{offered.description}\nSchema: {schema}",
+        )
+    ]
+    problem = ""
+    while asking.turn < step.max_turns:
+        reply = await asking.ask(messages, (offered,))
+        arguments, problem = _arguments(reply, offered.name)
+        if arguments is not None:
+            problem = check_arguments(work.tools, offered.name, arguments) or ""
+            if not problem:
+                return arguments
+        messages += [
+            Message("assistant", reply.text, calls=reply.calls),
+            Message("user", f"That does not fit: {problem}. Write the arguments again, as one JSON object."),
+        ]
+    raise StepFailed(
+        "bad_arguments",
+        f'The model wrote no arguments that fit the tool "{offered.name}" in {asking.turn} tries: {problem}.',
+    )
+
+
+def _arguments(reply: ModelReply, name: str) -> tuple[Mapping[str, Any] | None, str]:
+    """The arguments in an answer, or what is wrong with it."""
+    if reply.calls:
+        call = reply.calls[0]
+        return (call.arguments, "") if call.name == name else (None, f"only the tool {name} can be called")
+    found = find_json(reply.text)
+    if len(found) != 1 or not isinstance(found[0], dict):
+        return None, "the answer is not one JSON object"
+    written = cast("dict[str, Any]", found[0])
+    if set(written) == {"tool", "arguments"} and isinstance(written["arguments"], dict):
+        if written["tool"] != name:
+            return None, f"only the tool {name} can be called"
+        return cast("dict[str, Any]", written["arguments"]), ""
+    return written, ""
+
+
+def _route(reply: ModelReply, step: EvaluatorStep) -> tuple[str | None, str]:
+    """The label that an answer names, and why, if it says so."""
+    if reply.calls:
+        call = reply.calls[0]
+        return _label(call.name, step), text_of(call.arguments.get("reasoning"))
+    exact = reply.text.strip()
+    if exact in step.route_map:
+        return exact, ""
+    found = find_json(exact) if "{" in exact else []
+    if len(found) == 1 and isinstance(found[0], dict):
+        written = cast("dict[str, Any]", found[0])
+        arguments = written.get("arguments")
+        reasoning = cast("dict[str, Any]", arguments).get("reasoning") if isinstance(arguments, dict) else None
+        return _label(str(written.get("tool", "")), step), text_of(reasoning)
+    return _label(exact, step), ""
+
+
+def _label(said: str, step: EvaluatorStep) -> str | None:
+    """The label that was said: as it is, as a tool, or but for quotes and capitals if that fits one only."""
+    for name in (said, said.strip(_QUOTES)):
+        for label in (name, name.removeprefix(ROUTE)):
+            if label in step.route_map:
+                return label
+    plain = said.strip(_QUOTES).casefold().removeprefix(ROUTE)
+    close = [label for label in step.route_map if label.casefold() == plain]
+    return close[0] if len(close) == 1 else None
+
+
+def _meaning(step: EvaluatorStep, label: str) -> str:
+    meaning = step.route_descriptions.get(label)
+    return f": {meaning}" if meaning else ""
+
+
+def _shown(reply: ModelReply) -> str:
+    return repr((reply.calls[0].name if reply.calls else reply.text)[:_SHOWN])

@@ -1,0 +1,20 @@
+"""The one exception of performers: a step could not be performed, and the outcome that says so."""
+
+from __future__ import annotations
+
+from runlane.interpreter.values import Failed
+
+
+class StepFailed(Exception):
+    """Carries the outcome up to where the step is performed. `passing` means that another try may go well."""
+
+    def __init__(self, code: str, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.passing = passing
+
+    @property
+    def outcome(self) -> Failed:
+        """The same as an outcome."""
+        return Failed(self.code, self.message, self.passing)

@@ -1,0 +1,82 @@
+"""Prompts: what a model is told. The task comes last, what it may need to know before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from runlane.interpreter.values import Todo
+from runlane.model.definition import HumanStep, Step
+from runlane.model.template import render, text_of
+from runlane.steps.tools import Earlier, Tools
+
+MAX_VALUE_CHARACTERS: Final = 5000
+MAX_EARLIER_STEPS: Final = 50
+HUMAN_KEY: Final = "human_response"
+
+
+def message(state: Mapping[str, Any]) -> str:
+    """The run's message."""
+    return text_of(state.get("user_input", state.get("user_query", "")))
+
+
+def task(template: str | None, state: Mapping[str, Any]) -> str:
+    """What is to be done: the template, filled, or else the run's message."""
+    return message(state) if template is None or not template.strip() else render(template, state)
+
+
+def prompt(todo: Todo, tools: Tools, wanted: str, *, with_history: bool = False) -> str:
+    """The task with the values that the step is given, what people answered and, if asked for, earlier outputs."""
+    parts = [
+        *_section("Values", _values(todo)),
+        *_section("Answers of people", _answers(todo)),
+        *(_section("Earlier steps", _earlier(tools)) if with_history else ()),
+    ]
+    if not parts:
+        return wanted
+    return "\n\n".join([*parts, "# Task", wanted])
+
+
+def label(step: Step | Earlier) -> str:
+    """How a step is called where its output stands."""
+    if isinstance(step, Earlier):
+        return f"{step.title} ({step.step_id})"
+    return f"{step.title} ({step.id})"
+
+
+def abridged(value: Any) -> str:
+    """A value as text, cut if it is long; the cut is told."""
+    text = text_of(value)
+    if len(text) <= MAX_VALUE_CHARACTERS:
+        return text
+    return f"{text[:MAX_VALUE_CHARACTERS]}\n[abridged: {MAX_VALUE_CHARACTERS} of {len(text)} characters]"
+
+
+def human_keys(todo: Todo) -> list[str]:
+    """Where answers of people are in the state."""
+    keys = [step.output_key or HUMAN_KEY for step in todo.orchestration.steps if isinstance(step, HumanStep)]
+    return list(dict.fromkeys(keys))
+
+
+def _values(todo: Todo) -> Iterator[tuple[str, Any]]:
+    for key in todo.step.input_keys:
+        if key in todo.state:
+            yield key, todo.state[key]
+
+
+def _answers(todo: Todo) -> Iterator[tuple[str, Any]]:
+    for key in human_keys(todo):
+        if key in todo.state and key not in todo.step.input_keys:
+            yield key, todo.state[key]
+
+
+def _earlier(tools: Tools) -> Iterator[tuple[str, Any]]:
+    for step in tools.history[-MAX_EARLIER_STEPS:]:
+        yield label(step), step.output
+
+
+def _section(title: str, values: Iterator[tuple[str, Any]]) -> Iterator[str]:
+    shown = [f"## {name}\n{abridged(value)}" for name, value in values]
+    if shown:
+        yield f"# {title}"
+        yield from shown

@@ -1,0 +1,143 @@
+"""Shaping: steps that make one value of others, without a model and without code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn, cast
+
+import orjson
+
+from runlane.model.definition import ExtractJsonStep, MergeStep, Orchestration, ParallelStep, PrintStep
+from runlane.model.template import render, text_of
+from runlane.steps.failure import StepFailed
+from runlane.steps.prompt import label, message
+from runlane.steps.work import Work
+
+_FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+# Each opening bracket may be read to the end of the text; a text of nothing else must not take for ever.
+_MAX_READ: Final = 16 * 1024 * 1024
+_SURE_STARTS: Final = 16
+
+
+async def print_(work: Work[PrintStep]) -> str:
+    """The text, filled."""
+    text = render(work.step.print_content, work.todo.state)
+    await work.emit("final", response=text)
+    return text
+
+
+async def merge(work: Work[MergeStep]) -> Any:
+    """The values of the input keys, each under the name of the step that made it."""
+    orchestration, state = work.todo.orchestration, work.todo.state
+    keys = work.step.input_keys or _keys_that_meet(orchestration, work.step.id)
+    makers = {step.output_key: label(step) for step in reversed(orchestration.steps) if step.output_key is not None}
+    found = [(makers.get(key, key), state[key]) for key in keys if key in state]
+    if not found:
+        raise StepFailed(
+            "missing_input",
+            f"Nothing to merge: none of {', '.join(keys) or 'its inputs'} is in the state. Set input_keys to the "
+            "output keys of the steps before it.",
+        )
+    match work.step.merge_strategy:
+        case "list":
+            return [{"source": source, "data": value} for source, value in found]
+        case "concat":
+            return "\n\n".join(f"[{source}]:\n{text_of(value)}" for source, value in found)
+        case "dict":
+            return dict(_told_apart(found))
+
+
+async def extract_json(work: Work[ExtractJsonStep]) -> Any:
+    """The JSON in the input: the whole of it, fenced blocks, or the first balanced braces."""
+    hits = [hit for value in _texts(work) for hit in find_json(value)]
+    if not hits:
+        if work.step.required:
+            raise StepFailed("no_json", "There is no JSON in the input of this step.")
+        await work.emit("step_warning", message="There is no JSON in the input of this step.")
+    result = None if not hits else hits[0] if len(hits) == 1 else hits
+    await work.emit("final", response=result)
+    return result
+
+
+def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
+    """The output keys of the branches that meet at a step."""
+    steps = {step.id: step for step in orchestration.steps}
+    keys: list[str] = []
+    for parallel in orchestration.steps:
+        if not isinstance(parallel, ParallelStep) or parallel.next_step_id != step_id:
+            continue
+        for branch in parallel.parallel_branches:
+            seen: list[str] = list(branch)
+            following = branch[0] if len(branch) == 1 else None
+            while following in steps and (following := steps[following].next_step_id) not in (None, step_id, *seen):
+                seen.append(following)
+            keys += [key for one in seen if one in steps and (key := steps[one].output_key) is not None]
+    return list(dict.fromkeys(keys))
+
+
+def _told_apart(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """One step may have made several of the values; none of them may vanish."""
+    taken: set[str] = set()
+    for source, value in found:
+        name, count = source, 1
+        while name in taken:
+            count += 1
+            name = f"{source} {count}"
+        taken.add(name)
+        yield name, value
+
+
+def _texts(work: Work[ExtractJsonStep]) -> list[Any]:
+    state = work.todo.state
+    if work.step.input_keys:
+        return [state[key] for key in work.step.input_keys if key in state]
+    return [work.tools.history[-1].output if work.tools.history else message(state)]
+
+
+def find_json(value: Any) -> list[Any]:
+    """Every JSON value in something: itself if it is no text; else the whole, fenced blocks, or the first braces."""
+    if not isinstance(value, str):
+        return [] if value is None else [value]
+    whole = _parsed(value)
+    if whole is not _NONE:
+        return [whole]
+    fenced = [hit for block in _FENCED.findall(value) if (hit := _parsed(block)) is not _NONE]
+    return fenced or _balanced(value)
+
+
+_NONE: Final = object()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return _NONE
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _balanced(text: str) -> list[Any]:
+    """The first value in braces; one that is empty, or a reference such as [1], only if there is no other."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    spare: list[Any] = []
+    read = 0
+    for number, start in enumerate(re.finditer(r"[{\[]", text)):
+        read += len(text) - start.start()
+        if read > _MAX_READ and number >= _SURE_STARTS:
+            break
+        try:
+            value, _ = decoder.raw_decode(text, start.start())
+        except ValueError:
+            continue
+        except RecursionError:
+            break
+        items = cast("dict[str, Any] | list[Any]", value)
+        if items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items)):
+            return [value]
+        spare = spare or [value]
+    return spare

@@ -1,0 +1,77 @@
+"""Waiting: steps that nobody performs. The run is put aside until a person, a time or an event ends the wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from runlane.model.definition import HumanField, HumanStep, WaitStep
+from runlane.model.template import render, render_value
+from runlane.steps.failure import StepFailed
+from runlane.steps.work import Work
+
+
+class WaitKind(StrEnum):
+    """What ends a wait."""
+
+    HUMAN = "human"
+    TIME = "time"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A step waits.
+
+    For a time, it ends `due_in_seconds` from now or at `until`. For a person or an event, `due_in_seconds` is when
+    nobody need answer any more; none: never. `context` is what the person should look at.
+    """
+
+    kind: WaitKind
+    prompt: str = ""
+    fields: tuple[HumanField, ...] = ()
+    context: Any = None
+    due_in_seconds: float | None = None
+    until: datetime | None = None
+    event: str | None = None
+    channel_id: str | None = None
+
+
+async def human(work: Work[HumanStep]) -> Waiting:
+    """Wait for a person."""
+    step, state = work.step, work.todo.state
+    given = (state[key] for key in step.input_keys if state.get(key) not in (None, "", [], {}))
+    last = work.tools.history[-1].output if work.tools.history else None
+    return Waiting(
+        kind=WaitKind.HUMAN,
+        prompt=render(step.human_prompt, state),
+        fields=tuple(step.human_fields),
+        context=next(given, last),
+        due_in_seconds=step.expires_after_seconds,
+        channel_id=step.human_channel_id,
+    )
+
+
+async def wait(work: Work[WaitStep]) -> Waiting:
+    """Wait for a time or an event."""
+    step = work.step
+    if step.event is not None:
+        return Waiting(kind=WaitKind.EVENT, event=step.event, due_in_seconds=step.expires_after_seconds)
+    if step.seconds is not None:
+        return Waiting(kind=WaitKind.TIME, due_in_seconds=step.seconds)
+    return Waiting(kind=WaitKind.TIME, until=_moment(render_value(step.until, work.todo.state)))
+
+
+def _moment(value: Any) -> datetime:
+    """A date and time in ISO form; UTC if it names no zone."""
+    try:
+        if not isinstance(value, str):
+            raise TypeError
+        moment = datetime.fromisoformat(value.strip())
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        raise StepFailed(
+            "bad_time", f"{value!r} is no date and time. Write it as 2026-01-31T09:00:00+01:00."[:500]
+        ) from None

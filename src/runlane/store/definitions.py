@@ -1,0 +1,288 @@
+"""Definitions: what is current, every version that ever was, and what a run pins.
+
+Versions are immutable and addressed by their content, so whoever has read one need not read it again: a worker that
+knows a run's definitions starts it without asking. What a run uses is written down with the orchestration when
+definitions change (`store.sync`); accepting a run reads that one row.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+from sqlalchemy import FromClause, Integer, Text, bindparam, delete, or_, select
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.sql.base import Executable
+
+from runlane.definitions.version import restore
+from runlane.errors import UnknownDefinition
+from runlane.model.definition import Definition, Kind
+from runlane.model.text import load_json
+from runlane.store.database import Database, Session, read
+from runlane.store.schema import definition_versions, definitions
+from runlane.store.statement import Row, Statement
+
+# What parsed definitions may take in memory, counted by their stored size.
+_KEPT_BYTES: Final = 32 * 1024 * 1024
+_KNOWN_NAMES: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """What is current of a definition. `origin` says how it came: sync or import."""
+
+    kind: Kind
+    id: str
+    version: str
+    name: str
+    description: str
+    origin: str
+    created_at_us: int
+    updated_at_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a definition; `body` is its content."""
+
+    kind: Kind
+    id: str
+    version: str
+    created_at_us: int
+    current: bool
+    body: Mapping[str, Any]
+
+
+_here = (definitions.c.tenant == bindparam("tenant"), definitions.c.removed_at.is_(None))
+_one = (definitions.c.kind == bindparam("kind"), definitions.c.id == bindparam("id"))
+_after = bindparam("after", type_=Text())
+_LIST = Statement(
+    "list_definitions",
+    select(definitions)
+    .where(
+        *_here,
+        definitions.c.kind == bindparam("kind"),
+        or_(sql_cast(_after, Text).is_(None), definitions.c.id > _after),
+    )
+    .order_by(definitions.c.id)
+    .limit(bindparam("limit", type_=Integer())),
+)
+_CURRENT = Statement(
+    "find_definition",
+    select(definitions, definition_versions.c.body)
+    .join(
+        definition_versions,
+        (definition_versions.c.tenant == definitions.c.tenant)
+        & (definition_versions.c.kind == definitions.c.kind)
+        & (definition_versions.c.id == definitions.c.id)
+        & (definition_versions.c.version == definitions.c.version),
+    )
+    .where(*_here, *_one),
+)
+_versions_of = (
+    definition_versions.c.tenant == bindparam("tenant"),
+    definition_versions.c.kind == bindparam("kind"),
+    definition_versions.c.id == bindparam("id"),
+)
+_current_version = (
+    select(definitions.c.version).where(*_here, *_one).correlate(definition_versions).scalar_subquery().label("current")
+)
+_VERSION = Statement(
+    "find_definition_version",
+    select(definition_versions, _current_version).where(
+        *_versions_of, definition_versions.c.version == bindparam("version")
+    ),
+)
+_VERSIONS = Statement(
+    "list_definition_versions",
+    select(
+        definition_versions.c.version,
+        definition_versions.c.created_at,
+        _current_version,
+    )
+    .where(*_versions_of)
+    .order_by(definition_versions.c.created_at.desc(), definition_versions.c.version)
+    .limit(bindparam("limit", type_=Integer())),
+)
+_PINS = Statement("find_pins", select(definitions.c.pins).where(*_here, *_one))
+_NAMES = Statement(
+    "definition_names",
+    select(definitions.c.id)
+    .where(*_here, definitions.c.kind == bindparam("kind"))
+    .order_by(definitions.c.id)
+    .limit(bindparam("limit", type_=Integer())),
+)
+
+_DROP = Statement("drop_definitions", delete(definitions).where(definitions.c.tenant == bindparam("tenant")))
+_DROP_VERSIONS = Statement(
+    "drop_definition_versions",
+    delete(definition_versions).where(definition_versions.c.tenant == bindparam("tenant")),
+)
+
+
+def _bodies(batch: FromClause) -> Executable:
+    return select(
+        definition_versions.c.kind,
+        definition_versions.c.id,
+        definition_versions.c.version,
+        definition_versions.c.body,
+    ).join(
+        batch,
+        (definition_versions.c.tenant == bindparam("tenant"))
+        & (definition_versions.c.kind == batch.c.kind)
+        & (definition_versions.c.id == batch.c.id)
+        & (definition_versions.c.version == batch.c.version),
+    )
+
+
+_BODIES = Statement("definition_bodies", _bodies, {"kind": Text(), "id": Text(), "version": Text()})
+
+
+async def list_definitions(
+    database: Database, tenant: str, kind: Kind, *, after: str | None = None, limit: int = 100
+) -> list[Current]:
+    """The current definitions of a kind, by id; `after` is the last id of the page before."""
+    rows = await database.look(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
+    return [_summary(row) for row in rows]
+
+
+async def find_definition(database: Database, tenant: str, kind: Kind, name: str) -> tuple[Current, Version]:
+    """The current version of a definition. UnknownDefinition when there is none, or it was removed."""
+    rows = await database.look(_CURRENT, tenant=tenant, kind=kind, id=name)
+    if not rows:
+        raise await _unknown(database, tenant, kind, name)
+    row = rows[0]
+    found = _summary(row)
+    return found, Version(kind, name, found.version, row["updated_at"], True, load_json(row["body"]))
+
+
+async def find_version(database: Database, tenant: str, kind: Kind, name: str, version: str) -> Version:
+    """One version of a definition, removed or not."""
+    rows = await database.look(_VERSION, tenant=tenant, kind=kind, id=name, version=version)
+    if not rows:
+        if await database.look(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=1):
+            raise UnknownDefinition(kind, name, (), version)
+        raise await _unknown(database, tenant, kind, name)
+    row = rows[0]
+    return Version(kind, name, version, row["created_at"], row["current"] == version, load_json(row["body"]))
+
+
+async def list_versions(
+    database: Database, tenant: str, kind: Kind, name: str, *, limit: int = 100
+) -> list[tuple[str, int, bool]]:
+    """Every version that a definition had, newest first: version, when it came, and whether it is current."""
+    rows = await database.look(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=limit)
+    if not rows:
+        raise await _unknown(database, tenant, kind, name)
+    return [(row["version"], row["created_at"], row["current"] == row["version"]) for row in rows]
+
+
+async def pins(database: Database, tenant: str, name: str, kind: Kind = "orchestration") -> dict[str, str]:
+    """The version of everything that a run of this orchestration, or agent, may use: "kind:id" to version."""
+    rows = await database.look(_PINS, tenant=tenant, kind=kind, id=name)
+    if not rows or rows[0]["pins"] is None:
+        raise await _unknown(database, tenant, kind, name)
+    return cast("dict[str, str]", load_json(rows[0]["pins"]))
+
+
+async def load_pinned(database: Database, tenant: str, pinned: Mapping[str, str]) -> dict[str, Definition]:
+    """The definitions that these pins name, by the same keys. Read once per process, as long as there is room."""
+    found: dict[str, Definition] = {}
+    missing: list[tuple[str, str, str]] = []
+    for key, version in pinned.items():
+        kind, _, name = key.partition(":")
+        known = _kept.get(kind, version)
+        if known is None:
+            missing.append((kind, name, version))
+        else:
+            found[key] = known
+    if missing:
+        for row in await read(database, _BODIES, missing, tenant=tenant):
+            found[f"{row['kind']}:{row['id']}"] = _kept.put(row["kind"], row["version"], row["body"])
+    for key, version in pinned.items():
+        if key not in found:
+            kind, _, name = key.partition(":")
+            raise UnknownDefinition(kind, name, (), version)
+    return {key: found[key] for key in pinned}
+
+
+async def load_all(session: Session, tenant: str, versions: Iterable[tuple[str, str, str]]) -> list[Definition]:
+    """The definitions of these kinds, ids and versions, in this order, within a transaction."""
+    members = list(versions)
+    found = {(kind, version): _kept.get(kind, version) for kind, _, version in members}
+    missing = [member for member in members if found[member[0], member[2]] is None]
+    if missing:
+        for row in await session.fetch(_BODIES, missing, tenant=tenant):
+            found[row["kind"], row["version"]] = _kept.put(row["kind"], row["version"], row["body"])
+    aligned: list[Definition] = []
+    for kind, name, version in members:
+        definition = found[kind, version]
+        if definition is None:
+            raise UnknownDefinition(kind, name, (), version)
+        aligned.append(definition)
+    return aligned
+
+
+async def drop_definitions(session: Session, tenant: str) -> None:
+    """Forget everything of a tenant that goes away."""
+    await session.fetch(_DROP, tenant=tenant)
+    await session.fetch(_DROP_VERSIONS, tenant=tenant)
+
+
+async def _unknown(database: Database, tenant: str, kind: Kind, name: str) -> UnknownDefinition:
+    rows: Sequence[Row] = await database.look(_NAMES, tenant=tenant, kind=kind, limit=_KNOWN_NAMES)
+    return UnknownDefinition(kind, name, [row["id"] for row in rows])
+
+
+def _summary(row: Row) -> Current:
+    return Current(
+        kind=row["kind"],
+        id=row["id"],
+        version=row["version"],
+        name=row["name"],
+        description=row["description"],
+        origin=row["origin"],
+        created_at_us=row["created_at"],
+        updated_at_us=row["updated_at"],
+    )
+
+
+def pins_json(pinned: Mapping[str, str]) -> str:
+    """Pins as they are stored."""
+    return orjson.dumps(pinned, option=orjson.OPT_SORT_KEYS).decode()
+
+
+class _Kept:
+    """Parsed definitions by kind and version, the least lately used dropped first. Used from several threads."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most = most_bytes
+        self._bytes = 0
+        self._found: OrderedDict[tuple[str, str], tuple[Definition, int]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, kind: str, version: str) -> Definition | None:
+        with self._lock:
+            entry = self._found.get((kind, version))
+            if entry is None:
+                return None
+            self._found.move_to_end((kind, version))
+            return entry[0]
+
+    def put(self, kind: Kind, version: str, body: str) -> Definition:
+        definition = restore(kind, body)
+        with self._lock:
+            if (kind, version) not in self._found:
+                self._found[kind, version] = (definition, len(body))
+                self._bytes += len(body)
+            while self._bytes > self._most:
+                _, (_, size) = self._found.popitem(last=False)
+                self._bytes -= size
+        return definition
+
+
+_kept: Final = _Kept(_KEPT_BYTES)

@@ -1,0 +1,119 @@
+"""Answers to waiting runs: a person's, or an event that another system sends. Exactly one answer wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, case, select, update
+
+from runlane.errors import RunNotFound, WrongState
+from runlane.model.event import EventType, Notice
+from runlane.model.ids import new_id
+from runlane.model.run import Status
+from runlane.model.text import dump_json
+from runlane.store.database import Database, Session
+from runlane.store.events import append
+from runlane.store.expressions import lit
+from runlane.store.runs import Change, operate
+from runlane.store.schema import run_waits, runs
+from runlane.store.statement import Row, Statement
+from runlane.store.waits import ANSWER, KEEP_EVENT
+
+_by_id = runs.c.id == bindparam("run_id")
+_HOLD_STILL = Statement(
+    "hold_answered_run", select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update()
+)
+# A run that is busy elsewhere stays so and finds the answer; only a paused one has to be woken.
+_GO_ON = Statement(
+    "go_on",
+    update(runs)
+    .where(_by_id, runs.c.ended_at.is_(None))
+    .values(
+        status=case((runs.c.status == lit(Status.PAUSED), lit(Status.QUEUED)), else_=runs.c.status),
+        due_at=case((runs.c.status == lit(Status.PAUSED), None), else_=runs.c.due_at),
+        last_seq=runs.c.last_seq + lit(1),
+    )
+    .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq),
+)
+_WAITS_FOR = Statement(
+    "waits_for_event",
+    select(run_waits.c.path)
+    .where(
+        run_waits.c.run_id == bindparam("run_id"),
+        run_waits.c.kind == lit("event"),
+        run_waits.c.name == bindparam("name"),
+        run_waits.c.answered_at.is_(None),
+        run_waits.c.settled_at.is_(None),
+    )
+    .order_by(run_waits.c.opened_at, run_waits.c.path),
+)
+
+
+async def resume_run(database: Database, run_id: str, response: Any) -> Change:
+    """Let a run go on that is paused and asks nothing; the response is told in its stream."""
+
+    async def work(session: Session) -> Change:
+        run = await _held(session, run_id)
+        if run["status"] != Status.PAUSED:
+            raise WrongState(f"Run {run_id} is {run['status']}. Only a paused run can be resumed.")
+        return await _go_on(session, run_id, {"response": response})
+
+    return await operate(database, work)
+
+
+async def answer_wait(database: Database, run_id: str, path: str, answer: Any, answered_by: str) -> Change:
+    """Store the answer to an open question and let the run go on. WrongState when it is not open any more."""
+
+    async def work(session: Session) -> Change:
+        run = await _held(session, run_id)
+        return await _answered(session, run, run_id, path, answer, answered_by)
+
+    return await operate(database, work)
+
+
+async def send_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
+    """Give an event to the run: to the step that waits for it longest, or to the first that will."""
+
+    async def work(session: Session) -> Change:
+        run = await _held(session, run_id)
+        if Status(run["status"]).terminal:
+            raise WrongState(f"Run {run_id} is {run['status']}. Only a run that has not ended takes events.")
+        for row in await session.fetch(_WAITS_FOR, run_id=run_id, name=name):
+            return await _answered(session, run, run_id, row["path"], data, sent_by)
+        await session.fetch(
+            KEEP_EVENT,
+            run_id=run_id,
+            path=f".sent/{new_id('event')}",
+            tenant=run["tenant"],
+            target=run["target"],
+            name=name,
+            answer=dump_json(data),
+            answered_by=sent_by,
+        )
+        return Change(run_id, Status(run["status"]))
+
+    return await operate(database, work)
+
+
+async def _held(session: Session, run_id: str) -> Row:
+    rows = await session.fetch(_HOLD_STILL, run_id=run_id)
+    if not rows:
+        raise RunNotFound(run_id)
+    return rows[0]
+
+
+async def _answered(session: Session, run: Row, run_id: str, path: str, answer: Any, by: str) -> Change:
+    # A run that has ended asks nothing more, though its question may stand there still.
+    open_still = not Status(run["status"]).terminal
+    taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by)
+    if not taken or not open_still:
+        raise WrongState(f"Run {run_id} is {run['status']} and does not wait for an answer at {path} any more.")
+    return await _go_on(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
+
+
+async def _go_on(session: Session, run_id: str, told: dict[str, Any]) -> Change:
+    row = (await session.fetch(_GO_ON, run_id=run_id))[0]
+    await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(told))])
+    status = Status(row["status"])
+    lanes = (row["lane"],) if status is Status.QUEUED else ()
+    return Change(run_id, status, ready_lanes=lanes, notices=(Notice(run_id, row["last_seq"]),))

@@ -1,0 +1,235 @@
+"""Taking over: finding workers that are gone, and moving their runs.
+
+Whoever declares a worker gone holds its lock, so that no claim of it is under way, and moves its runs in the same
+transaction: a run is never without an owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    exists,
+    insert,
+    literal_column,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.base import Executable
+
+from runlane.errors import Unavailable
+from runlane.model.event import EventType, Notice
+from runlane.model.run import Status
+from runlane.store.chain import Chain
+from runlane.store.claim import worker_lock
+from runlane.store.database import Database, Session, read
+from runlane.store.expressions import database_started_us, json_of, lit, member, now_us
+from runlane.store.ordering import key_locks
+from runlane.store.record import Outcome, end_attempts, say_done, settle, store_results
+from runlane.store.schema import run_events, runs, workers
+from runlane.store.statement import Statement
+from runlane.store.workers import LIVE, micros
+
+# How long workers may take to come back after the database dropped all connections.
+RECONNECT_SECONDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A worker that may be gone. `expired` means that its lease is over, which needs no other proof."""
+
+    id: str
+    expired: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    """What became of the runs of workers that are gone."""
+
+    workers: tuple[str, ...]
+    notices: tuple[Notice, ...]
+    ready_lanes: tuple[str, ...]
+
+    @property
+    def runs(self) -> int:
+        """How many runs moved."""
+        return len(self.notices)
+
+
+_SUSPECTS = Statement(
+    "suspect_workers",
+    select(workers.c.id, (workers.c.lease_until < now_us()).label("expired"), workers.c.has_lock)
+    .where(
+        workers.c.status.in_(LIVE),
+        or_(
+            workers.c.lease_until < now_us(),
+            and_(
+                workers.c.has_lock,
+                bindparam("trust_locks", type_=Boolean()),
+                # A server that just started has dropped everybody's lock; the living need a moment to return.
+                database_started_us() < now_us() - lit(RECONNECT_SECONDS * 1_000_000),
+                workers.c.heartbeat_at < now_us() - micros(bindparam("silence_seconds", type_=Float())),
+            ),
+        ),
+    )
+    .order_by(workers.c.id),
+)
+# The conditions are checked again under the worker's lock: it may have renewed meanwhile.
+_MARK_LOST = Statement(
+    "mark_worker_lost",
+    update(workers)
+    .where(
+        workers.c.id == bindparam("worker_id"),
+        workers.c.status.in_(LIVE),
+        or_(
+            workers.c.lease_until < now_us(),
+            and_(
+                bindparam("lock_is_free", type_=Boolean()),
+                workers.c.heartbeat_at < now_us() - micros(bindparam("silence_seconds", type_=Float())),
+            ),
+        ),
+    )
+    .values(status=lit("lost"), ended_at=now_us(), active=0)
+    .returning(workers.c.id),
+)
+_ORPHANS = Statement(
+    "orphaned_workers",
+    select(runs.c.worker_id)
+    .where(
+        runs.c.status == lit(Status.RUNNING),
+        ~exists().where(workers.c.id == runs.c.worker_id, workers.c.status.in_(LIVE)),
+    )
+    .distinct()
+    .limit(lit(100)),
+)
+_KEYS_THAT_END = Statement(
+    "keys_that_end",
+    select(runs.c.ordering_key).where(
+        member(runs.c.worker_id, "worker_ids"),
+        runs.c.status == lit(Status.RUNNING),
+        runs.c.ordering_key.is_not(None),
+        or_(runs.c.cancel_requested_at.is_not(None), runs.c.losses >= runs.c.max_losses),
+    ),
+)
+_TAKEN = {
+    "id": Text(),
+    "lane": Text(),
+    "status": Text(),
+    "attempt": Integer(),
+    "last_seq": Integer(),
+    "worker_id": Text(),
+    "claimed_at": BigInteger(),
+    "ordering_key": Text(),
+    "holds_key": Boolean(),
+}
+_next_status = case(
+    (runs.c.cancel_requested_at.is_not(None), lit(Status.CANCELLED)),
+    (runs.c.losses >= runs.c.max_losses, lit(Status.FAILED)),
+    else_=lit(Status.QUEUED),
+)
+_ends = _next_status != lit(Status.QUEUED)
+_take_back = (
+    update(runs)
+    .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
+    .values(
+        status=_next_status,
+        losses=runs.c.losses + lit(1),
+        ended_at=case((_ends, now_us()), else_=None),
+        holds_key=case(
+            (_next_status == lit(Status.CANCELLED), False),
+            (and_(_next_status == lit(Status.FAILED), runs.c.on_dead == lit("skip")), False),
+            else_=runs.c.holds_key,
+        ),
+        last_seq=runs.c.last_seq + lit(1) + case((_ends, lit(1)), else_=lit(0)),
+    )
+    .returning(
+        *(runs.c[name] for name in _TAKEN),
+        now_us().label("at"),
+        lit(Outcome.LOST).label("outcome"),
+        null().label("result"),
+        json_of(
+            type=lit("WorkerLost"),
+            message=literal_column("'Worker '", Text())
+            + runs.c.worker_id
+            + literal_column("' vanished during the attempt.'", Text()),
+            worker_id=runs.c.worker_id,
+            losses=runs.c.losses,
+            max_losses=runs.c.max_losses,
+        ).label("error"),
+    )
+)
+
+
+def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    closing = case((c.status == lit(Status.QUEUED), lit(0)), else_=lit(1))
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(
+            c.id,
+            c.last_seq - closing,
+            c.attempt,
+            lit(EventType.WORKER_LOST),
+            c.at,
+            json_of(worker_id=c.worker_id, status=c.status),
+        ).select_from(changed),
+    )
+
+
+TAKE_BACK = Chain(
+    "take_back_runs",
+    _take_back,
+    returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
+    links=[end_attempts, store_results, say_done, _say_lost],
+)
+
+
+async def find_suspects(database: Database, silence_seconds: float, *, trust_locks: bool) -> list[Suspect]:
+    """Workers whose lease is over or that are silent although they hold a lock."""
+    rows = await read(database, _SUSPECTS, silence_seconds=silence_seconds, trust_locks=trust_locks)
+    return [Suspect(row["id"], bool(row["expired"])) for row in rows]
+
+
+async def declare_lost(session: Session, worker_id: str, silence_seconds: float, *, lock_is_free: bool) -> bool:
+    """Mark a worker lost if it still looks so. Never waits for a claim that is under way: the next round will do."""
+    if not await session.try_lock(worker_lock(worker_id)):
+        return False
+    rows = await session.fetch(
+        _MARK_LOST, worker_id=worker_id, silence_seconds=silence_seconds, lock_is_free=lock_is_free
+    )
+    return bool(rows)
+
+
+async def find_orphans(session: Session) -> list[str]:
+    """Owners of running runs that are no live workers. There should be none; if there are, their runs must move."""
+    return [row["worker_id"] for row in await session.fetch(_ORPHANS)]
+
+
+async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
+    """Put the runs of these workers back at their old place, or end those that may not run again."""
+    ids = session.texts(list(worker_ids))
+    # Locks before rows, everywhere: a run that ends here hands its ordering key on. The others keep theirs, and a
+    # lock for each of them could be more than the server has room for when a whole cluster vanishes.
+    keys = {row["ordering_key"] for row in await session.fetch(_KEYS_THAT_END, worker_ids=ids)}
+    await session.lock(exclusive=key_locks(keys))
+    rows = await session.chain(TAKE_BACK, worker_ids=ids)
+    ended = [row for row in rows if Status(row["status"]).terminal]
+    if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
+        raise Unavailable("A run of a vanished worker was cancelled at this moment; the next round moves it.")
+    released = await settle(session, ended)
+    ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
+    ready |= {item.lane for item in released if item.status is Status.QUEUED}
+    notices = tuple(Notice(row["id"], row["last_seq"]) for row in rows)
+    return TakeOver(tuple(worker_ids), notices, tuple(sorted(ready)))

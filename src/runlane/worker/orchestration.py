@@ -1,0 +1,352 @@
+"""Runs of orchestrations: the step machine decides, steps are performed, and every finished one is recorded.
+
+A step that may have an effect outside begins only when everything before it is stored. Steps that only compute may
+run ahead of the commit: after a crash they are computed again and give the same. So what a run has paid for is never
+paid twice, and a chain of small steps does not wait for the disk between each two.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Protocol
+
+from runlane import meters
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
+from runlane.model.definition import Agent, Orchestration, Tool
+from runlane.model.event import Delta
+from runlane.model.run import ORCHESTRATION, Status
+from runlane.model.text import dump_json, load_json
+from runlane.steps.perform import Earlier, Tools, Waiting, WaitKind, perform
+from runlane.store import record as records
+from runlane.store.attempts import running_seconds
+from runlane.store.claim import Claimed
+from runlane.store.database import Database
+from runlane.store.events import has_event
+from runlane.store.record import Finish
+from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
+from runlane.store.waits import read_waits
+from runlane.worker.context import Desk
+from runlane.worker.execution import Ending
+from runlane.worker.outbox import Outbox
+from runlane.worker.patience import patiently
+from runlane.worker.questions import Questions
+from runlane.worker.way import Edit, go_again, output_of, record_of
+
+_START = "orchestration_start"
+# Only computed: no model, no tool, nobody outside notices them.
+_COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
+# A takeover settles at most this many records; a snapshot costs as much as the state is big.
+SNAPSHOT_EVERY = 500
+# How soon a run that is busy in one branch learns that somebody answered in another.
+_ANSWER_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 2.0
+# What a step may be told of earlier ones; a run of many thousand steps must not keep them all in mind.
+MAX_HISTORY = 100
+
+
+class Material(Protocol):
+    """The definitions that a run is pinned to."""
+
+    @property
+    def orchestrations(self) -> Mapping[str, Orchestration]: ...
+
+    @property
+    def agents(self) -> Mapping[str, Agent]: ...
+
+    @property
+    def tools(self) -> Mapping[str, Tool]: ...
+
+
+class Drive:
+    """One attempt at a run of an orchestration."""
+
+    def __init__(self, claimed: Claimed, desk: Desk, database: Database, material: Material, tools: Tools) -> None:
+        self._claimed = claimed
+        self._desk = desk
+        self._database = database
+        self._material = material
+        self._tools = tools
+        self._root = material.orchestrations[claimed.target.removeprefix(ORCHESTRATION)]
+        self._outbox = Outbox(claimed, desk)
+        self._questions = Questions()
+        self._looked_at = time.monotonic()
+        self._busy: dict[str, asyncio.Task[Outcome | Waiting]] = {}
+        self._begun: dict[str, tuple[Todo, float]] = {}
+        self._dropped: set[asyncio.Task[Outcome | Waiting]] = set()
+        self._history: deque[tuple[str, Earlier]] = deque(maxlen=MAX_HISTORY)
+        self._machine: Machine
+        self._no = 0
+        self._since_snapshot = 0
+
+    async def run(self) -> Ending:
+        """Go on where the records end, until the run ends or nothing can move without somebody outside."""
+        await self._restore()
+        limit = asyncio.timeout(await self._seconds_left())
+        try:
+            async with limit:
+                finish = await self._go()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            minutes = self._root.timeout_minutes
+            error = Failed("run_timeout", f"The run took longer than its {minutes:g} minutes of running time.")
+            finish = self._failed(End(EndStatus.FAILED, None, self._machine.state, error))
+        except asyncio.CancelledError:
+            await self._stop_steps()
+            # What is finished is kept, also by a run that is stopped: the next attempt must not pay for it again.
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await asyncio.wait_for(self._outbox.store(), _LAST_WORDS_SECONDS)
+            raise
+        finally:
+            await self._stop_steps()
+        return Ending(finish, await self._outbox.rest())
+
+    # --- where the run stands
+
+    async def _restore(self) -> None:
+        claimed = self._claimed
+        request = load_json(claimed.input)
+        message = request.get("message", "")
+        fork = load_json(claimed.plan).get("fork") if claimed.plan else None
+        first = claimed.attempt == 1
+        way = [] if first and fork is None else await patiently(lambda: read_way(self._database, claimed.run_id))
+        nested = {
+            agent.id: agent.orchestration_id
+            for agent in self._material.agents.values()
+            if agent.orchestration_id is not None
+        }
+        given: dict[str, Any] = request.get("input") or {}
+        state = {"user_input": message, "user_query": message, **given}
+        edits = [Edit(edit["no"], edit["state"]) for edit in fork["edits"]] if fork else []
+        library = self._material.orchestrations
+        self._machine, self._no = go_again(library, self._root.id, state, nested, way, edits)
+        for record in way:
+            if record.outcome is StepOutcome.DONE:
+                self._remember(record.path, record.step_id, record.step_id, output_of(record))
+        if first or not await patiently(lambda: has_event(self._database, claimed.run_id, _START)):
+            self._outbox.say(
+                _START,
+                run_id=claimed.run_id,
+                orchestration_id=self._root.id,
+                orchestration_name=self._root.title,
+            )
+            self._outbox.tell(self._machine.opening)
+        if not first:
+            await self._learn()
+
+    async def _seconds_left(self) -> float:
+        allowed = self._root.timeout_minutes * 60
+        if self._claimed.attempt == 1:
+            return allowed
+        return allowed - await patiently(lambda: running_seconds(self._database, self._claimed.run_id))
+
+    async def _learn(self) -> None:
+        self._looked_at = time.monotonic()
+        await self._outbox.store()
+        waits = await patiently(lambda: read_waits(self._database, self._claimed.run_id))
+        self._questions.learn(waits, self._machine.todos())
+
+    # --- the loop
+
+    async def _go(self) -> Finish:
+        while True:
+            self._take_answers()
+            if self._machine.end is not None:
+                return self._finish(self._machine.end)
+            if not self._desk.draining:
+                await self._begin()
+            if not self._busy:
+                return self._hand_back() if self._desk.draining else self._pause()
+            self._outbox.store_soon()
+            await self._wait()
+            self._take_done()
+            self._drop_unneeded()
+
+    async def _begin(self) -> None:
+        """Begin everything that may begin now."""
+        fresh = [
+            todo for todo in self._machine.todos() if todo.path not in self._busy and todo.path not in self._questions
+        ]
+        for todo in fresh:
+            if todo.tries == 0 and todo.part == "step":
+                self._outbox.say_step("step_start", todo)
+        if any(todo.step.type not in _COMPUTED for todo in fresh):
+            await self._outbox.store()
+        for todo in fresh:
+            self._begun[todo.path] = (todo, time.monotonic())
+            self._busy[todo.path] = asyncio.create_task(self._perform(todo))
+
+    async def _perform(self, todo: Todo) -> Outcome | Waiting:
+        if todo.delay_seconds > 0:
+            await asyncio.sleep(todo.delay_seconds)
+        limit = asyncio.timeout(todo.step.timeout_seconds)
+        try:
+            async with limit:
+                return await perform(todo, self._tools_for(todo))
+        except TimeoutError:
+            return Failed("timeout", f"The step took longer than its {todo.step.timeout_seconds:g} s.", passing=True)
+
+    def _tools_for(self, todo: Todo) -> Tools:
+        written = 0
+
+        async def emit(kind: str, data: Mapping[str, Any]) -> None:
+            about = {"orch_step_id": todo.step.id, "step_name": todo.step.title, "path": todo.path}
+            self._outbox.say(kind, **{**about, **data})
+            self._outbox.store_soon()
+
+        def delta(text: str) -> None:
+            nonlocal written
+            told = {"orch_step_id": todo.step.id, "path": todo.path, "offset": written, "text": text}
+            written += len(text)
+            self._desk.send_delta(Delta(self._claimed.run_id, self._claimed.attempt, "text", dump_json(told)))
+
+        scope = _scope(todo.path)
+        return replace(
+            self._tools,
+            emit=emit,
+            delta=delta,
+            history=[earlier for inside, earlier in self._history if inside == scope],
+            budget_usd=self._machine.budget_left_usd(todo.path),
+        )
+
+    async def _wait(self) -> None:
+        """Until a step is done, a commit is through, or an open question may have an answer."""
+        timeout = None
+        if self._questions:
+            due = self._questions.seconds_left()
+            timeout = _ANSWER_SECONDS if due is None else min(_ANSWER_SECONDS, due)
+        storing = self._outbox.under_way
+        watched = {*self._busy.values(), *([] if storing is None else [storing])}
+        await asyncio.wait(watched, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if self._questions and time.monotonic() - self._looked_at >= _ANSWER_SECONDS:
+            await self._learn()
+
+    # --- what a step came to
+
+    def _take_done(self) -> None:
+        for path, task in list(self._busy.items()):
+            if not task.done():
+                continue
+            del self._busy[path]
+            todo, begun = self._begun.pop(path)
+            result = Failed("cancelled", "The step was cancelled from inside.") if task.cancelled() else task.result()
+            if isinstance(result, Waiting):
+                self._ask(todo, result)
+                continue
+            self._settle(todo, result, time.monotonic() - begun)
+            if self._machine.end is not None:
+                return
+
+    def _drop_unneeded(self) -> None:
+        """Stop what the machine has given up: the other branches of one that failed, for example."""
+        needed = {todo.path for todo in self._machine.todos()}
+        for path in [path for path in self._busy if path not in needed]:
+            task = self._busy.pop(path)
+            del self._begun[path]
+            task.cancel()
+            self._dropped.add(task)
+            task.add_done_callback(self._dropped.discard)
+        for path in self._questions.drop_all_but(needed):
+            self._outbox.settle(path)
+
+    def _take_answers(self) -> None:
+        for todo, outcome, over in self._questions.answered():
+            for path in over:
+                self._outbox.settle(path)
+            self._settle(todo, outcome, 0.0)
+            if self._machine.end is not None:
+                return
+
+    def _ask(self, todo: Todo, waiting: Waiting) -> None:
+        wait, shown = self._questions.ask(todo, waiting)
+        self._outbox.ask(wait)
+        if waiting.kind is WaitKind.HUMAN:
+            self._outbox.say(
+                "human_input_required",
+                run_id=self._claimed.run_id,
+                orch_step_id=todo.step.id,
+                path=todo.path,
+                prompt=shown["prompt"],
+                fields=shown["fields"],
+                agent_context=shown["context"],
+                channel_id=shown["channel_id"],
+            )
+
+    def _settle(self, todo: Todo, outcome: Outcome, seconds: float) -> None:
+        meters.STEP_SECONDS.observe(seconds)
+        facts = self._machine.settle(todo.path, outcome)
+        self._no += 1
+        self._outbox.keep(record_of(todo, outcome, self._machine, self._no, seconds))
+        if isinstance(outcome, Done) and todo.part == "step":
+            self._remember(todo.path, todo.step.id, todo.step.title, outcome.output)
+            spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None}
+            told = {name: value for name, value in spent.items() if value is not None}
+            self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
+        self._outbox.tell(facts)
+        self._since_snapshot += 1
+        if self._since_snapshot >= SNAPSHOT_EVERY:
+            self._since_snapshot = 0
+            cursor = dump_json(self._machine.cursor())
+            self._outbox.keep(StepRecord(SNAPSHOT_PATH, self._no, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor))
+
+    def _remember(self, path: str, step_id: str, title: str, output: Any) -> None:
+        self._history.append((_scope(path), Earlier(step_id, title, output)))
+
+    # --- the ends
+
+    def _hand_back(self) -> Finish:
+        return Finish(records.Outcome.HANDED_BACK, Status.QUEUED)
+
+    def _pause(self) -> Finish:
+        if not self._questions:
+            error = Failed("stuck", "The orchestration has nothing left to do and has not ended.")
+            return self._failed(End(EndStatus.FAILED, None, self._machine.state, error))
+        seconds = self._questions.seconds_left()
+        self._outbox.say("paused", waiting_for=self._questions.paths)
+        delay_us = None if seconds is None else int(seconds * 1_000_000)
+        return Finish(records.Outcome.PAUSED, Status.PAUSED, delay_us=delay_us)
+
+    def _finish(self, end: End) -> Finish:
+        if end.status is EndStatus.FAILED:
+            return self._failed(end)
+        result = dump_json(end.response)
+        size = len(result.encode())
+        if size > self._desk.max_result_bytes:
+            message = f"The response has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed."
+            return self._failed(End(EndStatus.FAILED, None, end.state, Failed("result_too_large", message)))
+        self._say_end("completed", end)
+        self._outbox.say("final", response=end.response, intent="orchestration")
+        state = dump_json(dict(end.state))
+        return Finish(records.Outcome.COMPLETED, Status.COMPLETED, result=result, state=state)
+
+    def _failed(self, end: End) -> Finish:
+        error = end.error or Failed("failed", "The orchestration failed.")
+        self._say_end("failed", end, error={"code": error.code, "message": error.message})
+        told = {"type": error.code, "message": error.message, "step": end.step_id}
+        state = dump_json(dict(end.state))
+        return Finish(records.Outcome.FAILED, Status.FAILED, error=dump_json(told), state=state)
+
+    def _say_end(self, status: str, end: End, **more: Any) -> None:
+        state = dict(end.state)
+        self._outbox.say(
+            "orchestration_complete", run_id=self._claimed.run_id, status=status, final_state=state, **more
+        )
+
+    async def _stop_steps(self) -> None:
+        for task in self._busy.values():
+            task.cancel()
+        stopping = {*self._busy.values(), *self._dropped}
+        if stopping:
+            await asyncio.wait(stopping)
+            self._busy.clear()
+
+
+def _scope(path: str) -> str:
+    """The orchestration that a step belongs to, as a part of its path."""
+    return path.rpartition(">")[0]

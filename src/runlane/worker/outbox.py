@@ -1,0 +1,98 @@
+"""The outbox of an orchestration's attempt: what has happened and is not stored yet, in its order.
+
+One commit is under way at a time, and the next takes everything that came meanwhile. So a chain of small steps shares
+commits, while whoever needs certainty waits until the outbox is empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from runlane.interpreter.values import Fact, Todo
+from runlane.model.text import dump_json
+from runlane.probes import reach
+from runlane.store.claim import Claimed
+from runlane.store.record import Entry
+from runlane.store.steps import StepRecord
+from runlane.store.waits import NewWait
+from runlane.worker.context import Desk
+
+
+class Outbox:
+    """Takes news at once and stores them soon. `rest` is what the end of the attempt stores with itself."""
+
+    def __init__(self, claimed: Claimed, desk: Desk) -> None:
+        self._claimed = claimed
+        self._desk = desk
+        self._entry = self._empty()
+        self._storing: asyncio.Task[None] | None = None
+
+    def say(self, kind: str, **data: Any) -> None:
+        """Write an event."""
+        self._entry.events.append((kind, dump_json(data)))
+
+    def say_step(self, kind: str, todo: Todo, **more: Any) -> None:
+        """Write an event of a step."""
+        step = todo.step
+        self.say(kind, orch_step_id=step.id, step_name=step.title, step_type=step.type, path=todo.path, **more)
+
+    def tell(self, facts: list[Fact]) -> None:
+        """Write what the step machine says has happened."""
+        for fact in facts:
+            self.say(fact.type, **fact.data)
+
+    def keep(self, step: StepRecord) -> None:
+        """Record a step."""
+        self._entry.steps.append(step)
+
+    def ask(self, wait: NewWait) -> None:
+        """Open a question."""
+        self._entry.waits.append(wait)
+
+    def settle(self, path: str) -> None:
+        """A question is over."""
+        self._entry.settled.append(path)
+
+    @property
+    def under_way(self) -> asyncio.Task[None] | None:
+        """The commit that is running, if one is."""
+        return self._storing
+
+    def store_soon(self) -> None:
+        """Begin to store what there is, unless a commit is under way; the next call goes on."""
+        if self._storing is not None and self._storing.done():
+            self._storing.result()
+            self._storing = None
+        if self._storing is None and self._has_news():
+            entry, self._entry = self._entry, self._empty()
+            self._storing = asyncio.create_task(self._store(entry))
+
+    async def store(self) -> None:
+        """Have everything stored that is known so far."""
+        self.store_soon()
+        while self._storing is not None:
+            # A run that is stopped meanwhile must not take the commit with it.
+            await asyncio.shield(self._storing)
+            self.store_soon()
+
+    async def rest(self) -> Entry:
+        """What is left to store, once the commit under way is through."""
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
+            self._storing = None
+        return self._entry
+
+    async def _store(self, entry: Entry) -> None:
+        if entry.steps:
+            reach("step.before_commit")
+        await self._desk.record(entry)
+        if entry.steps:
+            reach("step.committed")
+
+    def _has_news(self) -> bool:
+        entry = self._entry
+        return bool(entry.events or entry.steps or entry.waits or entry.settled)
+
+    def _empty(self) -> Entry:
+        return Entry(self._claimed.run_id, self._claimed.attempt, self._claimed.lane)

@@ -1,0 +1,150 @@
+"""What a worker needs to run orchestrations: definitions by version, models, the sandbox, and tasks as steps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runlane.agents.models import Models
+from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
+from runlane.model.definition import Agent, Definition, Orchestration, Tool
+from runlane.model.event import EventType
+from runlane.model.task import Task
+from runlane.model.text import dump_json, load_json
+from runlane.settings import Settings
+from runlane.steps.failure import StepFailed
+from runlane.steps.perform import Tools
+from runlane.steps.sandbox import Limits, Sandbox
+from runlane.store.claim import Claimed
+from runlane.store.database import Database
+from runlane.store.definitions import load_pinned
+from runlane.store.record import Entry
+from runlane.store.steps import StepOutcome, StepRecord, read_saved
+from runlane.worker.context import Context
+from runlane.worker.execution import Ending, Host
+from runlane.worker.orchestration import Drive
+from runlane.worker.patience import patiently
+
+
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The definitions that a run is pinned to, by kind."""
+
+    orchestrations: Mapping[str, Orchestration]
+    agents: Mapping[str, Agent]
+    tools: Mapping[str, Tool]
+
+    @classmethod
+    def of(cls, definitions: Mapping[str, Definition]) -> Pinned:
+        """Sort them."""
+        found = definitions.values()
+        return cls(
+            {item.id: item for item in found if isinstance(item, Orchestration)},
+            {item.id: item for item in found if isinstance(item, Agent)},
+            {item.id: item for item in found if isinstance(item, Tool)},
+        )
+
+
+class Orchestrations:
+    """Executes runs of orchestrations. One for all runs of a worker."""
+
+    def __init__(self, settings: Settings, database: Database, tasks: Mapping[str, Task], models: Models) -> None:
+        self._max_input_bytes = settings.max_input_bytes
+        self._database = database
+        self._tasks = tasks
+        self._models = models
+        self._sandbox = Sandbox(Limits.of(settings))
+
+    async def close(self) -> None:
+        """End the sandbox. Safe to call twice."""
+        await self._sandbox.close()
+
+    async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
+        """Execute an attempt."""
+        pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
+        material = Pinned.of(await patiently(lambda: load_pinned(self._database, claimed.tenant, pins)))
+
+        async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
+            return await self._call_task(claimed, host, name, arguments, path)
+
+        tools = Tools(
+            sandbox=self._sandbox,
+            models=self._models,
+            agents=material.agents,
+            tools=material.tools,
+            tasks=self._tasks.keys(),
+            call_task=call_task,
+        )
+        return await Drive(claimed, host, self._database, material, tools).run()
+
+    async def _call_task(self, claimed: Claimed, host: Host, name: str, arguments: Mapping[str, Any], path: str) -> Any:
+        task = self._tasks.get(name)
+        if task is None:
+            raise StepFailed("unknown_task", f'This worker has no task "{name}". Start it with the app that has it.')
+        try:
+            values = task.load(task.check(dict(arguments), self._max_input_bytes))
+        except InvalidInput as error:
+            raise StepFailed("invalid_input", str(error)) from None
+        saved = await patiently(lambda: read_saved(self._database, claimed.run_id, _saved_path(path)))
+        context = StepContext(claimed, host, path, saved)
+        limit = asyncio.timeout(task.timeout_seconds)
+        try:
+            async with limit:
+                if task.is_async:
+                    return _plain(await task.function(context, **values), name)
+                value = await host.call_in_thread(lambda: task.function(context, **values))
+                return _plain(await value if inspect.isawaitable(value) else value, name)
+        except (StepFailed, LeaseLost):
+            raise
+        except Fail as error:
+            raise StepFailed("task_failed", str(error)) from error
+        except Exception as error:
+            if limit.expired():
+                message = f"The task {name} took longer than its {task.timeout_seconds:g} s."
+                raise StepFailed("timeout", message, passing=True) from error
+            raise StepFailed("task_error", f"{type(error).__name__}: {error}", passing=True) from error
+        finally:
+            # A thread goes on until it asks its context; then it learns that nobody waits for it.
+            context.interrupt(RunCancelled(f"The step {path} of run {claimed.run_id} is over."))
+
+
+class StepContext(Context):
+    """A task's context inside an orchestration: its checkpoint and its idempotency key are the step's own."""
+
+    def __init__(self, claimed: Claimed, host: Host, path: str, saved: str | None) -> None:
+        super().__init__(claimed, host, asyncio.get_running_loop())
+        self._path = path
+        self._step_saved = saved
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this step: hand it to other systems so that they act once."""
+        return f"{self._claimed.run_id}/{self._path}"
+
+    @property
+    def saved(self) -> Any:
+        """The last checkpoint of an earlier attempt at this step, or None."""
+        return None if self._step_saved is None else load_json(self._step_saved)
+
+    def checkpoint(self, value: Any) -> Awaitable[None]:
+        """Store a value for the next attempt at this step. Also a point where the run can be stopped."""
+        claimed, text = self._claimed, self._checkpoint_text(value)
+        entry = Entry(claimed.run_id, claimed.attempt, claimed.lane, events=[(EventType.CHECKPOINT.value, "{}")])
+        entry.steps.append(StepRecord(_saved_path(self._path), None, "", "checkpoint", StepOutcome.SAVED, output=text))
+        return self._say(lambda: self._record(entry))
+
+
+def _saved_path(path: str) -> str:
+    # An exclamation mark is in no path of a step.
+    return f"{path}!saved"
+
+
+def _plain(value: Any, name: str) -> Any:
+    """The value as JSON would give it back: the same before and after a crash."""
+    try:
+        return load_json(dump_json(value))
+    except TypeError as error:
+        raise StepFailed("not_json", f"The result of task {name} cannot be stored: {error}") from None

@@ -1,0 +1,114 @@
+"""The way of a run through its orchestration: back from the records, and each finished step into a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import Done, Failed, Outcome, Todo
+from runlane.model.definition import Orchestration
+from runlane.model.text import dump_json, load_json
+from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord
+
+MAX_INPUT_CHARACTERS = 64 * 1024
+_BOUNDS = frozenset({"turn_limit", "cost_limit"})
+
+
+class Edit(NamedTuple):
+    """Somebody's change of a run's state, before the record with this number."""
+
+    no: int
+    state: Mapping[str, Any]
+
+
+def go_again(
+    library: Mapping[str, Orchestration],
+    root: str,
+    state: Mapping[str, Any],
+    agents: Mapping[str, str],
+    way: Sequence[StepRecord],
+    edits: Sequence[Edit],
+) -> tuple[Machine, int]:
+    """The machine where the records end, and the number of the last record.
+
+    `edits` is for forks: changes of the state, each before the records from a number on, in their order.
+    """
+    pending = list(edits)
+    if way and way[0].path == SNAPSHOT_PATH:
+        machine, last = Machine.restore(library, load_json(way[0].output or "{}")), way[0].no or 0
+        way, pending = way[1:], [edit for edit in pending if edit.no > last]
+    else:
+        machine, last = Machine.start(library, root, state, agents), 0
+    for record in way:
+        last = record.no or 0
+        while pending and pending[0].no <= last:
+            machine = _edited(machine, pending.pop(0))
+        settle_again(machine, record)
+    for edit in pending:
+        # Its own records come after everything that was copied, also where the copy has left something out.
+        machine, last = _edited(machine, edit), max(last, edit.no - 1)
+    return machine, last
+
+
+def _edited(machine: Machine, edit: Edit) -> Machine:
+    return machine.with_state({**machine.state, **edit.state})
+
+
+def settle_again(machine: Machine, record: StepRecord) -> None:
+    """Tell the machine what a record says."""
+    error: dict[str, str] = load_json(record.error) if record.error else {}
+    code, message = error.get("code", "failed"), error.get("message", "")
+    match record.outcome:
+        case StepOutcome.DONE:
+            machine.settle(record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens))
+        case StepOutcome.HANDLED:
+            # Not to be tried again: what was recorded is where the tries had led to.
+            for _ in range(max(0, record.tries - 1)):
+                machine.settle(record.path, Failed(code, message, passing=True))
+            machine.settle(record.path, Failed(code, message, False, record.cost_usd, record.tokens))
+        case StepOutcome.RETRYING:
+            for _ in range(record.tries):
+                machine.settle(record.path, Failed(code, message, passing=True))
+        case StepOutcome.FAILED | StepOutcome.SNAPSHOT | StepOutcome.SAVED:
+            # It ended the run, and somebody wants it tried again; or it is no part of the way.
+            pass
+
+
+def output_of(record: StepRecord) -> Any:
+    """What the step gave."""
+    return None if record.output is None else load_json(record.output)
+
+
+def record_of(todo: Todo, outcome: Outcome, machine: Machine, no: int, seconds: float) -> StepRecord:
+    """The record of a step that the machine has settled."""
+    given = {key: todo.state[key] for key in todo.step.input_keys if key in todo.state}
+    text = dump_json(given) if given else None
+    done = isinstance(outcome, Done)
+    return StepRecord(
+        path=todo.path,
+        no=no,
+        step_id=todo.step.id,
+        kind=todo.step.type if todo.part == "step" else f"{todo.step.type} {todo.part}",
+        outcome=_verdict(machine, todo, outcome),
+        output=dump_json(outcome.output) if done and outcome.output is not None else None,
+        route=outcome.route if done else None,
+        error=None if done else dump_json({"code": outcome.code, "message": outcome.message}),
+        tries=todo.tries if done else todo.tries + 1,
+        input=text if text is None or len(text) <= MAX_INPUT_CHARACTERS else None,
+        duration_us=int(seconds * 1_000_000),
+        cost_usd=outcome.cost_usd,
+        tokens=outcome.tokens,
+    )
+
+
+def _verdict(machine: Machine, todo: Todo, outcome: Outcome) -> StepOutcome:
+    """What a step came to. One whose failure ended the run is made again when somebody retries the run."""
+    if isinstance(outcome, Done):
+        error = machine.end.error if machine.end is not None else None
+        # A bound of the run stopped it behind this step; what the step gave is paid for and stays.
+        return StepOutcome.DONE if error is None or error.code in _BOUNDS else StepOutcome.FAILED
+    if machine.end is not None:
+        return StepOutcome.FAILED
+    again = any(other.path == todo.path for other in machine.todos())
+    return StepOutcome.RETRYING if again else StepOutcome.HANDLED

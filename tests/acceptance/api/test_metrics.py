@@ -1,0 +1,124 @@
+"""Every metric that operators rely on exists and moves with what it tells of."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from runlane.errors import LeaseLost
+from runlane.store.record import Entry
+from tests.acceptance.api.serving import API, Api
+from tests.harness import Store, eventually
+
+
+class Metrics:
+    """One scrape."""
+
+    def __init__(self, text: str) -> None:
+        self._found = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self._found[f"runlane_{name}", tuple(sorted(labels.items()))]
+
+
+async def scrape(api: Api) -> Metrics:
+    answer = await api.client.get("/metrics")
+    assert answer.status_code == 200, answer.text
+    return Metrics(answer.text)
+
+
+async def test_a_run_moves_what_counts_runs(api: Api) -> None:
+    before = await scrape(api)
+    run = await api.run("greet", input={"lines": 3})
+    assert run["status"] == "completed"
+    after = await scrape(api)
+
+    def grown(name: str) -> float:
+        return after(name) - before(name)
+
+    assert grown("accept_requests_total") == 1
+    assert grown("start_seconds_count") == grown("attempt_seconds_count") == 1
+    assert 0 < grown("start_seconds_sum") < 60
+    assert 0 < grown("attempt_seconds_sum") < 60
+    # Accepted, three lines, the end: some of them may share a transaction.
+    assert 2 <= grown("commits_total") == grown("commit_members_count") <= grown("commit_members_sum")
+    assert grown("commit_members_sum") == 5
+    assert after("attempt_seconds_bucket", le="+Inf") == after("attempt_seconds_count")
+    assert after("workers", status="online") == 1
+    assert after("worker_slots", state="total") == api.parts.app.settings.concurrency
+
+
+async def test_what_waits_is_told_by_lane_with_its_age(idle_api: Api) -> None:
+    api = idle_api
+    before = await scrape(api)
+    assert before("lane_depth", lane="slow") == before("lane_oldest_seconds", lane="slow") == 0
+    await api.run("wait", wait=False)
+    await api.run("wait", wait=False)
+    await api.run("greet", wait=False, hold=True)
+    waiting = await scrape(api)
+    assert (waiting("lane_depth", lane="slow"), waiting("lane_depth", lane="default")) == (2, 0)
+    age = waiting("lane_oldest_seconds", lane="slow")
+    assert 0 <= age < 60
+
+    async def older() -> bool:
+        return (await scrape(api))("lane_oldest_seconds", lane="slow") > age
+
+    await eventually(older, "the oldest run grows older")
+    store = Store(api.parts.app.settings, api.parts.database)
+    assert await store.claim(await store.worker(), 1, targets=["wait"])
+    taken = await scrape(api)
+    assert (taken("lane_depth", lane="slow"), taken("lane_running", lane="slow")) == (1, 1)
+    await api.client.patch(f"{API}/lanes/slow", json={"max_slots": 7, "enabled": False})
+    changed = await scrape(api)
+    assert (changed("lane_max_slots", lane="slow"), changed("lane_enabled", lane="slow")) == (7, 0)
+
+
+async def test_a_vanished_worker_moves_takeovers_and_a_late_write_is_counted(idle_api: Api) -> None:
+    api = idle_api
+    store = Store(api.parts.app.settings, api.parts.database)
+    run = await api.run("greet", wait=False)
+    worker = await store.worker(lease_seconds=0.2)
+    (claimed,) = await store.claim(worker, 1, targets=["greet"])
+    before = await scrape(api)
+
+    async def taken_over() -> bool:
+        return (await scrape(api))("takeovers_total") > before("takeovers_total")
+
+    await eventually(taken_over, "the run is taken over")
+    after = await scrape(api)
+    assert after("takeovers_total") - before("takeovers_total") == 1
+    assert after("lost_workers_total") - before("lost_workers_total") == 1
+    late = Entry(run["run_id"], claimed.attempt, claimed.lane, events=[("log", "{}")])
+    with pytest.raises(LeaseLost):
+        await api.parts.connection.committer.record(late, float("inf"))
+    assert (await scrape(api))("fenced_writes_total") - after("fenced_writes_total") == 1
+
+
+async def test_readers_of_streams_are_counted(idle_api: Api) -> None:
+    api = idle_api
+    run = await api.run("greet", wait=False)
+    path = f"{API}/runs/{run['run_id']}/stream"
+    assert (await scrape(api))("followers") == 0
+    async with api.client.stream("GET", path) as one, api.client.stream("GET", path) as other:
+        texts = one.aiter_text(), other.aiter_text()
+        for text in texts:
+            await anext(text)
+        assert (await scrape(api))("followers") == 2
+
+    async def nobody() -> bool:
+        return (await scrape(api))("followers") == 0
+
+    await eventually(nobody, "nobody follows")
+
+
+async def test_the_way_to_other_processes_is_told(api: Api) -> None:
+    expected = float(api.parts.app.settings.redis_url is not None)
+
+    async def connected() -> bool:
+        return (await scrape(api))("bus_connected") == expected
+
+    await eventually(connected, "the bus")

@@ -1,0 +1,278 @@
+"""Runs of orchestrations over HTTP: start, watch, answer, fork, send events, and read what was done."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from runlane.store.tenants import create_tenant
+from tests.acceptance.api.flows import ARTICLE, PAYMENT, TWO, bring
+from tests.acceptance.api.serving import API, Api, frames
+from tests.acceptance.api.test_runs import problem_of
+from tests.harness import eventually
+
+PREFIX = f"{API}/orchestrations/runs"
+
+
+async def start(api: Api, orchestration: str, **body: Any) -> str:
+    answer = await api.post(f"/orchestrations/{orchestration}/run", body)
+    assert answer.status_code == 202, answer.text
+    return answer.json()["run_id"]
+
+
+async def paused(api: Api, orchestration: str, **body: Any) -> str:
+    run_id = await start(api, orchestration, **body)
+
+    async def waits() -> bool:
+        return (await api.get(f"/runs/{run_id}")).json()["status"] == "paused"
+
+    await eventually(waits, "a paused run")
+    return run_id
+
+
+async def ended(api: Api, run_id: str) -> dict[str, Any]:
+    run = (await api.get(f"/runs/{run_id}/wait", params={"timeout_seconds": 60})).json()
+    assert run["status"] in ("completed", "failed", "cancelled"), run
+    return run
+
+
+async def test_the_whole_course_of_a_run_with_a_question(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    accepted = await api.post(
+        "/orchestrations/article/run",
+        {"message": "lanes", "webhook_url": "http://127.0.0.1:9/hook", "session_id": "sess_1"},
+    )
+    assert accepted.status_code == 202
+    body = accepted.json()
+    run_id = body["run_id"]
+    assert body["status"] == "queued"
+    assert (body["stream_url"], body["status_url"]) == (f"{PREFIX}/{run_id}/stream", f"{PREFIX}/{run_id}/status")
+    stream = asyncio.create_task(api.client.get(body["stream_url"]))
+    status: dict[str, Any] = {}
+
+    async def asks() -> bool:
+        nonlocal status
+        status = (await api.client.get(body["status_url"])).json()
+        return status["waiting_for_human"] and status["status"] == "paused"
+
+    await eventually(asks, "a question")
+    assert (status["orchestration_id"], status["current_step_id"]) == ("article", "ask")
+    run = (await api.get(f"/runs/{run_id}")).json()
+    assert (run["state"], run["forked_from"], "plan" in run, "pins" in run) == (None, None, False, False)
+    assert run["definition"]
+    (question,) = run["waiting_for"]
+    assert question["prompt"] == "Publish a text on lanes?"
+    assert [field["name"] for field in question["fields"]] == ["decision", "notes"]
+    assert (await api.get(f"/runs/{run_id}/waits")).json() == {"run_id": run_id, "waits": [question]}
+    assert (await api.get("/inbox")).json() == {"questions": [question], "next_cursor": None}
+    resumed = await api.post(
+        f"/orchestrations/runs/{run_id}/resume", {"response": {"decision": "approve", "notes": "now"}}
+    )
+    assert resumed.status_code == 202
+    assert resumed.json()["run_id"] == run_id
+    run = await ended(api, run_id)
+    assert (run["status"], run["result"]) == ("completed", "approve: a text on lanes")
+    assert run["state"]["answer"] == {"decision": "approve", "notes": "now"}
+    assert run["waiting_for"] == []
+    events = frames((await asyncio.wait_for(stream, 60)).text)
+    types = [event["type"] for event in events if "_id" in event]
+    for name in ("human_input_required", "paused", "resumed", "orchestration_complete", "done"):
+        assert types.count(name) == 1, (name, types)
+    assert next(event for event in events if event["type"] == "resumed")["by"] == "test"
+    assert (await api.get("/inbox")).json()["questions"] == []
+    status = (await api.client.get(body["status_url"])).json()
+    assert (status["status"], status["waiting_for_human"], status["current_step_id"]) == ("completed", False, None)
+    assert (status["total_cost_usd"], status["total_tokens_used"]) == (0.0, 0)
+    listed = (await api.get("/runs", params={"target": "orchestration:article"})).json()["runs"]
+    assert [item["run_id"] for item in listed] == [run_id]
+
+
+async def test_answers_that_do_not_fit_name_their_fields_and_one_of_two_wins(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    run_id = await paused(api, "article")
+    path = f"/runs/{run_id}/resume"
+    wrong = await api.post(path, {"response": {"decision": "maybe", "nots": "x"}})
+    told = problem_of(wrong, 422, "invalid_input")
+    assert {field["field"] for field in told["fields"]} == {"body.response.decision", "body.response.nots"}
+    problem_of(await api.post(path, {"response": {}}), 422, "invalid_input")
+    problem_of(await api.post(path, {"response": {"decision": "approve"}, "step": "draft"}), 404, "not_found")
+    problem_of(await api.post(path, {"response": 5}), 422, "invalid_request")
+    assert (await api.get(f"/runs/{run_id}")).json()["status"] == "paused"
+    answers = await asyncio.gather(
+        *(api.post(path, {"response": {"decision": choice}, "step": "ask"}) for choice in ("approve", "reject"))
+    )
+    assert sorted(answer.status_code for answer in answers) == [202, 409]
+    loser = next(answer for answer in answers if answer.status_code == 409)
+    problem_of(loser, 409, "wrong_state")
+    winner = ("approve", "reject")[[answer.status_code for answer in answers].index(202)]
+    assert (await ended(api, run_id))["result"] == f"{winner}: a text on "
+    problem_of(await api.post(path, {"response": {"decision": "approve"}}), 409, "wrong_state")
+    steps = (await api.get(f"/runs/{run_id}/steps")).json()["steps"]
+    assert [step["path"] for step in steps] == ["draft", "ask", "publish"]
+
+
+async def test_several_questions_are_answered_by_their_step(api: Api) -> None:
+    await bring(api.parts.database, TWO)
+    run_id = await paused(api, "two")
+    problem_of(await api.post(f"/runs/{run_id}/resume", {"response": "yes"}), 422, "invalid_request")
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        params: dict[str, Any] = {"limit": 1} | ({} if cursor is None else {"cursor": cursor})
+        page = (await api.get("/inbox", params=params)).json()
+        found += [question["path"] for question in page["questions"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert found == ["split/0/left", "split/1/right"]
+    problem_of(await api.get("/inbox", params={"cursor": "nonsense"}), 422, "invalid_request")
+    assert (await api.post(f"/runs/{run_id}/resume", {"response": "l", "step": "left"})).status_code == 202
+    assert (await api.post(f"/runs/{run_id}/resume", {"response": "r", "step": "split/1/right"})).status_code == 202
+    assert (await ended(api, run_id))["result"] == "l and r"
+
+
+async def test_an_answer_is_taken_once_per_idempotency_key(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    key = {"Idempotency-Key": "once"}
+    body = {"message": "m", "session_id": "s"}
+    first, again = [await api.post("/orchestrations/article/run", body, headers=key) for _ in range(2)]
+    assert first.json()["run_id"] == again.json()["run_id"]
+    assert (again.json()["replayed"], again.json()["status"]) == (True, "queued")
+    for other in ({"message": "n", "session_id": "s"}, {"message": "m"}):
+        answer = await api.post("/orchestrations/article/run", other, headers=key)
+        problem_of(answer, 409, "idempotency_conflict")
+    run_id = first.json()["run_id"]
+
+    async def waits() -> bool:
+        return (await api.get(f"/runs/{run_id}")).json()["status"] == "paused"
+
+    await eventually(waits, "a paused run")
+    answer = {"response": {"decision": "approve"}}
+    told = [await api.post(f"/runs/{run_id}/resume", answer, headers={"Idempotency-Key": "yes"}) for _ in range(2)]
+    assert [reply.status_code for reply in told] == [202, 202]
+    assert told[0].json() == told[1].json()
+    await ended(api, run_id)
+
+
+async def test_a_fork_takes_over_what_was_done_and_tells_where_it_comes_from(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    run_id = await paused(api, "article", message="x")
+    await api.post(f"/runs/{run_id}/resume", {"response": {"decision": "reject"}})
+    await ended(api, run_id)
+    body = {"from_step": "publish", "state": {"draft": "edited"}}
+    key = {"Idempotency-Key": "fork"}
+    forked, again = [await api.post(f"/runs/{run_id}/fork", body, headers=key) for _ in range(2)]
+    assert forked.status_code == again.status_code == 202, forked.text
+    fork_id = forked.json()["run_id"]
+    assert fork_id != run_id
+    assert again.json()["run_id"] == fork_id
+    assert forked.json()["stream_url"] == f"{PREFIX}/{fork_id}/stream"
+    other = await api.post(f"/runs/{run_id}/fork", {**body, "state": {}}, headers=key)
+    problem_of(other, 409, "idempotency_conflict")
+    run = await ended(api, fork_id)
+    assert (run["result"], run["forked_from"]) == ("reject: edited", {"run_id": run_id, "from_step": "publish"})
+    steps = (await api.get(f"/runs/{fork_id}/steps")).json()["steps"]
+    assert [(step["path"], step["attempt"] > 0) for step in steps] == [
+        ("draft", False), ("ask", False), ("publish", True),
+    ]  # fmt: skip
+    problem_of(await api.post(f"/runs/{run_id}/fork", {"from_step": "nowhere"}), 404, "not_found")
+    task = await api.run("greet")
+    problem_of(await api.post(f"/runs/{task['run_id']}/fork", {"from_step": "a"}), 404, "not_found")
+
+
+async def test_a_fork_with_the_key_of_its_source_is_no_replay_of_it(api: Api) -> None:
+    await bring(api.parts.database, PAYMENT)
+    key = {"Idempotency-Key": "same"}
+    first = (await api.post("/orchestrations/payment/run", {"input": {"item": "tea"}}, headers=key)).json()["run_id"]
+    await api.post(f"/runs/{first}/events/payment", {"data": {"amount": 1}})
+    await ended(api, first)
+    answer = await api.post(f"/runs/{first}/fork", {"from_step": "end"}, headers=key)
+    problem_of(answer, 409, "idempotency_conflict")
+
+
+async def test_events_reach_the_step_that_waits_for_them(api: Api) -> None:
+    await bring(api.parts.database, PAYMENT)
+    run_id = await paused(api, "payment", input={"item": "tea"})
+    (wait,) = (await api.get(f"/runs/{run_id}/waits")).json()["waits"]
+    assert (wait["kind"], wait["name"]) == ("event", "payment")
+    status = (await api.get(f"/runs/{run_id}/status")).json()
+    assert (status["waiting_for_human"], status["current_step_id"]) == (False, "paid")
+    assert (await api.get("/inbox")).json()["questions"] == []
+    sent = await api.post(f"/runs/{run_id}/events/payment", {"data": {"amount": 7}})
+    assert (sent.status_code, sent.json()["run_id"]) == (202, run_id)
+    assert (await ended(api, run_id))["result"] == "got 7 for tea"
+    problem_of(await api.post(f"/runs/{run_id}/events/payment", {"data": 1}), 409, "wrong_state")
+    task = await api.run("wait", wait=False)
+    problem_of(await api.post(f"/runs/{task['run_id']}/events/payment", {"data": 1}), 409, "wrong_state")
+
+
+async def test_steps_are_told_whole_and_page_by_page(api: Api) -> None:
+    flow = {
+        "id": "counted",
+        "answers": {"writer": ["first"]},
+        "steps": [
+            {"id": "loop", "type": "loop", "loop_count": 3, "collect": False, "loop_step_ids": ["n"],
+             "next_step_id": "bad"},
+            {"id": "n", "type": "transform", "transform_code": "result = 1", "output_key": "n"},
+            {"id": "bad", "type": "transform", "transform_code": "result = 1 / 0", "on_error": "write"},
+            {"id": "write", "type": "llm", "model": "scripted:writer", "prompt_template": "{state.n}",
+             "input_keys": ["n"], "output_key": "text", "next_step_id": "if"},
+            {"id": "if", "type": "if_else", "if_condition": "state.n == 1"},
+        ],
+    }  # fmt: skip
+    await bring(api.parts.database, flow)
+    run = await ended(api, await start(api, "counted"))
+    assert run["status"] == "completed", run
+    whole = (await api.get(f"/runs/{run['run_id']}/steps")).json()
+    steps = {step["path"]: step for step in whole["steps"]}
+    assert list(steps) == ["loop/1/n", "loop/2/n", "loop/3/n", "bad", "write", "if"]
+    assert whole["next_cursor"] is None
+    assert (steps["bad"]["outcome"], steps["bad"]["error"]["code"]) == ("handled", "expression_error")
+    assert (steps["write"]["step_id"], steps["write"]["output"], steps["write"]["input"]) == (
+        "write", "first", {"n": 1},
+    )  # fmt: skip
+    assert steps["write"]["duration_seconds"] >= 0
+    tokens = sum(step["tokens"] for step in whole["steps"])
+    assert (await api.get(f"/runs/{run['run_id']}/status")).json()["total_tokens_used"] == tokens
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        params: dict[str, Any] = {"limit": 4} | ({} if cursor is None else {"cursor": cursor})
+        page = (await api.get(f"/runs/{run['run_id']}/steps", params=params)).json()
+        found += [step["path"] for step in page["steps"]]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    assert found == list(steps)
+    problem_of(await api.get(f"/runs/{run['run_id']}/steps", params={"cursor": "x:y"}), 422, "invalid_request")
+
+
+async def test_what_cannot_be_started(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    told = problem_of(await api.post("/orchestrations/artcle/run", {}), 404, "unknown_definition")
+    assert 'did you mean "article"' in told["message"]
+    bad: list[dict[str, Any]] = [{"message": 5}, {"unknown": 1}, {"priority": 1000}, {"input": []}, {"webhook_url": ""}]
+    for body in bad:
+        problem_of(await api.post("/orchestrations/article/run", body), 422, "invalid_request")
+
+
+async def test_tenants_have_their_own_orchestrations_runs_and_inboxes(api: Api) -> None:
+    database = api.parts.database
+    await create_tenant(database, "acme", actor="test")
+    await bring(database, ARTICLE)
+    run_id = await paused(api, "article")
+    theirs = {"Authorization": f"Bearer {await api.key('developer', tenant='acme')}"}
+    problem_of(await api.post("/orchestrations/article/run", {}, headers=theirs), 404, "unknown_definition")
+    assert (await api.get("/inbox", headers=theirs)).json()["questions"] == []
+    problem_of(await api.get("/inbox", params={"tenant": "default"}, headers=theirs), 404, "not_found")
+    body = {"response": {"decision": "approve"}}
+    problem_of(await api.post(f"/runs/{run_id}/resume", body, headers=theirs), 404, "run_not_found")
+    await bring(database, ARTICLE, tenant="acme")
+    answer = await api.post("/orchestrations/article/run", {}, headers=theirs)
+    assert answer.status_code == 202
+
+    async def asked() -> bool:
+        return len((await api.get("/inbox", headers=theirs)).json()["questions"]) == 1
+
+    await eventually(asked, "their question")
+    assert {question["tenant"] for question in (await api.get("/inbox")).json()["questions"]} == {"default", "acme"}

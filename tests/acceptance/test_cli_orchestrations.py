@@ -1,0 +1,153 @@
+"""Orchestrations on the command line: started, followed, answered, forked, by a server and by the database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from runlane import App, Settings
+from tests.acceptance.api.flows import ARTICLE, PAYMENT, bring
+from tests.server_process import ServerProcess, command, environment, serving, write_tasks
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("orchestrations")
+
+
+@pytest.fixture(scope="module")
+def database(folder: Path) -> Mapping[str, str]:
+    variables = write_tasks(folder)
+
+    async def fill() -> None:
+        async with App(Settings(database_url=SecretStr(variables["RUNLANE_DATABASE_URL"]))) as app:
+            await bring(await app.database(), ARTICLE, PAYMENT)
+
+    asyncio.run(fill())
+    return variables
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path, database: Mapping[str, str]) -> Generator[ServerProcess]:
+    with serving(folder, database, "dev", "tasks:app") as server:
+        yield server
+
+
+@pytest.mark.parametrize("over_http", [True, False])
+def test_a_run_is_answered_read_and_forked_by_both_ways(
+    folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
+) -> None:
+    way = {"RUNLANE_URL": server.url} if over_http else database
+
+    def told(*arguments: str, code: int = 0) -> str:
+        done = command(folder, *arguments, **way)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout if code == 0 else done.stderr
+
+    started = command(folder, "run", "article", "--message", "lanes", "--json", RUNLANE_URL=server.url)
+    run_id = json.loads(started.stdout)["run_id"]
+    late = told("runs", "tail", run_id, "--timeout", "2", code=4)
+    assert f"runlane runs tail {run_id}" in late
+    (question,) = [item for item in json.loads(told("inbox", "--json")) if item["run_id"] == run_id]
+    assert (question["prompt"], question["path"]) == ("Publish a text on lanes?", "ask")
+    assert f"{run_id}\task\torchestration:article\tPublish a text on lanes?\tdecision,notes" in told("inbox")
+    assert "waits for  human  ask" in told("runs", "show", run_id)
+    assert '"decision" must be one of' in told("runs", "resume", run_id, "--field", "decision=maybe", code=1)
+    assert told("runs", "resume", run_id, "--field", "decision=approve", "--step", "ask") == f"{run_id}: queued\n"
+    assert told("runs", "tail", run_id).endswith('completed\nresult  "approve: a text on lanes"\n')
+    assert "wrong_state" in told("runs", "resume", run_id, "--answer", '{"decision": "approve"}', code=1)
+    steps = json.loads(told("runs", "steps", run_id, "--json"))
+    assert [(step["path"], step["outcome"], step["tries"]) for step in steps] == [
+        ("draft", "done", 0), ("ask", "done", 0), ("publish", "done", 0),
+    ]  # fmt: skip
+    assert "publish\tprint\tdone\t" in told("runs", "steps", run_id)
+    shown = told("runs", "show", run_id)
+    assert '"decision":"approve"' in shown
+    assert "step  publish" in shown
+    forked = json.loads(told("runs", "fork", run_id, "--from", "publish", "--state", '{"draft": "new"}', "--json"))
+    assert told("runs", "tail", forked["run_id"]).endswith('result  "approve: new"\n')
+    assert f"forked from  {run_id} at publish" in told("runs", "show", forked["run_id"])
+    waiting = json.loads(
+        command(folder, "run", "payment", "--input", '{"item": "tea"}', "--json", RUNLANE_URL=server.url).stdout
+    )["run_id"]
+    assert told("runs", "send", waiting, "payment", "--data", '{"amount": 7}').startswith(waiting)
+    assert told("runs", "tail", waiting).endswith('result  "got 7 for tea"\n')
+
+
+def test_following_in_a_pipe_tells_how_to_answer(folder: Path, server: ServerProcess) -> None:
+    following = subprocess.Popen(
+        [sys.executable, "-m", "runlane", "run", "article", "--message", "m", "--follow", "--url", server.url],
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert following.stdout is not None
+    seen: list[str] = []
+    with following.stdout as lines:
+        for line in lines:
+            seen.append(line)
+            if line.startswith("  answer: "):
+                words = line.split()
+                done = command(folder, *words[2:], RUNLANE_URL=server.url)
+                assert done.returncode == 0, done.stderr
+    assert following.wait(WAIT_SECONDS) == 0
+    assert "ask asks: Publish a text on m?\n" in seen
+    assert seen[-1] == 'result  "approve: a text on m"\n'
+    assert not any("\x1b" in line for line in seen)
+
+
+def test_a_person_at_a_terminal_is_asked(folder: Path, server: ServerProcess) -> None:
+    ours, theirs = pty.openpty()
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "runlane", "run", "article", "--message", "m", "--follow", "--url", server.url],
+        cwd=folder,
+        env=environment(TERM="xterm", COLUMNS="160"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    seen = ""
+    answers = [("decision: ", "maybe"), ("decision: ", "2"), ("notes (may be left empty): ", "")]
+    deadline = time.monotonic() + WAIT_SECONDS
+    unread = ""
+    try:
+        while time.monotonic() < deadline and (piece := os.read(ours, 65536)):
+            seen += piece.decode()
+            unread += piece.decode()
+            if answers and answers[0][0] in unread:
+                unread = ""
+                os.write(ours, f"{answers.pop(0)[1]}\n".encode())
+    except OSError:
+        pass  # the other side is closed
+    finally:
+        os.close(ours)
+    assert watching.wait(WAIT_SECONDS) == 0, seen
+    assert answers == []
+    assert "1. approve" in seen
+    assert '"decision" must be one of' in seen
+    assert "Article: completed" in seen
+    assert seen.rstrip().endswith('result  "reject: a text on m"')
+
+
+def test_a_name_that_is_neither_task_nor_orchestration(folder: Path, server: ServerProcess) -> None:
+    done = command(folder, "run", "artcle", RUNLANE_URL=server.url)
+    assert done.returncode == 1
+    assert 'did you mean "article"' in done.stderr
+    assert "neither a task nor an orchestration" in done.stderr
+    done = command(folder, "run", "talk", "--message", "m", RUNLANE_URL=server.url)
+    assert (done.returncode, "unknown_definition" in done.stderr) == (1, True)

@@ -1,0 +1,256 @@
+"""The commands for definitions, as processes: on files, on a database, on a server, and watched by `runlane dev`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server_process import ServerProcess, command, serving, write_tasks
+
+HELLO: dict[str, Any] = {
+    "id": "hello",
+    "steps": [
+        {"id": "ask", "type": "agent", "agent_id": "writer", "output_key": "text", "next_step_id": "say"},
+        {"id": "say", "type": "print", "print_content": "{state.text}"},
+    ],
+}
+WAIT_SECONDS = 60.0
+
+
+def write(folder: Path, name: str, content: Any) -> Path:
+    path = folder / "definitions" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write(tmp_path, "orchestrations/hello.json", HELLO)
+    write(tmp_path, "agents/writer.json", {"id": "writer", "model": "scripted"})
+    return tmp_path
+
+
+def told(folder: Path, *arguments: str, **variables: str) -> Any:
+    done = command(folder, *arguments, "--json", **variables)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def test_validate_tells_what_is_wrong(project: Path) -> None:
+    done = command(project, "validate")
+    assert (done.returncode, done.stdout) == (0, "definitions: 2 definitions, 0 warnings, no errors.\n")
+    write(project, "agents/writer.json", {"id": "writer", "tols": []})
+    write(project, "agents/odd.json", '{"id": "odd",')
+    done = command(project, "validate")
+    assert done.returncode == 1
+    printed = done.stdout.splitlines()
+    assert printed[0].startswith("error: agents/odd.json: Line 1, column ")
+    assert printed[1].startswith(
+        'error: agents/writer.json: agent "writer", field tols: There is no such field (did you'
+    )
+    assert printed[-1] == "definitions: 2 errors, 0 warnings."
+    found = command(project, "validate", "--json")
+    assert found.returncode == 1
+    problems = json.loads(found.stdout)["problems"]
+    assert [(item["file"], item["kind"], item["id"], item["field"]) for item in problems] == [
+        ("agents/odd.json", None, None, None),
+        ("agents/writer.json", "agent", "writer", "tols"),
+    ]
+
+
+def test_validate_knows_the_tasks_of_an_app(project: Path) -> None:
+    write_tasks(project)
+    write(project, "orchestrations/t.json", {"id": "t", "steps": [{"id": "s", "type": "task", "task": "tlk"}]})
+    assert command(project, "validate").returncode == 0
+    done = command(project, "validate", "--app", "tasks:app")
+    assert done.returncode == 1
+    assert 'No task "tlk" is registered (did you mean "talk"?)' in done.stdout
+    assert command(project, "sync", "--app", "tasks:app").returncode == 1
+
+
+def test_another_folder_can_be_named(project: Path) -> None:
+    (project / "definitions").rename(project / "flows")
+    done = command(project, "validate")
+    assert done.returncode == 1
+    assert "There is no such folder. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in done.stdout
+    assert command(project, "validate", "--dir", "flows").returncode == 0
+    assert command(project, "validate", RUNLANE_DEFINITIONS_DIR="flows").returncode == 0
+
+
+def test_sync_on_the_database(project: Path) -> None:
+    tried = told(project, "sync", "--dry-run")
+    assert (tried["dry_run"], tried["added"]) == (True, 2)
+    done = command(project, "sync")
+    assert [line.split()[:2] for line in done.stdout.splitlines()] == [
+        ["added", "agent:writer"],
+        ["added", "orchestration:hello"],
+        ["2", "added,"],
+    ]
+    write(project, "agents/writer.json", {"id": "writer", "model": "scripted", "name": "W"})
+    write(project, "agents/extra.json", {"id": "extra", "name": "E"})
+    assert told(project, "sync")["changed"] == 1
+    (project / "definitions/agents/extra.json").unlink()
+    assert told(project, "sync", "--keep")["removed"] == 0
+    assert told(project, "sync")["removed"] == 1
+    (project / "definitions/agents/writer.json").unlink()
+    done = command(project, "sync")
+    assert done.returncode == 1
+    assert 'error: orchestrations/hello.json: orchestration "hello", step "ask", field agent_id: There is no agent' in (
+        done.stderr
+    )
+    assert "1 error; nothing was changed." in done.stderr
+    (project / "definitions/orchestrations/hello.json").unlink()
+    done = command(project, "sync")
+    assert done.returncode == 1
+    assert "There are no definitions in definitions" in done.stderr
+    entries = told(project, "audit", "list", "--action", "definitions.sync")
+    assert len(entries) == 3
+    assert all(entry["actor"].startswith("cli") for entry in entries)
+
+
+def test_warnings_do_not_stop_a_sync(project: Path) -> None:
+    write(project, "orchestrations/odd.json", {"id": "odd", "steps": [{"id": "s", "type": "end", "agent_id": None}]})
+    done = command(project, "sync")
+    assert done.returncode == 0
+    assert done.stderr.count("Left out, because they mean nothing here: agent_id.") == 1
+    assert len(told(project, "sync")["warnings"]) == 1
+
+
+def test_graphs(project: Path) -> None:
+    done = command(project, "graph", "hello")
+    assert done.stdout.startswith("flowchart TD\n")
+    drawn = command(project, "graph", "hello", "--svg", "--out", "hello.svg")
+    assert drawn.stdout == "Wrote hello.svg.\n"
+    assert (project / "hello.svg").read_text().startswith("<svg ")
+    missing = command(project, "graph", "helo")
+    assert missing.returncode == 1
+    assert 'No orchestration "helo" is known (did you mean "hello"?)' in missing.stderr
+    command(project, "sync")
+    (project / "definitions").rename(project / "gone")
+    assert command(project, "graph", "hello").stdout == done.stdout
+    assert command(project, "graph", "helo").returncode == 1
+    write(project, "orchestrations/bad.json", {"id": "bad", "steps": [{"id": "s", "type": "nope"}]})
+    bad = command(project, "graph", "bad")
+    assert bad.returncode == 1
+    assert "There is no step type 'nope'" in bad.stderr
+
+
+def test_schemas(tmp_path: Path) -> None:
+    assert json.loads(command(tmp_path, "schema", "agent").stdout)["$id"] == "urn:runlane:agent"
+    assert json.loads(command(tmp_path, "schema", "mcp-servers").stdout)["$id"] == "urn:runlane:mcp_server"
+    assert set(json.loads(command(tmp_path, "schema").stdout)) == {"orchestration", "agent", "tool", "mcp_server"}
+    done = command(tmp_path, "schema", "agnt")
+    assert done.returncode == 1
+    assert 'did you mean "agent"' in done.stderr
+
+
+def test_bundles(project: Path) -> None:
+    command(project, "sync")
+    done = command(project, "bundle", "export", "hello", "--out", "b.json")
+    assert done.stdout == "Wrote b.json: 1 orchestrations, 1 agents, 0 custom_tools, 0 mcp_servers.\n"
+    assert json.loads(command(project, "bundle", "export", "hello", "--alone").stdout)["agents"] == []
+    assert command(project, "bundle", "export", "helo").returncode == 1
+    other = {"RUNLANE_DATABASE_URL": f"sqlite:///{project}/other.db"}
+    report = told(project, "bundle", "import", "b.json", "--only", "agent:writer", **other)
+    assert [(item["id"], item["status"]) for item in report["items"]] == [("writer", "imported")]
+    done = command(project, "bundle", "import", "-", given=(project / "b.json").read_text(), **other)
+    assert done.stdout.splitlines() == [
+        "unchanged  agent:writer",
+        "imported   orchestration:hello",
+        "1 imported, 1 unchanged, 0 skipped.",
+    ]
+    bundle: dict[str, Any] = {
+        "synapse_export": True,
+        "orchestrations": [{"id": "bad", "steps": []}, {**HELLO, "id": "loose"}],
+        "mcp_servers": [{"name": "github", "url": "https://example.com", "token": "xxxxxxxxx"}],
+    }
+    (project / "theirs.json").write_text(json.dumps(bundle))
+    done = command(project, "bundle", "import", "theirs.json", RUNLANE_DATABASE_URL=f"sqlite:///{project}/third.db")
+    assert done.returncode == 1
+    assert "skipped    orchestration:bad  field steps: List should have at least 1 item" in done.stdout
+    assert "needs the secret GITHUB_TOKEN: mcp_server:github, token" in done.stdout
+    assert 'warning: orchestration:loose, step "ask": There is no agent "writer".' in done.stderr
+    for arguments, says in (
+        (("none.json",), "none.json cannot be read"),
+        (("tasks.py",), "is not JSON"),
+        (("b.json", "--only", "agents:x"), 'did you mean "agent"'),
+        (("definitions/agents/writer.json",), "This is no bundle"),
+    ):
+        write_tasks(project)
+        done = command(project, "bundle", "import", *arguments)
+        assert done.returncode == 1
+        assert says in done.stderr
+
+
+@pytest.fixture
+def watched(project: Path) -> Generator[tuple[Path, ServerProcess]]:
+    """A folder that `runlane dev` watches."""
+    variables = write_tasks(project)
+    with serving(project, variables, "dev", "tasks:app") as server:
+        yield project, server
+
+
+def log_of(folder: Path, server: ServerProcess) -> str:
+    return (folder / f"server-{server.port}.log").read_text()
+
+
+def wait_for(folder: Path, server: ServerProcess, words: str) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while words not in log_of(folder, server):
+        assert time.monotonic() < deadline, log_of(folder, server)
+        time.sleep(0.05)
+
+
+def test_dev_follows_the_folder(watched: tuple[Path, ServerProcess]) -> None:
+    folder, server = watched
+    wait_for(folder, server, "added=['agent:writer', 'orchestration:hello']")
+    assert command(folder, "graph", "hello", "--url", server.url).stdout.startswith("flowchart TD\n")
+    write(folder, "agents/second.json", {"id": "second"})
+    wait_for(folder, server, "added=['agent:second']")
+    write(folder, "agents/second.json", '{"id": "second", ')
+    wait_for(folder, server, "definition_wrong")
+    wait_for(folder, server, "place=agents/second.json")
+    write(folder, "agents/second.json", {"id": "second", "delegate_agent_ids": ["nobody"]})
+    wait_for(folder, server, 'There is no agent "nobody"')
+    write(folder, "agents/second.json", {"id": "second", "name": "Second"})
+    wait_for(folder, server, "changed=['agent:second']")
+    (folder / "definitions/agents/second.json").unlink()
+    wait_for(folder, server, "removed=['agent:second']")
+    entries = told(
+        folder, "audit", "list", "--action", "definitions.sync", RUNLANE_DATABASE_URL=f"sqlite:///{folder}/runlane.db"
+    )
+    assert {entry["actor"] for entry in entries} == {"dev"}
+
+
+def test_sync_and_bundles_on_a_server(
+    watched: tuple[Path, ServerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, server = watched
+    wait_for(folder, server, "definitions_synced")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    write(elsewhere, "agents/third.json", {"id": "third"})
+    report = told(elsewhere, "sync", "--keep", "--url", server.url)
+    assert [(item["id"], item["change"]) for item in report["items"]] == [("third", "added")]
+    write(elsewhere, "agents/third.json", {"id": "third", "delegate_agent_ids": ["nobody"]})
+    done = command(elsewhere, "sync", "--keep", RUNLANE_URL=server.url)
+    assert done.returncode == 1
+    assert (
+        'error: agents/third.json: agent "third", field delegate_agent_ids: There is no agent "nobody"' in done.stderr
+    )
+    done = command(elsewhere, "bundle", "export", "hello", "--out", "b.json", "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    report = told(elsewhere, "bundle", "import", "b.json", "--only", "agent:writer", "--url", server.url)
+    assert [(item["id"], item["status"]) for item in report["items"]] == [("writer", "unchanged")]
+
+
+def test_dev_refuses_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    write_tasks(tmp_path)
+    done = command(tmp_path, "dev", "tasks:app", "--definitions", "nowhere", "--port", "0")
+    assert done.returncode == 1
+    assert "There is no folder nowhere with definitions. Check --definitions." in done.stderr

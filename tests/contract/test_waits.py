@@ -1,0 +1,229 @@
+"""Questions of runs: asked once, answered once, and no answer is left lying."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runlane.errors import WrongState
+from runlane.model.run import ORCHESTRATION, Status
+from runlane.store.attempts import running_seconds
+from runlane.store.claim import Claimed
+from runlane.store.fork import fork_run, step_number
+from runlane.store.record import Finish, Outcome
+from runlane.store.resume import answer_wait, send_event
+from runlane.store.runs import Change, cancel_run
+from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
+from runlane.store.timers import queue_due
+from runlane.store.waits import NewWait, WaitKind, read_inbox, read_waits
+from tests.harness import Store, entry_of, new_run
+
+PAUSED = Finish(Outcome.PAUSED, Status.PAUSED)
+
+
+def question(path: str = "approve", kind: WaitKind = "human", due_us: int | None = None, name: str = "Ok?") -> NewWait:
+    return NewWait(path, kind, path, name, '{"prompt":"Ok?","fields":[]}', due_us)
+
+
+def done(path: str, no: int, output: str = '"x"') -> StepRecord:
+    return StepRecord(path, no, path, "print", StepOutcome.DONE, output=output)
+
+
+async def begun(store: Store, **fields: Any) -> Claimed:
+    await store.add(target=f"{ORCHESTRATION}o", plan='{"pins":{}}', **fields)
+    (claimed,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
+    return claimed
+
+
+async def paused(store: Store, *waits: NewWait, delay_us: int | None = None) -> Claimed:
+    claimed = await begun(store)
+    finish = Finish(Outcome.PAUSED, Status.PAUSED, delay_us=delay_us)
+    await store.record(entry_of(claimed, finish, waits=list(waits or [question()])))
+    assert await store.status(claimed.run_id) is Status.PAUSED
+    return claimed
+
+
+async def test_orchestrations_are_claimed_by_workers_that_execute_them(store: Store) -> None:
+    await store.add(target=f"{ORCHESTRATION}o", plan='{"pins":{}}')
+    worker = await store.worker()
+    assert await store.claim(worker, targets=["job"]) == []
+    (claimed,) = await store.claim(worker, targets=["job", ORCHESTRATION])
+    assert claimed.target == "orchestration:o"
+    assert claimed.plan == '{"pins":{}}'
+
+
+async def test_an_answer_wakes_a_paused_run_and_is_there_for_its_next_attempt(store: Store) -> None:
+    claimed = await paused(store)
+    change = await answer_wait(store.database, claimed.run_id, "approve", {"ok": True}, "ada")
+    assert change.status is Status.QUEUED
+    assert change.ready_lanes == ("default",)
+    (again,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
+    assert again.attempt == 2
+    (wait,) = await read_waits(store.database, claimed.run_id)
+    assert wait.answer == {"ok": True}
+    assert wait.answered_by == "ada"
+    await store.record(entry_of(again, settled=["approve"], steps=[done("approve", 1)]))
+    assert await read_waits(store.database, claimed.run_id) == []
+    assert "resumed" in await store.event_types(claimed.run_id)
+
+
+async def test_two_answers_at_once_have_one_winner(store: Store) -> None:
+    claimed = await paused(store)
+    tries = [answer_wait(store.database, claimed.run_id, "approve", number, f"p{number}") for number in range(8)]
+    outcomes = await asyncio.gather(*tries, return_exceptions=True)
+    assert sum(isinstance(outcome, Change) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, WrongState) for outcome in outcomes) == 7
+    assert (await store.event_types(claimed.run_id)).count("resumed") == 1
+
+
+async def test_an_answer_while_the_run_is_busy_elsewhere_does_not_interrupt_it(store: Store) -> None:
+    claimed = await begun(store)
+    await store.record(entry_of(claimed, waits=[question()]))
+    change = await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
+    assert change.status is Status.RUNNING
+    # It pauses a moment too late: the answer is there, so it is ready again in the same transaction.
+    verdicts = await store.record(entry_of(claimed, PAUSED))
+    assert verdicts[claimed.run_id, 1].status is Status.QUEUED
+    assert await store.status(claimed.run_id) is Status.QUEUED
+
+
+async def test_a_question_that_is_over_takes_no_answer(store: Store) -> None:
+    claimed = await paused(store, question(due_us=0))
+    with pytest.raises(WrongState):
+        await answer_wait(store.database, claimed.run_id, "approve", "late", "ada")
+    other = await paused(store)
+    await cancel_run(store.database, other.run_id)
+    with pytest.raises(WrongState):
+        await answer_wait(store.database, other.run_id, "approve", "late", "ada")
+    (wait,) = await read_waits(store.database, other.run_id)
+    assert not wait.answered
+
+
+async def test_a_paused_run_is_woken_when_it_is_due_and_not_before(store: Store) -> None:
+    soon = await paused(store, question(kind="time", due_us=0), delay_us=0)
+    late = await paused(store, question(kind="time", due_us=60_000_000), delay_us=60_000_000)
+    never = await paused(store)
+    assert await store.database.transact(queue_due) == ["default"]
+    assert await store.status(soon.run_id) is Status.QUEUED
+    assert await store.status(late.run_id) is Status.PAUSED
+    assert await store.status(never.run_id) is Status.PAUSED
+    (wait,) = await read_waits(store.database, soon.run_id)
+    assert wait.overdue
+
+
+async def test_an_event_goes_to_the_step_that_waits_for_it(store: Store) -> None:
+    claimed = await paused(store, question("paid", "event", name="payment"), question("else", "event", name="other"))
+    change = await send_event(store.database, claimed.run_id, "payment", {"amount": 3}, "shop")
+    assert change.status is Status.QUEUED
+    waits = {wait.path: wait for wait in await read_waits(store.database, claimed.run_id)}
+    assert waits["paid"].answer == {"amount": 3}
+    assert not waits["else"].answered
+
+
+async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store: Store) -> None:
+    claimed = await begun(store)
+    await send_event(store.database, claimed.run_id, "payment", 1, "shop")
+    # Nobody waits for it here, so it must not wake the run again and again.
+    await store.record(entry_of(claimed, PAUSED, waits=[question()]))
+    assert await store.status(claimed.run_id) is Status.PAUSED
+    await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
+    (again,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
+    opened = [question("paid", "event", name="payment")]
+    verdicts = await store.record(entry_of(again, PAUSED, waits=opened, settled=["approve"]))
+    assert verdicts[claimed.run_id, 2].status is Status.QUEUED
+    kinds = {wait.kind for wait in await read_waits(store.database, claimed.run_id)}
+    assert kinds == {"event", "sent"}
+
+
+async def test_an_ended_run_takes_no_event(store: Store) -> None:
+    claimed = await begun(store)
+    await store.finish(claimed)
+    with pytest.raises(WrongState):
+        await send_event(store.database, claimed.run_id, "payment", 1, "shop")
+
+
+async def test_a_question_is_asked_once_and_anew_when_its_step_is_made_again(store: Store) -> None:
+    claimed = await begun(store)
+    await store.record(entry_of(claimed, waits=[question()]))
+    await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
+    await store.record(entry_of(claimed, waits=[question()]))
+    (wait,) = await read_waits(store.database, claimed.run_id)
+    assert wait.answered
+    await store.record(entry_of(claimed, settled=["approve"]))
+    await store.record(entry_of(claimed, waits=[question()]))
+    (wait,) = await read_waits(store.database, claimed.run_id)
+    assert not wait.answered
+
+
+async def test_the_fence_refuses_steps_and_questions_of_a_lost_attempt(store: Store) -> None:
+    claimed = await paused(store)
+    await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
+    assert await store.record(entry_of(claimed, waits=[question("more")], steps=[done("late", 1)])) == {}
+    assert await read_way(store.database, claimed.run_id) == []
+    assert [wait.path for wait in await read_waits(store.database, claimed.run_id)] == ["approve"]
+
+
+async def test_the_inbox_has_every_open_question_to_a_person_oldest_first(store: Store) -> None:
+    runs = [(await paused(store)).run_id for _ in range(3)]
+    await paused(store, question(kind="time"))
+    ended = await paused(store)
+    await cancel_run(store.database, ended.run_id)
+    await answer_wait(store.database, runs[1], "approve", "yes", "ada")
+    assert [wait.run_id for wait in await read_inbox(store.database, None)] == [runs[0], runs[2]]
+    assert await read_inbox(store.database, "acme") == []
+    (first,) = await read_inbox(store.database, "default", limit=1)
+    (second,) = await read_inbox(store.database, "default", after=(first.opened_at_us, first.run_id, first.path))
+    assert second.run_id == runs[2]
+
+
+async def test_pages_of_the_inbox_may_end_between_questions_of_one_run(store: Store) -> None:
+    claimed = await begun(store)
+    asked = ["split/0/ask", "split/1/ask", "split/2/ask"]
+    await store.record(entry_of(claimed, waits=[question(path) for path in asked]))
+    await store.sql("update run_waits set opened_at = 5")
+    found: list[str] = []
+    after = None
+    while page := await read_inbox(store.database, None, after=after, limit=1):
+        found.append(page[0].path)
+        after = (page[0].opened_at_us, page[0].run_id, page[0].path)
+    assert found == asked
+
+
+async def test_what_can_no_longer_be_answered_is_not_in_the_inbox(store: Store) -> None:
+    await paused(store)
+    await store.sql("update run_waits set due_at = 5")
+    assert await read_inbox(store.database, None) == []
+
+
+async def test_a_snapshot_spares_the_records_before_it(store: Store) -> None:
+    claimed = await begun(store)
+    snapshot = StepRecord(SNAPSHOT_PATH, 2, "", "snapshot", StepOutcome.SNAPSHOT, output='{"v":1}')
+    await store.record(entry_of(claimed, steps=[done("a", 1), done("b", 2), snapshot]))
+    await store.record(entry_of(claimed, steps=[done("c", 3)]))
+    assert [step.path for step in await read_way(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "c"]
+    assert [step["path"] for step in await read_steps(store.database, claimed.run_id)] == ["a", "b", "c"]
+    later = StepRecord(SNAPSHOT_PATH, 3, "", "snapshot", StepOutcome.SNAPSHOT, output='{"v":2}')
+    await store.record(entry_of(claimed, steps=[later]))
+    (only,) = await read_way(store.database, claimed.run_id)
+    assert only.output == '{"v":2}'
+
+
+async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:
+    claimed = await begun(store)
+    failed = StepRecord("d", 4, "d", "print", StepOutcome.FAILED, error="{}")
+    await store.record(entry_of(claimed, steps=[done("a", 1), done("b", 2), done("c", 3), failed]))
+    fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
+    assert await step_number(store.database, claimed.run_id, "c") == 3
+    accepted = await fork_run(store.database, claimed.run_id, 3, fresh)
+    copied = await read_way(store.database, accepted.run_id)
+    assert [(step.path, step.attempt) for step in copied] == [("a", 0), ("b", 0)]
+    assert len(await read_way(store.database, claimed.run_id)) == 4
+
+
+async def test_running_time_is_that_of_the_ended_attempts(store: Store) -> None:
+    claimed = await paused(store)
+    assert 0 <= await running_seconds(store.database, claimed.run_id) < 60
+    await store.sql("update run_attempts set started_at = ended_at - 5000000")
+    assert await running_seconds(store.database, claimed.run_id) == 5.0

@@ -1,0 +1,84 @@
+"""The bus over a real Redis: it comes back by itself, as fast the tenth time as the first."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Generator
+
+import pytest
+import redis.asyncio as redis
+
+from runlane.bus import redis as redis_bus
+from runlane.bus.redis import RedisBus
+from runlane.model.event import Delta, Line, Notice
+from runlane.testing import RedisServer
+from tests.harness import eventually
+
+
+@pytest.fixture
+def server() -> Generator[RedisServer]:
+    with RedisServer() as server:
+        yield server
+
+
+async def test_an_outage_long_ago_does_not_make_the_next_one_longer(
+    server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waits grow while Redis is away, and begin anew with the next outage."""
+    monkeypatch.setattr(redis_bus, "_BACK_OFF_SECONDS", (0.01, 3600.0))
+    bus = RedisBus(server.url, "test")
+    await bus.start()
+    operator = redis.Redis.from_url(server.url)
+    try:
+        await eventually(lambda: bus.connected, "the first connection")
+        for _ in range(3):
+            lost = bus._pubsub
+            assert await operator.execute_command("CLIENT", "KILL", "TYPE", "pubsub") == 1
+            await eventually(lambda lost=lost: bus._pubsub not in (None, lost), "another connection")
+    finally:
+        await bus.stop()
+        await operator.aclose()
+
+
+async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back(server: RedisServer) -> None:
+    """Subscriptions change all the time, also in the moment in which their connection breaks and is made anew."""
+    untold: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: untold.append(str(context)))
+    bus, other = RedisBus(server.url, "test"), RedisBus(server.url, "test")
+    await bus.start()
+    await other.start()
+    operator = redis.Redis.from_url(server.url)
+    stop = asyncio.Event()
+
+    async def come_and_go() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            leave = bus.follow(f"run_{number % 50}", lambda told: None)
+            await asyncio.sleep(0)
+            leave()
+
+    coming = [asyncio.create_task(come_and_go()) for _ in range(5)]
+    heard: list[Notice | Delta] = []
+    bus.follow("run_stays", heard.append)
+    try:
+        for _ in range(100):
+            await eventually(lambda: bus.connected, "a connection")
+            await operator.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            await asyncio.sleep(0.01)
+        stop.set()
+        await asyncio.gather(*coming)
+
+        def is_heard() -> bool:
+            other.publish([Notice("run_stays", 1, (Line(1, "log", 1, 0, "{}"),))])
+            return any(isinstance(told, Notice) and told.lines for told in heard)
+
+        await eventually(is_heard, "what the other process says")
+    finally:
+        stop.set()
+        await bus.stop()
+        await other.stop()
+        await operator.aclose()
+    gc.collect()
+    assert untold == []

@@ -1,0 +1,80 @@
+"""The tail's readers: what ends a stream ends it, whatever happens at the same moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from runlane.api.tail import Follower, Tail
+from runlane.bus.memory import MemoryBus
+from runlane.errors import Unauthorized
+from runlane.model.event import Line
+from runlane.store.runs import cancel_run
+from tests.harness import Store
+
+
+async def follow_live(store: Store) -> tuple[Tail, Follower, str]:
+    """A reader that has read what there is and now hears the feed."""
+    run_id = await store.add()
+    tail = Tail(store.database, MemoryBus())
+    follower = await tail.follow(run_id, 0)
+    assert b'"type":"queued"' in await follower.next(10)
+    return tail, follower, run_id
+
+
+def line(seq: int, kind: str = "log") -> Line:
+    return Line(seq, kind, 1, 0, "{}")
+
+
+async def test_an_event_does_not_reopen_a_stream_that_was_shut(store: Store) -> None:
+    _, follower, _ = await follow_live(store)
+    follower.hear(line(2), b"two")
+    follower.shut()
+    follower.hear(line(3), b"three")
+    assert await follower.next(10) == b"two"
+    assert follower.ended
+    assert not follower.complete
+
+
+async def test_an_expelled_reader_gets_nothing_that_waits(store: Store) -> None:
+    _, follower, _ = await follow_live(store)
+    follower.hear(line(2), b"two")
+    refusal = Unauthorized()
+    follower.expel(refusal)
+    follower.hear(line(3, "done"), b"three")
+    follower.hear_delta(b"delta")
+    assert await follower.next(10) == b""
+    assert follower.ended
+    assert not follower.complete
+    assert follower.refusal is refusal
+
+
+async def test_a_reader_that_is_expelled_while_it_reads_the_database_gets_nothing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await store.add()
+    await cancel_run(store.database, run_id)
+    tail = Tail(store.database, MemoryBus())
+    follower = await tail.follow(run_id, 0)
+    page = tail.page
+
+    async def expel_meanwhile(run_id: str, after: int) -> object:
+        lines = await page(run_id, after)
+        follower.expel(Unauthorized())
+        return lines
+
+    monkeypatch.setattr(tail, "page", expel_meanwhile)
+    assert await follower.next(10) == b""
+    assert follower.ended
+
+
+async def test_the_reader_that_leaves_last_ends_the_feed(store: Store) -> None:
+    tail, follower, run_id = await follow_live(store)
+    other = await tail.follow(run_id, 1)
+    closed: list[str] = []
+    follower.when_closed(lambda: closed.append("closed"))
+    assert tail.followers == 2
+    follower.close()
+    assert (tail.followers, closed) == (1, ["closed"])
+    other.close()
+    other.close()
+    assert tail.followers == 0

@@ -1,0 +1,91 @@
+"""What tests of performers share: one step, performed with everything it may use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runlane.agents.models import Models
+from runlane.agents.scripted import scripted
+from runlane.interpreter.values import Done, Failed, Outcome, Part, Todo
+from runlane.model.definition import Agent, Orchestration, Tool
+from runlane.steps.perform import Tools, Waiting, perform
+from runlane.steps.sandbox import Limits, Sandbox
+
+
+class Bench:
+    """Performs steps and keeps what they tell."""
+
+    def __init__(self) -> None:
+        models = Models()
+        models.register("scripted", scripted())
+        self.events: list[tuple[str, dict[str, Any]]] = []
+        self.deltas: list[str] = []
+        self.task_calls: list[tuple[str, dict[str, Any], str]] = []
+        self.task_result: Any = None
+        self.tools = Tools(
+            sandbox=Sandbox(Limits(condition_seconds=1, script_seconds=1)),
+            models=models,
+            tasks=("ship", "count"),
+            call_task=self._call_task,
+            emit=self._emit,
+            delta=self.deltas.append,
+        )
+
+    def have(self, *, agents: list[Any] | None = None, tools: list[Any] | None = None, **more: Any) -> None:
+        """Change what steps may use."""
+        if agents is not None:
+            more["agents"] = {agent["id"]: Agent.model_validate(agent) for agent in agents}
+        if tools is not None:
+            more["tools"] = {tool["name"]: Tool.model_validate(tool) for tool in tools}
+        self.tools = replace(self.tools, **more)
+
+    def todo(
+        self,
+        step: Mapping[str, Any],
+        state: Mapping[str, Any] | None = None,
+        *,
+        others: list[Any] | None = None,
+        answers: Mapping[str, list[Any]] | None = None,
+        path: str | None = None,
+        part: Part = "step",
+        tries: int = 0,
+    ) -> Todo:
+        """The step as the machine would ask for it."""
+        made = Orchestration.model_validate(
+            {"id": "o", "steps": [{"id": "it", **step}, *(others or [])], "answers": dict(answers or {})}
+        )
+        return Todo(path or "it", made, made.steps[0], dict(state or {}), part, tries)
+
+    async def perform(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Any:
+        """Perform a step; whatever comes of it."""
+        return await perform(self.todo(step, state, **more), self.tools)
+
+    async def done(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Done:
+        """Perform a step that goes well."""
+        outcome: Outcome | Waiting = await self.perform(step, state, **more)
+        assert isinstance(outcome, Done), outcome
+        return outcome
+
+    async def failed(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Failed:
+        """Perform a step that fails."""
+        outcome: Outcome | Waiting = await self.perform(step, state, **more)
+        assert isinstance(outcome, Failed), outcome
+        return outcome
+
+    def told(self, type_: str) -> list[dict[str, Any]]:
+        """The events of a type, without what every event of a step has."""
+        common = {"orch_step_id", "step_name", "path"}
+        found = [data for kind, data in self.events if kind == type_]
+        assert all(data.keys() >= common for data in found)
+        return [{key: value for key, value in data.items() if key not in common} for data in found]
+
+    async def _call_task(self, name: str, arguments: Mapping[str, Any], path: str) -> Any:
+        self.task_calls.append((name, dict(arguments), path))
+        if isinstance(self.task_result, BaseException):
+            raise self.task_result
+        return self.task_result
+
+    async def _emit(self, type_: str, data: Mapping[str, Any]) -> None:
+        self.events.append((type_, dict(data)))

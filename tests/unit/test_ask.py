@@ -1,0 +1,111 @@
+"""Questions in the terminal: what is asked, what is refused, and what the answer becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runlane.cli.answers import choose, read_answer, read_fields
+from runlane.cli.ask import ask, told
+from runlane.client import Question
+from runlane.errors import InvalidInput, InvalidRequest
+
+
+def question(*fields: dict[str, Any], path: str = "ask", **more: Any) -> Question:
+    given: dict[str, Any] = {
+        "run_id": "run_1", "target": "orchestration:o", "tenant": "default", "path": path, "step_id": "ask",
+        "kind": "human", "name": "Ask", "prompt": "Publish?", "fields": fields, "context": None, "opened_at_us": 1,
+        "due_at_us": None, "answered_at_us": None, "answered_by": None,
+    }  # fmt: skip
+    return Question(**given | more)
+
+
+def typed(*lines: str) -> Callable[[str], str]:
+    waiting = list(lines)
+
+    def read(prompt: str) -> str:
+        if not waiting:
+            raise EOFError
+        return waiting.pop(0)
+
+    return read
+
+
+def answered(asked: Question, *lines: str) -> tuple[dict[str, Any], str]:
+    written: list[str] = []
+    return ask(asked, typed(*lines), written.append), "\n".join(written)
+
+
+def test_every_type_is_asked_for_until_it_fits() -> None:
+    asked = question(
+        {"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True},
+        {"name": "count", "type": "number", "label": "How many"},
+        {"name": "loud", "type": "boolean", "default": True},
+        {"name": "day", "type": "date"},
+        {"name": "mail", "type": "email"},
+        {"name": "tags", "type": "multiselect", "options": ["a", "b", "c"]},
+        {"name": "notes", "type": "textarea"},
+        {"name": "title", "type": "text", "default": "none"},
+    )
+    answer, written = answered(
+        asked, "maybe", "", "2", "many", "3", "", "tomorrow", "2026-01-31", "x", "a@b.example", "1, c", "one",
+        "two", "", "",
+    )  # fmt: skip
+    assert answer == {
+        "decision": "reject", "count": 3, "loud": True, "day": "2026-01-31", "mail": "a@b.example", "tags": ["a", "c"],
+        "notes": "one\ntwo", "title": "none",
+    }  # fmt: skip
+    assert '"decision" must be one of "approve", "reject", not "maybe"' in written
+    assert '"decision" is required' in written
+    assert "  1. approve" in written
+    assert '"count" must be a number' in written
+
+
+def test_a_question_without_fields_takes_a_text() -> None:
+    answer, written = answered(question(context="The draft"), "looks good")
+    assert answer == {"response": "looks good"}
+    assert "The draft" in written
+
+
+def test_an_option_that_is_a_number_is_meant_as_itself() -> None:
+    asked = question({"name": "size", "type": "select", "options": ["3", "2", "1"]})
+    assert answered(asked, "1")[0] == {"size": "1"}
+
+
+def test_nobody_there() -> None:
+    with pytest.raises(EOFError):
+        answered(question({"name": "x"}))
+
+
+def test_in_a_pipe_it_is_told_how_to_answer() -> None:
+    asked = question({"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True})
+    assert told(asked, several=True) == [
+        "ask asks: Publish?",
+        "  decision: select, one of approve, reject, required",
+        "  answer: runlane runs resume run_1 --field decision=approve --step ask",
+    ]
+    assert told(question())[-1] == "  answer: runlane runs resume run_1 --answer TEXT"
+
+
+def test_answers_on_the_command_line() -> None:
+    assert read_fields(["a=1", "b=x=y", "c=1", "c=2"]) == {"a": "1", "b": "x=y", "c": ["1", "2"]}
+    for wrong in ("a", "=1"):
+        with pytest.raises(InvalidRequest, match="Form: --field"):
+            read_fields([wrong])
+    assert read_answer('{"a": 1}') == {"a": 1}
+    assert read_answer("yes, do") == "yes, do"
+    assert read_answer('"quoted"') == "quoted"
+    assert read_answer("5") == "5"
+    with pytest.raises(InvalidInput, match="is not JSON"):
+        read_answer("{broken")
+
+
+def test_the_one_open_question_is_asked() -> None:
+    left, right = question(path="s/0/ask"), question(path="s/1/ask")
+    over = question(path="s/2/ask", answered_at_us=5)
+    assert choose([left, over], None) is left
+    assert choose([left, right], None) is None
+    assert choose([left, right], "s/1/ask") is right
+    assert choose([left, right], "ask") is None

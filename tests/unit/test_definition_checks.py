@@ -1,0 +1,357 @@
+"""Checks of an orchestration: the way through its steps, branches, loops, fields, code and placeholders."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from runlane.definitions.load import Loaded, check_loaded, parse_bodies
+
+
+def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> Loaded:
+    parsed = parse_bodies(bodies)
+    assert parsed.errors == [], [str(problem) for problem in parsed.errors]
+    return check_loaded(parsed, (), tasks=tasks)
+
+
+def errors(loaded: Loaded) -> list[str]:
+    return [str(problem) for problem in loaded.errors]
+
+
+def warnings(loaded: Loaded) -> list[str]:
+    return [str(problem) for problem in loaded.warnings]
+
+
+def flow(*steps: dict[str, Any], **fields: Any) -> Loaded:
+    return load(orchestrations=[{"id": "o", "steps": list(steps), **fields}])
+
+
+def step(name: str, kind: str = "print", **fields: Any) -> dict[str, Any]:
+    least: dict[str, Any] = {"print_content": "x"} if kind == "print" else {}
+    return {"id": name, "type": kind, **least, **fields}
+
+
+def only(told: list[str]) -> str:
+    assert len(told) == 1, told
+    return told[0]
+
+
+def test_a_good_orchestration_has_no_problems() -> None:
+    loaded = load(
+        orchestrations=[
+            {
+                "id": "o",
+                "entry_step_id": "research",
+                "state_schema": {"tone": {"type": "string", "default": "dry"}},
+                "steps": [
+                    step("research", "agent", agent_id="a", output_key="facts", next_step_id="fan"),
+                    step("fan", "parallel", parallel_branches=[["draft"], ["title", "shorten"]], next_step_id="join"),
+                    step(
+                        "draft", "llm", prompt_template="{state.facts} {{tone}}", output_key="text", next_step_id="join"
+                    ),
+                    step("title", "llm", prompt_template="{{user_input}}", output_key="title"),
+                    step("shorten", "transform", transform_code="result = state['title'][:10]", output_key="short"),
+                    step("join", "merge", input_keys=["text", "short"], output_key="all", next_step_id="judge"),
+                    step(
+                        "judge",
+                        "evaluator",
+                        route_map={"good": "ask", "bad": "fan", "stop": None},
+                        fallback_route="stop",
+                    ),
+                    step(
+                        "ask",
+                        "human",
+                        human_prompt="{{all}}",
+                        next_step_id="each",
+                        expires_after_seconds=60,
+                        on_expiry="finish",
+                    ),
+                    step(
+                        "each",
+                        "loop",
+                        for_each="state.human_response",
+                        loop_step_ids=["one", "check"],
+                        next_step_id="finish",
+                    ),
+                    step("one", print_content="{{item.name}} {{index}}"),
+                    step(
+                        "check",
+                        "if_else",
+                        if_condition="state.index > 3",
+                        if_true_step_id="finish",
+                        if_false_step_id="one",
+                    ),
+                    step(
+                        "finish", "tool", forced_tool="files__write", arguments={"text": ["{{all}}"]}, on_error="sorry"
+                    ),
+                    step("sorry", print_content="{{error.message}} {{human_response.note}}", next_step_id="end"),
+                    step("end", "end"),
+                ],
+            }
+        ],
+        agents=[
+            {"id": "a", "tools": ["search", "files__read"], "delegate_agent_ids": ["b"]},
+            {"id": "b", "tools": ["all"]},
+        ],
+        tools=[{"name": "search", "url": "https://example.com"}],
+        mcp_servers=[{"name": "files", "url": "https://example.com"}],
+    )
+    assert list(loaded.problems) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (step("a", next_step_id="bb"), "next_step_id"),
+        (step("a", on_error="bb"), "on_error"),
+        (step("a", "evaluator", route_map={"yes": "bb"}), "route_map.yes"),
+        (step("a", "parallel", parallel_branches=[["b"], ["b", "bb"]]), "parallel_branches[1][1]"),
+        (step("a", "loop", loop_count=2, loop_step_ids=["bb"]), "loop_step_ids[0]"),
+        (step("a", "if_else", if_condition="1", if_true_step_id="bb"), "if_true_step_id"),
+        (step("a", "if_else", if_condition="1", if_false_step_id="bb"), "if_false_step_id"),
+        (step("a", "switch", switch_expression="1", switch_cases={"1": "bb"}), "switch_cases.1"),
+        (step("a", "switch", switch_expression="1", switch_cases={"1": None}, switch_default_step_id="bb"),
+         "switch_default_step_id"),
+        (step("a", "human", on_expiry="bb", expires_after_seconds=5), "on_expiry"),
+        (step("a", "wait", event="e", on_expiry="bb", expires_after_seconds=5), "on_expiry"),
+    ],
+)  # fmt: skip
+def test_a_link_to_no_step_is_told(bad: dict[str, Any], field: str) -> None:
+    told = only(errors(flow(bad, step("bbb", next_step_id="b"), step("b"))))
+    assert told == (
+        f'orchestration "o", step "a", field {field}: There is no step "bb" (did you mean "bbb"?). Steps: a, bbb, b.'
+    )
+
+
+def test_the_entry_must_be_a_step() -> None:
+    assert 'field entry_step_id: There is no step "x"' in only(errors(flow(step("a"), entry_step_id="x")))
+
+
+def test_step_ids_are_taken_once() -> None:
+    told = only(errors(flow(step("a"), step("a", print_content="other"))))
+    assert 'step "a", field id: Step number 2 has an id that is taken' in told
+
+
+def test_a_step_that_no_way_leads_to_is_a_warning() -> None:
+    loaded = flow(step("a", next_step_id="c"), step("b", next_step_id="c"), step("c"))
+    assert errors(loaded) == []
+    assert 'step "b": No way leads here from "a"' in only(warnings(loaded))
+    assert warnings(flow(step("a"), step("b", next_step_id="a"), entry_step_id="b")) == []
+
+
+def test_an_error_does_not_lead_to_the_same_step() -> None:
+    assert "The step leads to itself. Use retry" in only(errors(flow(step("a", on_error="a"))))
+
+
+def test_evaluators_fall_back_to_a_route_that_they_have() -> None:
+    told = errors(flow(step("a", "evaluator", route_map={"good": None, "bad": None}, fallback_route="god")))
+    assert 'field fallback_route: There is no route "god" (did you mean "good"?). Routes: good, bad.' in only(told)
+    loaded = flow(step("a", "evaluator", route_map={"good": None}, route_descriptions={"bad": "x"}))
+    assert 'field route_descriptions.bad: There is no route "bad"' in only(warnings(loaded))
+
+
+def fan(*steps: dict[str, Any], branches: list[list[str]], join: str | None = "join") -> Loaded:
+    return flow(step("fan", "parallel", parallel_branches=branches, next_step_id=join), *steps)
+
+
+def test_a_branch_that_never_reaches_the_join_is_told() -> None:
+    loaded = fan(
+        step("a", next_step_id="b"), step("b", next_step_id="a"), step("join"), branches=[["a"]]
+    )  # fmt: skip
+    assert 'No way through this branch leads to "join", where the branches meet' in only(errors(loaded))
+    loaded = fan(step("a", next_step_id="b"), step("b", "end"), step("join"), branches=[["a"]])
+    assert 'field parallel_branches[0]: No way through this branch leads to "join"' in only(errors(loaded))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [step("a", next_step_id="join")],
+        [step("a")],
+        [step("a", next_step_id="b"), step("b", next_step_id="join")],
+        [step("a", "evaluator", route_map={"again": "a", "done": "join"})],
+        [step("a", "if_else", if_condition="1", if_true_step_id="stop", if_false_step_id="join"), step("stop", "end")],
+        [step("a", "evaluator", route_map={"again": "a", "done": None})],
+    ],
+)
+def test_branches_that_can_end(steps: list[dict[str, Any]]) -> None:
+    assert errors(fan(*steps, step("join"), branches=[["a"]])) == []
+
+
+def test_a_branch_that_leaves_its_parallel_step_is_told() -> None:
+    loaded = fan(
+        step("a", next_step_id="late"), step("b", next_step_id="join"), step("join", next_step_id="late"), step("late"),
+        branches=[["a"], ["b"]],
+    )  # fmt: skip
+    told = only(errors(loaded))
+    assert 'parallel_branches[0]: The branch leaves the parallel step: it leads to "late", which comes after' in told
+
+
+def test_going_back_from_after_the_join_into_a_branch_is_no_leaving() -> None:
+    loaded = fan(
+        step("a", next_step_id="b"), step("b", next_step_id="join"),
+        step("join", "evaluator", route_map={"again": "b", "anew": "fan", "done": None}),
+        branches=[["a"]],
+    )  # fmt: skip
+    assert errors(loaded) == []
+
+
+@pytest.mark.parametrize(
+    ("branches", "says"),
+    [
+        ([["a"], []], "parallel_branches[1]: The branch is empty"),
+        ([["a", "join"]], '"join" is where the branches meet'),
+        ([["a", "a"]], "A step is named twice"),
+        ([["a"], ["fan"]], "The step leads to itself"),
+        ([["back"]], 'The branch leads back to "fan"'),
+    ],
+)
+def test_branches_that_make_no_sense(branches: list[list[str]], says: str) -> None:
+    loaded = fan(step("a", next_step_id="join"), step("back", next_step_id="fan"), step("join"), branches=branches)
+    assert any(says in told for told in errors(loaded)), errors(loaded)
+
+
+def test_branches_that_meet_without_a_join_are_a_warning() -> None:
+    loaded = fan(
+        step("a", next_step_id="m"), step("b", next_step_id="m"), step("m", "merge"), branches=[["a"], ["b"]], join=None
+    )
+    assert errors(loaded) == []
+    assert 'field next_step_id: Several branches lead to "m"' in only(warnings(loaded))
+
+
+def test_a_loop_has_a_body_of_its_own() -> None:
+    def body(**fields: Any) -> Loaded:
+        return flow(
+            step("l", "loop", loop_count=2, loop_step_ids=["a", "b"], next_step_id="after"),
+            step("a", "if_else", if_condition="1", if_false_step_id="far", on_error="far"),
+            step("b", next_step_id="a"),
+            step("after", "if_else", if_condition="1", **fields),
+            step("far"),
+        )
+
+    for target in ("l", "far", None):
+        assert list(body(if_true_step_id=target).problems) == []
+    told = only(warnings(body(if_true_step_id="b")))
+    assert 'step "after", field if_true_step_id: "b" is in the body of the loop "l", and this leads to it past' in told
+    told_all = errors(flow(step("l", "loop", loop_count=2, loop_step_ids=["a", "a", "l"], next_step_id="a"), step("a")))
+    assert len(told_all) == 3
+    assert "The step leads to itself." in told_all[0]
+    assert "Name each step of the body once" in told_all[1]
+    assert "What follows the loop must be outside" in told_all[2]
+
+
+@pytest.mark.parametrize(
+    ("human", "says"),
+    [
+        ([{"name": "a"}, {"name": "a"}], 'human_fields[1]: The name "a" is taken'),
+        ([{"name": "a", "type": "select", "options": ["x"], "default": "y"}], "The default 'y' is no answer"),
+        ([{"name": "a", "type": "multiselect", "options": ["x"], "default": "x"}], "is no answer"),
+        ([{"name": "a", "type": "number", "default": "3"}], "is no answer"),
+        ([{"name": "a", "type": "number", "default": True}], "is no answer"),
+        ([{"name": "a", "type": "boolean", "default": "yes"}], "is no answer"),
+        ([{"name": "a", "type": "date", "default": "soon"}], "is no answer"),
+        ([{"name": "a", "type": "email", "default": "me"}], "is no answer"),
+        ([{"name": "a", "default": 3}], "is no answer"),
+    ],
+)
+def test_human_fields_make_sense(human: list[dict[str, Any]], says: str) -> None:
+    assert says in only(errors(flow(step("h", "human", human_fields=human))))
+
+
+def test_human_fields_with_defaults_that_fit() -> None:
+    fields = [
+        {"name": "a", "type": "select", "options": "x,y", "default": "y"},
+        {"name": "b", "type": "multiselect", "options": ["x", "y"], "default": ["x"]},
+        {"name": "c", "type": "number", "default": 1.5},
+        {"name": "d", "type": "boolean", "default": False},
+        {"name": "e", "type": "date", "default": "2026-01-31"},
+        {"name": "f", "type": "email", "default": "a@example.com"},
+        {"name": "g", "type": "textarea", "default": ""},
+    ]
+    assert errors(flow(step("h", "human", human_fields=fields))) == []
+
+
+def test_what_never_happens_is_a_warning() -> None:
+    loaded = flow(
+        step("h", "human", on_expiry="w", next_step_id="w"),
+        step("w", "wait", seconds=1, expires_after_seconds=5, next_step_id="e"),
+        step("e", "end", next_step_id="h"),
+    )
+    assert [told.split(":")[0] for told in warnings(loaded)] == [
+        'orchestration "o", step "h", field on_expiry',
+        'orchestration "o", step "w", field expires_after_seconds',
+        'orchestration "o", step "e", field next_step_id',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (step("a", "if_else", if_condition="state.x >"), "field if_condition: Column"),
+        (step("a", "if_else", if_condition="{{x}} > 1"), "This is an expression and has no placeholders."),
+        (step("a", "switch", switch_expression="x = 1", switch_cases={"1": None}), "field switch_expression: Column"),
+        (step("a", "loop", while_condition="(", loop_step_ids=["b"]), "field while_condition: Column 1: '(' was never"),
+        (step("a", "loop", for_each="import os", loop_step_ids=["b"]), "field for_each: Column"),
+        (step("a", "transform", transform_code="x = 1\nresult ="), "field transform_code: Line 2, column 9: "),
+        (step("a", "transform", transform_code="x" + "(" * 300 + ")" * 300), "field transform_code: "),
+        (step("a", "if_else", if_condition="-" * 3999 + "1"), "field if_condition: "),
+    ],
+)  # fmt: skip
+def test_code_that_cannot_be_read_is_told(bad: dict[str, Any], says: str) -> None:
+    assert any(says in told for told in errors(flow(bad, step("b"))))
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (step("a", print_content="{state.tone}"), "print_content"),
+        (step("a", print_content="{{tone.deep}}"), "print_content"),
+        (step("a", "llm", prompt_template="{{tone}}"), "prompt_template"),
+        (step("a", "evaluator", route_map={"x": None}, evaluator_prompt="{{tone}}"), "evaluator_prompt"),
+        (step("a", "human", human_prompt="{{tone}}"), "human_prompt"),
+        (step("a", "task", task="t", arguments={"x": [{"y": "{{tone}}"}]}), "arguments"),
+        (step("a", "wait", until="{{tone}}"), "until"),
+        (step("a", input_keys=["tone"]), "input_keys"),
+    ],
+)
+def test_a_placeholder_that_nothing_fills_is_told(bad: dict[str, Any], field: str) -> None:
+    told = only(errors(flow(bad, step("b", output_key="tune"))))
+    assert f'step "a", field {field}: ' in told
+    assert '(did you mean "tune"?)' in told
+    assert 'or declare "tone" in state_schema' in told
+    assert errors(flow(bad, step("b", output_key="tone"))) == []
+    assert errors(flow(bad, state_schema={"tone": {}})) == []
+
+
+def test_a_placeholder_that_is_none_is_told() -> None:
+    assert "is no placeholder" in only(errors(flow(step("a", print_content="{state.items[0]}"))))
+
+
+def test_what_a_parent_passes_is_known_to_the_child() -> None:
+    parent = {
+        "id": "p",
+        "steps": [step("call", "orchestration", orchestration_id="c", input={"tone": "{{user_input}}"})],
+    }
+    child = {"id": "c", "steps": [step("say", print_content="{{tone}}")]}
+    assert errors(load(orchestrations=[parent, child])) == []
+    fields = {"input_keys": ["tone"], "next_step_id": "make"}
+    make = step("make", output_key="tone")
+    parent = {"id": "p", "steps": [step("call", "orchestration", orchestration_id="c", **fields), make]}
+    assert errors(load(orchestrations=[parent, child])) == []
+    parent = {"id": "p", "steps": [step("call", "agent", agent_id="a", **fields), make]}
+    agents = [{"id": "a", "type": "orchestrator", "orchestration_id": "c"}]
+    assert errors(load(orchestrations=[parent, child], agents=agents)) == []
+    assert "Nothing fills" in only(errors(load(orchestrations=[child])))
+
+
+def test_error_and_item_are_known_only_where_something_gives_them() -> None:
+    assert "Nothing fills" in only(errors(flow(step("a", print_content="{{error}}"))))
+    assert "Nothing fills" in only(errors(flow(step("a", print_content="{{item}}"))))
+    assert "Nothing fills" in only(errors(flow(step("a", print_content="{{human_response}}"))))
+
+
+def test_a_graph_that_is_too_large_to_look_at_is_refused() -> None:
+    fans = [step(f"f{number}", "parallel", parallel_branches=[["end"]] * 100) for number in range(11)]
+    assert "1100 branches" in errors(flow(*fans, step("end", "end")))[0]

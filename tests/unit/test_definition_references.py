@@ -1,0 +1,190 @@
+"""References between definitions: they lead somewhere, not in circles, and tell what a run may use."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from runlane.definitions.check import scope_of
+from runlane.definitions.load import Loaded, check_loaded, parse_bodies
+from runlane.definitions.reach import reach
+
+
+def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> Loaded:
+    parsed = parse_bodies(bodies)
+    assert parsed.errors == [], [str(problem) for problem in parsed.errors]
+    return check_loaded(parsed, (), tasks=tasks)
+
+
+def errors(loaded: Loaded) -> list[str]:
+    return [str(problem) for problem in loaded.errors]
+
+
+def warnings(loaded: Loaded) -> list[str]:
+    return [str(problem) for problem in loaded.warnings]
+
+
+def flow(*steps: dict[str, Any], **fields: Any) -> Loaded:
+    return load(orchestrations=[{"id": "o", "steps": list(steps), **fields}])
+
+
+def step(name: str, kind: str = "print", **fields: Any) -> dict[str, Any]:
+    least: dict[str, Any] = {"print_content": "x"} if kind == "print" else {}
+    return {"id": name, "type": kind, **least, **fields}
+
+
+def only(told: list[str]) -> str:
+    assert len(told) == 1, told
+    return told[0]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "says"),
+    [
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writr")]}]},
+         'step "s", field agent_id: There is no agent "writr" (did you mean "writer"?). Known: writer.'),
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "evaluator", route_map={"a": None}, agent_id="x")]}]},
+         'field agent_id: There is no agent "x"'),
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="serch")]}]},
+         'field forced_tool: There is no tool "serch" (did you mean "search"?)'),
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="fils__read")]}]},
+         'There is no tool "fils__read", and no MCP server whose name it begins with. Tools: search. Servers: files.'),
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writer", allowed_tools=["x"])]}]},
+         'field allowed_tools: There is no tool "x"'),
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "orchestration", orchestration_id="x")]}]},
+         'field orchestration_id: There is no orchestration "x". Known: o.'),
+        ({"agents": [{"id": "a", "tools": ["x"]}]}, 'agent "a", field tools: There is no tool "x"'),
+        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]}, 'field delegate_agent_ids: There is no agent'),
+        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]}, 'There is no orchestration "x"'),
+    ],
+)  # fmt: skip
+def test_a_reference_to_nothing_is_told(bodies: dict[str, list[Any]], says: str) -> None:
+    others: dict[str, list[Any]] = {
+        "agents": [{"id": "writer"}],
+        "tools": [{"name": "search", "url": "https://example.com"}],
+        "mcp_servers": [{"name": "files", "url": "https://example.com"}],
+    }
+    for folder, given in bodies.items():
+        others[folder] = [*others.get(folder, []), *given]
+    assert says in only(errors(load(**others)))
+
+
+def test_a_registered_task_can_be_called_as_a_tool() -> None:
+    bodies: dict[str, list[Any]] = {
+        "agents": [{"id": "clerk", "tools": ["send"]}],
+        "orchestrations": [
+            {"id": "mail", "steps": [{"id": "a", "type": "tool", "forced_tool": "send", "arguments": {}}]}
+        ],
+    }
+    assert errors(load(tasks=["send"], **bodies)) == []
+    assert len(errors(load(tasks=["sent"], **bodies))) == 2
+
+
+def test_tasks_are_checked_where_they_are_known() -> None:
+    bodies = [{"id": "o", "steps": [step("s", "task", task="sed")]}]
+    assert errors(load(orchestrations=bodies)) == []
+    told = only(errors(load(orchestrations=bodies, tasks=["send"])))
+    assert 'field task: No task "sed" is registered (did you mean "send"?). Registered: send.' in told
+
+
+def test_names_are_taken_once() -> None:
+    told = only(errors(load(agents=[{"id": "a"}, {"id": "a", "name": "other"}], tools=[{"name": "a", "url": "x"}])))
+    assert told.startswith('agent "a": The name is taken')
+
+
+def test_a_reference_to_something_broken_is_no_second_error() -> None:
+    parsed = parse_bodies(
+        {
+            "agents": [{"id": "a", "nope": 1}],
+            "orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="a")]}],
+        }
+    )
+    assert len(check_loaded(parsed, ()).errors) == 1
+
+
+def call(name: str, *targets: str) -> dict[str, Any]:
+    steps = [step(f"s{number}", "orchestration", orchestration_id=target) for number, target in enumerate(targets)]
+    for first, second in pairwise(steps):
+        first["next_step_id"] = second["id"]
+    return {"id": name, "steps": steps or [step("end", "end")]}
+
+
+def test_orchestrations_that_start_themselves_are_told() -> None:
+    told = only(errors(load(orchestrations=[call("a", "a")])))
+    assert 'orchestration "a", step "s0": The orchestration would start itself, without an end: a -> a.' in told
+    told_all = errors(
+        load(orchestrations=[call("a", "x", "b"), call("b", "c"), call("c", "a"), call("x"), call("y", "a")])
+    )
+    assert [line.split(": ")[2] for line in told_all] == [
+        "a -> b -> c -> a. Break the circle.",
+        "b -> c -> a -> b. Break the circle.",
+        "c -> a -> b -> c. Break the circle.",
+    ]
+
+
+def test_orchestrations_that_start_themselves_through_agents_are_told() -> None:
+    loaded = load(
+        orchestrations=[{"id": "a", "steps": [step("s", "agent", agent_id="boss")]}],
+        agents=[
+            {"id": "boss", "delegate_agent_ids": ["clerk"]},
+            {"id": "clerk", "type": "orchestrator", "orchestration_id": "a", "delegate_agent_ids": ["boss"]},
+        ],
+    )
+    assert "a -> a" in only(errors(loaded))
+
+
+def test_ids_that_the_api_uses_are_refused() -> None:
+    assert 'The id "runs" is used by the API' in only(errors(load(orchestrations=[call("runs")])))
+
+
+def test_reach_has_everything_that_a_run_may_use() -> None:
+    loaded = load(
+        orchestrations=[
+            {
+                "id": "top",
+                "steps": [
+                    step("s1", "orchestration", orchestration_id="inner", next_step_id="s2"),
+                    step("s2", "evaluator", route_map={"a": None}, agent_id="judge", next_step_id="s3"),
+                    step("s3", "agent", agent_id="boss", allowed_tools=["files__read"]),
+                ],
+            },
+            {"id": "inner", "steps": [step("s", "tool", forced_tool="search")]},
+            {"id": "deep", "steps": [step("s", "tool", forced_tool="web__get")]},
+            call("other"),
+        ],
+        agents=[
+            {"id": "judge"},
+            {"id": "boss", "delegate_agent_ids": ["clerk"]},
+            {"id": "clerk", "type": "orchestrator", "orchestration_id": "deep", "tools": ["calc"]},
+            {"id": "every", "tools": ["all"]},
+            {"id": "unused"},
+        ],
+        tools=[{"name": name, "url": "https://example.com"} for name in ("search", "calc", "unused")],
+        mcp_servers=[{"name": name, "url": "https://example.com"} for name in ("files", "web", "spare")],
+    )
+    assert loaded.errors == []
+    scope = scope_of(parsed.definition for parsed in loaded.definitions)
+    assert reach(("orchestration", "top"), scope) == {
+        ("orchestration", "top"), ("orchestration", "inner"), ("orchestration", "deep"),
+        ("agent", "judge"), ("agent", "boss"), ("agent", "clerk"),
+        ("tool", "search"), ("tool", "calc"), ("mcp_server", "files"), ("mcp_server", "web"),
+    }  # fmt: skip
+    assert reach(("orchestration", "other"), scope) == {("orchestration", "other")}
+    assert reach(("agent", "clerk"), scope) == {
+        ("agent", "clerk"), ("tool", "calc"), ("orchestration", "deep"), ("mcp_server", "web"),
+    }  # fmt: skip
+    assert len(reach(("agent", "every"), scope)) == 7
+
+
+def test_tools_of_servers_whose_names_contain_the_separator() -> None:
+    loaded = load(
+        agents=[{"id": "a", "tools": ["my__files__read"]}],
+        mcp_servers=[{"name": "my__files", "url": "https://example.com"}],
+    )
+    assert loaded.errors == []
+    scope = scope_of(parsed.definition for parsed in loaded.definitions)
+    assert scope.server_of("my__files__read") == "my__files"
+    assert scope.server_of("__read") is None
