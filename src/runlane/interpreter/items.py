@@ -29,7 +29,7 @@ class Items(Frame[LoopStep]):
     `finished` and wait for an item before them. `count` shrinks when an item's way leads out of the loop.
     """
 
-    __slots__ = ("collected", "count", "finished", "held", "items", "last", "running", "started", "taken")
+    __slots__ = ("collected", "count", "finished", "held", "items", "running", "started", "taken")
 
     def __init__(self, line: Line, step: LoopStep, path: str) -> None:
         super().__init__(line, step, path)
@@ -43,7 +43,6 @@ class Items(Frame[LoopStep]):
         self.taken = 0
         self.running: dict[int, Line] = {}
         self.finished: dict[int, tuple[Line, str | None]] = {}
-        self.last: Any = None
 
     def begin(self, walk: Walk) -> None:
         """Ask for the list."""
@@ -60,7 +59,7 @@ class Items(Frame[LoopStep]):
         self.held.reserve(measure(items))
         self.count = len(items)
         if self.count == 0:
-            self._close(walk, None)
+            self._close(walk, None, None)
         else:
             self._start_more(walk)
 
@@ -70,12 +69,11 @@ class Items(Frame[LoopStep]):
         self.finished[line.index] = (line, leaving)
         if leaving is not None:
             self._cut(walk, line.index + 1)
-        left: str | None = None
         while self.taken in self.finished:
-            finished, left = self.finished.pop(self.taken)
-            self._take(finished)
+            line, leaving = self.finished.pop(self.taken)
+            self._take(line)
         if self.taken == self.count:
-            self._close(walk, left)
+            self._close(walk, line.output, leaving)
         else:
             self._start_more(walk)
 
@@ -104,7 +102,6 @@ class Items(Frame[LoopStep]):
 
     def _take(self, line: Line) -> None:
         self.taken += 1
-        self.last = line.output
         own = _OWN_KEYS
         if self.collected is not None and line.outputs is not None:
             own |= self.collected.keys
@@ -112,9 +109,9 @@ class Items(Frame[LoopStep]):
         if self.collected is not None and line.outputs is not None:
             self.collected.add(line.index + 1, line.outputs)
 
-    def _close(self, walk: Walk, leaving: str | None) -> None:
+    def _close(self, walk: Walk, last: Any, leaving: str | None) -> None:
         self.line.layer.merge(self.held)
-        output, size = self.last, None
+        output, size = last, None
         if self.collected is not None:
             output, size = self.collected.close(self.line.layer)
         walk.store(self, output, size)
@@ -142,7 +139,6 @@ class Items(Frame[LoopStep]):
             "count": self.count,
             "started": self.started,
             "taken": self.taken,
-            "last": self.last,
             "held": self.held.dump(),
             "collected": None if self.collected is None else self.collected.dump(),
             "running": [{**line.dump(), "state": line.layer.dump()} for line in self.running.values()],
@@ -161,7 +157,6 @@ class Items(Frame[LoopStep]):
         self.count = data["count"]
         self.started = data["started"]
         self.taken = data["taken"]
-        self.last = data["last"]
         self.held.load(data["held"])
         if self.collected is not None:
             self.collected.load(data["collected"])

@@ -72,7 +72,6 @@ class Machine:
         walk.open = dict(sorted(walk.open.items(), key=lambda entry: entry[1].serial))
         walk.serial = cursor["serial"]
         walk.end = _load_end(cursor["end"], root.layer.values)
-        root.line.closed = walk.end is not None
         return cls(walk, cursor["tokens"])
 
     def with_state(self, state: Mapping[str, Any]) -> Machine:

@@ -198,7 +198,6 @@ class Walk:
         self._fail_line(line, error, source)
 
     def _fail_line(self, line: Line, error: Failed, source: str | None) -> None:
-        line.closed = True
         owner = line.owner
         if owner is not None:
             # An inner orchestration has ids of its own, so out here it is the step that runs it which failed.

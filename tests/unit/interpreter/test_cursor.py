@@ -10,7 +10,7 @@ import pytest
 
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.state import Refused
-from runlane.interpreter.values import Done, EndStatus, Failed
+from runlane.interpreter.values import Done, End, EndStatus, Failed
 from tests.unit.interpreter.play import Play, loop, nested, orchestration, parallel, say, through_json
 
 
@@ -51,6 +51,38 @@ def test_a_restored_machine_stands_where_the_first_one_stood() -> None:
     ]
     assert (again.turns, again.tokens, again.cost_usd) == (5, 3, 0.1)
     assert again.opening == []
+
+
+def test_a_restored_machine_counts_the_same_bytes() -> None:
+    play = everything()
+    again = through_json(play.machine, play.library)
+    assert again._walk.root.layer.total == play.machine._walk.root.layer.total
+
+
+def test_a_restored_branch_that_met_an_end_still_ends_the_run() -> None:
+    fan = parallel("fan", [["stop"], ["a"]], "join")
+    play = Play(orchestration(fan, {"id": "stop", "type": "end"}, say("a"), say("join")))
+    again = through_json(play.machine, play.library)
+    again.settle("fan/1/a", Done("x"))
+    assert again.end is not None
+    assert again.end.status is EndStatus.COMPLETED
+
+
+@pytest.mark.parametrize("kind", [{"loop_count": 2}, {"for_each": "x"}, {"for_each": "x", "max_concurrency": 3}])
+@pytest.mark.parametrize("collect", [True, False])
+def test_a_loop_restored_at_every_step_gives_the_same(kind: dict[str, Any], collect: bool) -> None:
+    definition = orchestration(
+        loop("rounds", ["a"], loop_count=None, collect=collect, output_key="all") | kind, say("a")
+    )
+    ends: list[End | None] = []
+    for stored in (False, True):
+        machine = Machine.start({"main": definition}, "main", {})
+        while machine.end is None:
+            todo = machine.todos()[-1]
+            machine.settle(todo.path, Done(["x", "y"] if todo.part == "items" else todo.path))
+            machine = through_json(machine, {"main": definition}) if stored else machine
+        ends.append(machine.end)
+    assert ends[0] == ends[1]
 
 
 def test_a_cursor_does_not_change_when_the_machine_goes_on() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from runlane.interpreter.state import Layer, Refused, fits, initial_state, measure
 from runlane.interpreter.values import EndStatus
-from tests.unit.interpreter.play import Play, orchestration, parallel, say
+from tests.unit.interpreter.play import Play, if_else, loop, nested, orchestration, parallel, say
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | st.text(),
@@ -109,6 +109,80 @@ def test_what_branches_have_written_counts_while_they_run() -> None:
     play.do("fan/1/b", "x" * 900)
     play.do("fan/2/c", "x" * 900)
     assert play.error().code == "state_too_large"
+
+
+def leftover(play: Play) -> int:
+    """Bytes that are counted and belong to no key of the state."""
+    layer = play.machine._walk.root.layer
+    return layer.total - sum(layer.sizes.values())
+
+
+def test_a_join_leaves_nothing_counted() -> None:
+    fan = parallel("fan", [["a"], ["b"]], "join")
+    play = Play(orchestration(fan, say("a", output_key="k"), say("b", output_key="k"), say("join")))
+    play.do_all("fan/0/a", "fan/1/b")
+    assert leftover(play) == 0
+
+
+def test_dropped_branches_leave_nothing_counted() -> None:
+    inner = orchestration(say("deep", "deeper"), say("deeper"), id="inner")
+    steps = [
+        parallel("fan", [["a"], ["rounds"], ["each"], ["sub"], ["b"]], "join", on_error="join"),
+        say("a", "a2"),
+        say("a2"),
+        loop("rounds", ["body"], loop_count=3),
+        loop("each", ["body"], for_each="x"),
+        say("body"),
+        nested("sub", "inner"),
+        say("b"),
+        say("join"),
+    ]
+    play = Play(orchestration(*steps), inner)
+    play.do("fan/2/each?", ["x", "y"])
+    play.do_all("fan/0/a", "fan/1/rounds/1/body", "fan/2/each/1/body", "fan/3/sub/>deep")
+    assert leftover(play) > 0
+    play.fail("fan/4/b")
+    assert play.open == ["join"]
+    assert leftover(play) == 0
+
+
+def test_what_a_failed_loop_collected_is_no_longer_counted() -> None:
+    play = Play(orchestration(loop("rounds", ["a"], loop_count=3, on_error="after"), say("a"), say("after")))
+    play.do("rounds/1/a", "x" * 100)
+    assert leftover(play) > 100
+    play.fail("rounds/2/a")
+    assert play.open == ["after"]
+    assert leftover(play) == 0
+
+
+def test_what_a_branch_wrote_counts_after_a_loop_in_it_failed() -> None:
+    steps = [
+        parallel("fan", [["a"], ["b"]], "join"),
+        say("a", "rounds"),
+        loop("rounds", ["body"], loop_count=3, on_error="after"),
+        say("body"),
+        say("after"),
+        say("b"),
+        say("join"),
+    ]
+    play = Play(orchestration(*steps))
+    play.do("fan/0/a", "x" * 1000)
+    play.fail("fan/0/rounds/1/body")
+    assert play.open == ["fan/1/b", "fan/0/after"]
+    assert leftover(play) > 1000
+
+
+@pytest.mark.parametrize("collect", [True, False])
+def test_items_that_do_not_count_leave_nothing_counted(collect: bool) -> None:
+    body = [say("a"), if_else("choose", yes="after")]
+    step = loop("each", ["a", "choose"], for_each="x", max_concurrency=3, collect=collect)
+    play = Play(orchestration(step, *body, say("after")))
+    play.do("each?", ["x", "y", "z"])
+    play.do_all("each/3/a", "each/2/a", "each/1/a")
+    play.do("each/3/choose", False)
+    play.do("each/1/choose", True)
+    assert play.open == ["after"]
+    assert leftover(play) == 0
 
 
 @given(st.dictionaries(st.text(min_size=1), json_values))

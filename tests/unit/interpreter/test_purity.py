@@ -1,0 +1,29 @@
+"""The interpreter is pure: it imports nothing that has a clock, chance or the outside world in it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import runlane.interpreter
+
+MODULES = sorted(Path(runlane.interpreter.__file__).parent.glob("*.py"))
+STANDARD = {"__future__", "abc", "collections", "dataclasses", "enum", "types", "typing"}
+OURS = ("runlane.interpreter.", "runlane.model.")
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_it_imports_values_only(module: Path) -> None:
+    for node in ast.walk(ast.parse(module.read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}"]
+        for name in names:
+            assert name.split(".")[0] in STANDARD | {"orjson"} or name.startswith(OURS), name
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)
+def test_it_can_be_read_at_a_sitting(module: Path) -> None:
+    assert len(module.read_text().splitlines()) < 400
