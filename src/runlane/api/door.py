@@ -18,10 +18,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.rules import LOCAL, require
 from runlane.api.parts import parts_of
-from runlane.api.problems import problem
+from runlane.api.problems import problem, refusal
+from runlane.errors import RunlaneError
 from runlane.model.access import Permission, Principal
 
 _bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
+
+# Where a request's scope keeps whoever asks.
+_PRINCIPAL = "runlane.principal"
+_WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
 
 
 class Access(StrEnum):
@@ -47,15 +52,36 @@ class Need:
 
 
 async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None) -> Principal:
-    parts = parts_of(request)
-    if "authorization" not in request.headers and parts.access == Access.OPEN_ON_LOOPBACK:
-        return LOCAL
-    return await parts.gate.identify(None if sent is None else sent.credentials)
+    known: Principal | None = request.scope.get(_PRINCIPAL)
+    if known is None:
+        parts = parts_of(request)
+        if "authorization" not in request.headers and parts.access == Access.OPEN_ON_LOOPBACK:
+            known = LOCAL
+        else:
+            known = await parts.gate.identify(None if sent is None else sent.credentials)
+        request.scope[_PRINCIPAL] = known
+    return known
 
 
 async def who(request: Request) -> Principal:
-    """Whoever asks, for code that runs before a route's own check."""
+    """Whoever asks, for code that runs before a route's own check. It is looked up once per request."""
     return await _identify(request, await _bearer(request))
+
+
+class KeyFirst:
+    """Nobody makes us read and parse a body before we know who it is: what has one is refused without it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY:
+            try:
+                await who(Request(scope))
+            except RunlaneError as error:
+                await refusal(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 RunsRead = Annotated[Principal, Depends(Need(Permission.RUNS_READ))]

@@ -7,6 +7,7 @@ succeed. See `store.answers` for what happens when a process dies in between.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from runlane.errors import Conflict, InvalidRequest, RunlaneError
 from runlane.store.answers import claim_answer, drop_claim, keep_answer
 
 MAX_KEY = 255
+_VISIBLE = r"^[\x21-\x7e]+$"
 
 
 class UnderWay(Conflict):
@@ -44,10 +46,15 @@ IdempotencyKey = Annotated[
         alias="Idempotency-Key",
         min_length=1,
         max_length=MAX_KEY,
-        pattern=r"^[\x21-\x7e]+$",
+        pattern=_VISIBLE,
         description="Repeat a request with the same key and body and get the same answer; another body is 409.",
     ),
 ]
+
+
+def is_valid_key(key: str) -> bool:
+    """Whether a header's value fits the declaration above."""
+    return len(key) <= MAX_KEY and re.fullmatch(_VISIBLE, key) is not None
 
 
 def idempotency_header(key: IdempotencyKey = None) -> None:

@@ -105,12 +105,17 @@ async def _runlane(request: Request, error: Exception) -> Response:
     known = cast("RunlaneError", error)
     if known.http_status >= 500 and not isinstance(known, Unavailable):
         log.error("request_failed", path=request.url.path, error=str(known), exc_info=known)
+    return refusal(known)
+
+
+def refusal(error: RunlaneError) -> JSONResponse:
+    """One of our own errors as an answer."""
     fields = None
-    if isinstance(known, InvalidDefinitions):
-        fields = [{"field": place, "message": message} for place, message in known.problems]
-    if isinstance(known, InvalidInput) and known.fields:
-        fields = [{"field": f"body.response.{name}", "message": told} for name, told in known.fields.items()]
-    return problem(known.http_status, known.code, str(known), fields=fields, headers=_headers(known))
+    if isinstance(error, InvalidDefinitions):
+        fields = [{"field": place, "message": message} for place, message in error.problems]
+    if isinstance(error, InvalidInput) and error.fields:
+        fields = [{"field": f"body.response.{name}", "message": told} for name, told in error.fields.items()]
+    return problem(error.http_status, error.code, str(error), fields=fields, headers=_headers(error))
 
 
 def _headers(error: RunlaneError) -> dict[str, str] | None:

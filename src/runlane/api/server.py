@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 
 from runlane import tracing
 from runlane.api.body import BodyLimit
-from runlane.api.door import Access, LoopbackOnly
+from runlane.api.door import Access, KeyFirst, LoopbackOnly
 from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
 from runlane.api.problems import handle_problems
 from runlane.api.reply import ROOT
@@ -71,6 +71,8 @@ def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | No
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
     for router in (admin.router, admin.changes):
         api.include_router(router)
+    # The last one added is the first one asked.
+    api.add_middleware(KeyFirst)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
     if access is Access.OPEN_ON_LOOPBACK:
         api.add_middleware(LoopbackOnly)
@@ -90,6 +92,7 @@ def _run_routers() -> list[APIRouter]:
 
 def _routers() -> list[APIRouter]:
     return [
+        tasks.swift,
         tasks.router,
         tasks.batches,
         orchestrating.collection,

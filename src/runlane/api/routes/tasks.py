@@ -15,12 +15,14 @@ from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
 from runlane.api.reply import Reply, accepted_json
 from runlane.api.shapes.tasks import Batch, BatchRequest, Links, RunRequest, Tasks
+from runlane.api.swift import SwiftRoute
 from runlane.model.event import EventType
 from runlane.model.run import Accepted
 from runlane.requests import RunRequest as Wanted
 from runlane.store.follow import read_page
 
 router = APIRouter(tags=["tasks"])
+swift = APIRouter(tags=["tasks"], route_class=SwiftRoute)
 batches = APIRouter(tags=["tasks"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
 
 TaskName = Annotated[str, Path(description="The task's name.", examples=["greet"])]
@@ -51,7 +53,7 @@ async def list_tasks(request: Request, principal: RunsRead) -> Reply:
     )
 
 
-@router.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
+@swift.post("/tasks/{name:path}/run", status_code=202, response_model=Links, responses=answers(404, 409, 413, 429))
 async def run_task(
     request: Request,
     principal: RunsWrite,
