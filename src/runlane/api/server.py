@@ -62,6 +62,8 @@ def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | No
         telemetry=_telemetry(),
     )
     handle_problems(api)
+    # Routes are tried in this order, and this one is asked for most.
+    api.include_router(tasks.swift, prefix=ROOT)
     api.include_router(system.public)
     api.include_router(system.router)
     for router in _routers():
@@ -92,7 +94,6 @@ def _run_routers() -> list[APIRouter]:
 
 def _routers() -> list[APIRouter]:
     return [
-        tasks.swift,
         tasks.router,
         tasks.batches,
         orchestrating.collection,

@@ -101,6 +101,8 @@ async def _serve_on(
                     log_config=None,
                     access_log=False,
                     server_header=False,
+                    # Nothing here asks for the caller's address or scheme, which a proxy would tell.
+                    proxy_headers=False,
                     timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                     timeout_graceful_shutdown=_REQUESTS_SECONDS,
                 )
