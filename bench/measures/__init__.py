@@ -89,6 +89,6 @@ QUICK = Sizes(
     limit=500,
     flows=40,
     peer_flows=5,
-    long_steps=100,
+    long_steps=3_000,
     followers=300,
 )

@@ -7,6 +7,7 @@ its worker in the middle: what a takeover has to read must not grow with the ste
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import ExitStack
 from itertools import pairwise
 from typing import Any
 
@@ -48,30 +49,29 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
     rounds = sizes.long_steps // STEPS_A_ROUND
     remark = f"{rounds * STEPS_A_ROUND} steps"
     with ground.place() as place:
-        system = await _started(place, rounds)
+        system = await _prepared(place)
+        await _start(system, rounds)
         with running(system.worker(None), ground.environment(place), ground.log) as worker:
             resident = await _resident(place, worker, rounds)
             await _ended(place)
         spans = await _spans(place)
     yield Sample("long", "runlane", "ms per step", 0, "ms", spans, remark=remark)
     yield Sample("long", "runlane", "RSS MB", 0, "MB", resident, remark=remark)
-    with ground.place() as place:
-        system = await _started(place, rounds)
-        with running(system.worker(None), ground.environment(place), ground.log) as victim:
-            await wait_for_rows(place.database_url, _RECORDED, 3 * rounds, _PATIENCE_SECONDS)
-            with running(system.worker(None), ground.environment(place), ground.log):
-                await wait_for_rows(
-                    place.database_url,
-                    "select count(*) as n from workers where status = 'online'",
-                    2,
-                    _PATIENCE_SECONDS,
-                )
-                victim.stop()
-                await _ended(place)
+    with ground.place() as place, ExitStack() as stack:
+        system = await _prepared(place)
+        environment = ground.environment(place)
+        workers = [stack.enter_context(running(system.worker(None), environment, ground.log)) for _ in range(2)]
+        await wait_for_rows(place.database_url, _ONLINE, len(workers), _PATIENCE_SECONDS)
+        await _start(system, rounds)
+        await wait_for_rows(place.database_url, _RECORDED, 3 * rounds, _PATIENCE_SECONDS)
+        [row] = await query(place.database_url, "select w.pid from runs r join workers w on w.id = r.worker_id")
+        next(worker for worker in workers if worker.pid == row["pid"]).stop()
+        await _ended(place)
         rows = await query(place.database_url, _LOST)
     yield Sample("long", "runlane", "takeover", 0, "s", [float(rows[0]["seconds"])], remark=remark)
 
 
+_ONLINE = "select count(*) as n from workers where status = 'online'"
 _RECORDED = "select coalesce(max(no), 0) as n from run_steps"
 # From the last record of the one to the first of the other, by the database's clock.
 _LOST = """
@@ -80,12 +80,15 @@ from run_steps where path <> '_cursor'
 """
 
 
-async def _started(place: Place, rounds: int) -> Runlane:
+async def _prepared(place: Place) -> Runlane:
     system = Runlane(place.database_url)
     await system.prepare()
+    return system
+
+
+async def _start(system: Runlane, rounds: int) -> None:
     async with system.client() as client:
         await client.start(flow(rounds))
-    return system
 
 
 async def _resident(place: Place, worker: WorkerProcess, rounds: int) -> list[float]:

@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 from dbos import DBOS, DBOSClient, EnqueueOptions, run_dbos_database_migrations
 
@@ -52,7 +53,10 @@ class DbosClient:
         options: EnqueueOptions = {"queue_name": QUEUE, "workflow_name": flow}
         for start in range(0, count, _IN_FLIGHT):
             together = range(start, min(start + _IN_FLIGHT, count))
-            await asyncio.gather(*(self._client.enqueue_async(options) for _ in together))
+            await asyncio.gather(*(self._start(options) for _ in together))
+
+    async def _start(self, options: EnqueueOptions) -> None:
+        await cast("Any", self._client).enqueue_async(options)
 
 
 class Dbos:

@@ -73,6 +73,12 @@ class Process:
     def alive(self) -> bool:
         return self._process.poll() is None
 
+    @property
+    def resident_mb(self) -> float:
+        """Its memory."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

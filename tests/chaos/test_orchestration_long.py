@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from runlane import Status
 from runlane.worker.orchestration import SNAPSHOT_EVERY
-from tests.chaos.cluster import Cluster, Process, eventually
+from tests.chaos.cluster import Cluster, eventually
 from tests.chaos.flows import Flows, Steps
 
 STEPS = 10_000
@@ -42,11 +40,6 @@ async def reached(cluster: Cluster, records: int) -> None:
     await eventually(there, f"{records} records", 120)
 
 
-def resident_mb(process: Process) -> float:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
 async def test_a_loop_of_10000_steps_stays_small_and_a_takeover_in_it_is_quick(cluster: Cluster) -> None:
     flows = Flows(cluster)
     workers = {await cluster.online(worker): worker for worker in await cluster.start_workers(2)}
@@ -56,9 +49,9 @@ async def test_a_loop_of_10000_steps_stays_small_and_a_takeover_in_it_is_quick(c
     [row] = await cluster.rows("select worker_id from runs")
     first = workers.pop(row["worker_id"])
     [second] = workers.values()
-    early = resident_mb(first)
+    early = first.resident_mb
     await reached(cluster, records // 2)
-    late = resident_mb(first)
+    late = first.resident_mb
     first.kill()
     run = await cluster.app.wait(run_id, 120)
     assert run.status is Status.COMPLETED
@@ -66,7 +59,7 @@ async def test_a_loop_of_10000_steps_stays_small_and_a_takeover_in_it_is_quick(c
     assert run.state["count"] == ROUNDS
     # A copy of the state or of the way per step would be far more than this.
     assert late - early < 20, (early, late)
-    assert resident_mb(second) - late < 40, (late, resident_mb(second))
+    assert second.resident_mb - late < 40, (late, second.resident_mb)
 
     done = await cluster.rows(
         "select count(*) as n, count(distinct path) as paths from run_steps where outcome = 'done'"

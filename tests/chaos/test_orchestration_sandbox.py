@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from runlane import Status
+from runlane import Run, Status
 from runlane.errors import InvalidDefinitions
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.flows import MODEL, Flows, Steps, say
@@ -56,9 +56,11 @@ def conditional(name: str, code: str) -> list[Steps]:
     return [step, say("yes", next_step_id=None), say("no")]
 
 
-def resident_mb(process: Process) -> float:
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+def code_of(run: Run) -> str:
+    """Why a run failed."""
+    assert run.status is Status.FAILED
+    assert run.error is not None
+    return str(run.error["type"])
 
 
 async def test_code_that_must_not_be_fails_its_step_and_nothing_else(make_cluster: MakeCluster) -> None:
@@ -78,18 +80,15 @@ async def test_code_that_must_not_be_fails_its_step_and_nothing_else(make_cluste
     await cluster.all_ended()
     for what, run_id in runs.items():
         run = await cluster.app.get(run_id)
-        assert run.status is Status.FAILED, what
-        assert run.error["type"] in CODES, (what, run.error)
-        [row] = await cluster.rows(f"select claimed_at, ended_at from runs where id = '{run_id}'")
+        print(what, run.status, run.error)
+        assert code_of(run) in CODES, what
         assert run.attempt == 1, what
-        print(what, run.error["type"], (row["ended_at"] - row["claimed_at"]) / 1e6, run.error["message"][:100])
     assert worker.alive
-    assert resident_mb(worker) < MOST_MEMORY_MB
+    assert worker.resident_mb < MOST_MEMORY_MB
     run_id = await flows.start(scripted("good", "result = 6 * 7"))
     assert (await cluster.app.wait(run_id, 30)).result == 42
     assert worker.alive
-    [life] = await cluster.workers()
-    assert life
+    assert len(await cluster.workers()) == 1, "the worker had to begin a new life"
     await cluster.check_story()
 
 
@@ -101,7 +100,7 @@ async def test_one_bad_script_ends_within_its_limit(make_cluster: MakeCluster, n
     await cluster.start_workers(1)
     run_id = await flows.start(scripted("bad", SCRIPTS[name]))
     run = await cluster.app.wait(run_id, 30)
-    assert run.error["type"] == "sandbox_limit"
+    assert code_of(run) == "sandbox_limit"
     [row] = await cluster.rows("select claimed_at, ended_at from runs")
     assert (row["ended_at"] - row["claimed_at"]) / 1e6 < LONGEST_SECONDS
 
@@ -146,8 +145,7 @@ async def test_a_killed_sandbox_fails_the_step_and_not_the_worker(make_cluster: 
     killed = {await kill_sandbox(worker) for _ in range(attempts)}
     run = await cluster.app.wait(run_id, 30)
     assert len(killed) == attempts
-    assert run.status is Status.FAILED
-    assert run.error["type"] == "sandbox_limit"
+    assert code_of(run) == "sandbox_limit"
     assert run.attempt == 1
     assert len(await flows.told(run_id, "step_retry")) == attempts - 1
     assert worker.alive
@@ -169,8 +167,7 @@ async def test_an_evaluator_that_talks_nonsense_is_asked_again_and_never_believe
     flows.script(answers=["banana"])
     run_id = await flows.start(judging())
     run = await cluster.app.wait(run_id, 30)
-    assert run.status is Status.FAILED
-    assert run.error["type"] == "no_route"
+    assert code_of(run) == "no_route"
     assert len(flows.calls()) == 3
     assert await flows.told(run_id, "routing_decision") == []
     assert await flows.done(run_id) == []

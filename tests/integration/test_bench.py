@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-MEASURES = {"drain", "limit", "accept", "latency", "takeover", "claims", "memory", "followers"}
+MEASURES = {"drain", "limit", "accept", "latency", "steps", "takeover", "claims", "memory", "long", "followers"}
 
 
 def bench(*arguments: str) -> str:
@@ -32,7 +32,7 @@ def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path:
     assert report["conditions"]["postgres"]["synchronous_commit"] == "on"
     summary = bench("--table", str(path)).strip()
     assert summary in told
-    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 18
+    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 23
 
 
 def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> None:
