@@ -27,12 +27,14 @@ from bench.measures import (
     accept,
     claims,
     drain,
+    http,
     idle_followers,
     latency,
     limit,
     long,
     memory,
     steps,
+    streams,
     takeover,
 )
 from bench.plot import plot
@@ -50,6 +52,8 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "claims": claims.measure,
     "memory": memory.measure,
     "long": long.measure,
+    "http": http.measure,
+    "streams": streams.measure,
     "followers": idle_followers.measure,
 }
 

@@ -69,6 +69,9 @@ class Sizes:
     peer_flows: int = 300
     long_steps: int = 10_000
     followers: int = 2_000
+    http_accepts: int = 1_000
+    events: int = 500
+    live_events: int = 200
 
     def among(self, *names: str) -> list[str]:
         """Those of these systems that take part."""
@@ -91,4 +94,7 @@ QUICK = Sizes(
     peer_flows=5,
     long_steps=3_000,
     followers=300,
+    http_accepts=50,
+    events=20,
+    live_events=5,
 )

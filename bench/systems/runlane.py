@@ -61,6 +61,16 @@ FLOWS = {
 _IN_FLIGHT = 100
 
 
+@app.task("chatter")
+async def chatter(ctx: Context, lines: int, pause: float) -> None:
+    for number in range(lines):
+        if pause:
+            await ctx.log("line", number=number)
+            await asyncio.sleep(pause)
+    if not pause:
+        await asyncio.gather(*(ctx.log("line", number=number) for number in range(lines)))
+
+
 class RunlaneClient:
     """Accepts through an App."""
 

@@ -16,7 +16,7 @@ from runlane.requests import MAX_KEY, RunRequest, new_run
 from runlane.store.accept import NewRun
 from runlane.store.database import Database
 from runlane.store.definitions import load_pinned, pins
-from runlane.store.fork import fork_run, read_source
+from runlane.store.fork import fork_run, read_source, step_number
 from runlane.store.resume import answer_wait, resume_run, send_event
 from runlane.store.runs import Change
 from runlane.store.search import find_standing
@@ -114,8 +114,13 @@ async def fork(
         raise RunNotFound(run_id)
     if source["plan"] is None:
         raise NotFound(f"Run {run_id} is no run of an orchestration, so it has no steps to fork from.")
-    edits = load_json(input_json(state, "the fork's state").decode())
-    plan = {**load_json(source["plan"]), "fork": {"run_id": run_id, "path": path, "state": edits}}
+    no = await step_number(database, run_id, path)
+    plan = load_json(source["plan"])
+    # A fork of a fork goes through the changes of both.
+    before: list[dict[str, Any]] = plan["fork"]["edits"] if "fork" in plan else []
+    earlier = [edit for edit in before if edit["no"] <= no]
+    edit = {"no": no, "state": load_json(input_json(state, "the fork's state").decode())}
+    plan["fork"] = {"run_id": run_id, "path": path, "edits": [*earlier, edit]}
     fresh = new_run(
         RunRequest(source["target"], idempotency_key=idempotency_key),
         source["input"],
@@ -127,7 +132,7 @@ async def fork(
         plan=dump_json(plan),
         mark=plan["fork"],
     )
-    return await fork_run(database, run_id, path, fresh)
+    return await fork_run(database, run_id, no, fresh)
 
 
 async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:

@@ -11,7 +11,7 @@ from runlane.errors import WrongState
 from runlane.model.run import ORCHESTRATION, Status
 from runlane.store.attempts import running_seconds
 from runlane.store.claim import Claimed
-from runlane.store.fork import fork_run
+from runlane.store.fork import fork_run, step_number
 from runlane.store.record import Finish, Outcome
 from runlane.store.resume import answer_wait, send_event
 from runlane.store.runs import Change, cancel_run
@@ -214,8 +214,9 @@ async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:
     claimed = await begun(store)
     failed = StepRecord("d", 4, "d", "print", StepOutcome.FAILED, error="{}")
     await store.record(entry_of(claimed, steps=[done("a", 1), done("b", 2), done("c", 3), failed]))
-    fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"state":{}}}')
-    accepted = await fork_run(store.database, claimed.run_id, "c", fresh)
+    fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
+    assert await step_number(store.database, claimed.run_id, "c") == 3
+    accepted = await fork_run(store.database, claimed.run_id, 3, fresh)
     copied = await read_way(store.database, accepted.run_id)
     assert [(step.path, step.attempt) for step in copied] == [("a", 0), ("b", 0)]
     assert len(await read_way(store.database, claimed.run_id)) == 4

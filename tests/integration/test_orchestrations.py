@@ -300,6 +300,21 @@ async def test_a_fork_goes_another_way_without_repeating_what_was_done(process: 
         await process.app.fork(first.id, "nowhere")
 
 
+async def test_a_fork_of_a_fork_keeps_the_changes_of_both(process: Process) -> None:
+    await process.start()
+    steps = [say(name, f"{name} {{state.x}} {{state.y}}") for name in "abc"]
+    first = await run(process, flow(*steps, state_schema={"x": {"default": 1}, "y": {"default": 1}}))
+    second = await process.app.fork(first.id, "b", {"x": 2})
+    assert (await process.app.wait(second.run_id, timeout=30)).result == "c 2 1"
+    third = await process.app.fork(second.run_id, "c", {"y": 3})
+    ended = await process.app.wait(third.run_id, timeout=30)
+    assert ended.state is not None
+    assert (ended.state["a"], ended.state["b"], ended.result) == ("a 1 1", "b 2 1", "c 2 3")
+    # From before the first change: that change is not part of the way.
+    fourth = await process.app.fork(second.run_id, "a", {"y": 4})
+    assert (await process.app.wait(fourth.run_id, timeout=30)).result == "c 1 4"
+
+
 async def test_a_run_ends_on_the_version_it_began_with(process: Process) -> None:
     await process.start()
     run_id = await paused(process, flow(say("draft", "d"), ASK, say("end", "old")))

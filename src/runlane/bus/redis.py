@@ -1,8 +1,8 @@
-"""The bus over Redis: bells as capped lists, everything else as pub/sub, on three connections per process.
+"""The bus over Redis: bells as capped lists, everything else as pub/sub, on a few connections per process.
 
 Redis may vanish at any moment. What is said then is dropped, `reaches_others` turns false so that readers poll, and a
-background task comes back by itself. When it does, every follower is told to look at the database once, since
-nobody knows what was missed. No caller ever waits for Redis or sees its errors.
+background task comes back by itself. When a subscription begins, its followers are told to look at the database once,
+since nobody knows what was missed. No caller ever waits for Redis or sees its errors.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import structlog
-from redis.exceptions import RedisError
 
 from runlane.bus import Heard
 from runlane.bus.memory import MemoryBus, MemoryListener
-from runlane.bus.redis_client import Clients, open_clients
+from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
 from runlane.bus.wire import decode, encode_cancel, encode_delta, encode_notice
 from runlane.model.event import Delta, Notice
 from runlane.model.ids import new_id
@@ -27,20 +26,10 @@ log = structlog.get_logger(__name__)
 
 # What may wait to be sent. Past it the oldest is dropped: readers find it in the database.
 MAX_WAITING = 20_000
-# Tokens that a bell may hold: enough to wake a cluster, too few to pile up behind a backlog.
-BELL_CAP = 64
-_BELL_SECONDS = 60
+# After so long without a word the server is asked whether it is there; after as long again it is given up.
+QUIET_SECONDS = 5.0
 _SEND_AT_ONCE = 500
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
-_RING = (
-    "if redis.call('llen', KEYS[1]) < tonumber(ARGV[1]) then "
-    "redis.call('rpush', KEYS[1], '1') redis.call('expire', KEYS[1], ARGV[2]) end return 0"
-)
-_ERRORS = (RedisError, OSError, TimeoutError)
-
-
-class _Send(Protocol):
-    def __call__(self, pipe: Any) -> Any: ...
 
 
 class RedisListener(MemoryListener):
@@ -62,7 +51,7 @@ class RedisListener(MemoryListener):
             for task in (here, there):
                 if not task.done():
                     task.cancel()
-                    with contextlib.suppress(asyncio.CancelledError, *_ERRORS):
+                    with contextlib.suppress(asyncio.CancelledError, *REDIS_ERRORS):
                         await task
 
 
@@ -74,8 +63,9 @@ class RedisBus(MemoryBus):
         self._url = url
         self._prefix = prefix
         self._origin = new_id("bus")
-        self._clients: Clients | None = None
-        self._waiting: deque[_Send] = deque(maxlen=MAX_WAITING)
+        self._client: RedisClient | None = None
+        # A channel and its message, or a bell and None.
+        self._waiting: deque[tuple[str, bytes | None]] = deque(maxlen=MAX_WAITING)
         self._something = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._pubsub: Any = None
@@ -88,7 +78,7 @@ class RedisBus(MemoryBus):
         return self.connected
 
     async def start(self) -> None:
-        self._clients = open_clients(self._url)
+        self._client = open_client(self._url)
         self._tasks = [
             asyncio.create_task(self._send_loop(), name="runlane-bus-send"),
             asyncio.create_task(self._hear_loop(), name="runlane-bus-hear"),
@@ -100,15 +90,14 @@ class RedisBus(MemoryBus):
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=2)
-        clients, self._clients = self._clients, None
-        if clients is not None:
-            await clients.close()
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     def ring(self, lanes: Iterable[str]) -> None:
         for lane in lanes:
             if not self.ring_here(lane):
-                key = self._bell(lane)
-                self._send(lambda pipe, key=key: pipe.eval(_RING, 1, key, BELL_CAP, _BELL_SECONDS))
+                self._send(self._bell(lane), None)
 
     def listen(self, lanes: frozenset[str] | None) -> MemoryListener:
         listener = RedisListener(self, lanes)
@@ -117,21 +106,18 @@ class RedisBus(MemoryBus):
 
     def signal_cancel(self, run_id: str) -> None:
         super().signal_cancel(run_id)
-        message = encode_cancel(self._origin, run_id)
-        self._send(lambda pipe: pipe.publish(self._cancels(), message))
+        self._send(self._cancels(), encode_cancel(self._origin, run_id))
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
             self.tell_here(notice)
             if self.connected:
-                channel, message = self._channel(notice.run_id), encode_notice(self._origin, notice)
-                self._send(lambda pipe, channel=channel, message=message: pipe.publish(channel, message))
+                self._send(self._channel(notice.run_id), encode_notice(self._origin, notice))
 
     def send_delta(self, delta: Delta) -> None:
         self.tell_here(delta)
         if self.connected:
-            channel, message = self._channel(delta.run_id), encode_delta(self._origin, delta)
-            self._send(lambda pipe: pipe.publish(channel, message))
+            self._send(self._channel(delta.run_id), encode_delta(self._origin, delta))
 
     def follow(self, run_id: str, heard: Heard) -> Callable[[], None]:
         fresh = run_id not in self._followers
@@ -148,97 +134,102 @@ class RedisBus(MemoryBus):
 
     async def wait_at_bells(self, lanes: Collection[str], timeout_seconds: float) -> bool:
         """Take a token from one of the lanes' bells; False when none came in time."""
-        clients = self._clients
-        if clients is None or not self.connected or not lanes:
+        client = self._client
+        if client is None or not self.connected or not lanes:
             await asyncio.sleep(timeout_seconds)
             return False
         try:
-            taken = await clients.waiting.blpop([self._bell(lane) for lane in sorted(lanes)], timeout=timeout_seconds)
-        except _ERRORS:
+            return await client.take([self._bell(lane) for lane in sorted(lanes)], timeout_seconds)
+        except REDIS_ERRORS:
             await asyncio.sleep(timeout_seconds)
             return False
-        return taken is not None
 
     # --- sending
 
-    def _send(self, command: _Send) -> None:
+    def _send(self, where: str, message: bytes | None) -> None:
         if len(self._waiting) == MAX_WAITING:
             self.dropped += 1
-        self._waiting.append(command)
+        self._waiting.append((where, message))
         self._something.set()
 
     async def _send_loop(self) -> None:
-        """Send what waits. Policy for errors: drop it, come back later; nobody depends on it."""
+        """Send what waits. Policy for errors, whatever they are: drop it, come back later; nobody depends on it."""
         failures = 0
         while True:
             await self._something.wait()
             self._something.clear()
-            while self._waiting:
+            while self._waiting and self._client is not None:
                 batch = [self._waiting.popleft() for _ in range(min(_SEND_AT_ONCE, len(self._waiting)))]
+                bells = [where for where, message in batch if message is None]
+                messages = [(where, message) for where, message in batch if message is not None]
                 try:
-                    await self._send_batch(batch)
+                    await self._client.send(bells, messages)
                     failures = 0
-                except _ERRORS as error:
+                except Exception as error:  # noqa: BLE001 - the loop must outlive everything that Redis can do
                     self.dropped += len(batch)
-                    log.debug("redis_send_failed", error=str(error))
+                    log.debug("redis_send_failed", error=_told(error))
                     await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
                     failures += 1
-
-    async def _send_batch(self, batch: list[_Send]) -> None:
-        clients = self._clients
-        if clients is None:
-            return
-        if clients.clustered:
-            await asyncio.gather(*(command(clients.commands) for command in batch))
-            return
-        async with clients.commands.pipeline(transaction=False) as pipe:
-            for command in batch:
-                command(pipe)
-            await pipe.execute(raise_on_error=False)
 
     # --- hearing
 
     async def _hear_loop(self) -> None:
         """Hear what others say. Policy for errors, whatever they are: readers poll meanwhile, and we come back."""
         failures = 0
-        while True:
+        while self._client is not None:
             error = "the connection ended"
             try:
-                await self._hear()
+                await self._hear(self._client)
             except Exception as raised:  # noqa: BLE001 - a loop that ended would leave this process deaf for ever
-                error = str(raised) or type(raised).__name__
+                error = _told(raised)
             if self.connected:
                 failures = 0
             if failures == 0:
                 log.warning("redis_away", error=error)
             self.connected = False
-            self._pubsub = None
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
             failures += 1
 
-    async def _hear(self) -> None:
-        clients = self._clients
-        if clients is None:
-            return
-        pubsub = clients.hearing.pubsub(ignore_subscribe_messages=True)
+    async def _hear(self, client: RedisClient) -> None:
+        followed = set(self._followers)
+        pubsub = await client.subscribe([self._cancels(), *(self._channel(run_id) for run_id in followed)])
         try:
-            await pubsub.subscribe(self._cancels(), *(self._channel(run_id) for run_id in self._followers))
             self._pubsub = pubsub
-            if not self.connected:
-                log.info("redis_connected")
             self.connected = True
-            # Nobody knows what was said while we were away.
-            for run_id in tuple(self._followers):
-                self.tell_here(Notice(run_id, -1))
+            log.info("redis_connected")
+            # Who came or went while we subscribed.
+            for run_id in followed ^ set(self._followers):
+                self._change_subscription("subscribe" if run_id in self._followers else "unsubscribe", run_id)
             for listener in self._listeners:
                 listener.wake()
+            asked = False
             while pubsub.connection.is_connected:
-                message = await pubsub.get_message(timeout=None)
-                if message is not None and message["type"] == "message":
-                    self._heard(cast("bytes", message["data"]))
+                message = await pubsub.get_message(timeout=QUIET_SECONDS)
+                if message is not None:
+                    asked = False
+                    match message["type"]:
+                        case "message":
+                            self._heard(cast("bytes", message["data"]))
+                        case "subscribe":
+                            self._subscribed(cast("bytes", message["channel"]).decode())
+                        case _:
+                            pass
+                elif asked:
+                    # A host that lost its power, or a link that was cut, never says that it is gone.
+                    raise TimeoutError(f"no word for {2 * QUIET_SECONDS:g} s")
+                else:
+                    asked = True
+                    await pubsub.ping()
         finally:
-            with contextlib.suppress(*_ERRORS):
+            self._pubsub = None
+            with contextlib.suppress(*REDIS_ERRORS):
                 await pubsub.aclose()
+
+    def _subscribed(self, channel: str) -> None:
+        """From now on the channel is heard; nobody knows what was said before, so its readers look once."""
+        start = self._channel("")
+        if channel.startswith(start):
+            self.tell_here(Notice(channel.removeprefix(start), -1))
 
     def _heard(self, message: bytes) -> None:
         heard = decode(message)
@@ -265,11 +256,8 @@ class RedisBus(MemoryBus):
             connection = pubsub.connection
             if connection is None or not connection.is_connected:
                 return
-            with contextlib.suppress(*_ERRORS):
+            with contextlib.suppress(*REDIS_ERRORS):
                 await connection.send_command(verb, self._channel(run_id), check_health=False)
-                if verb == "subscribe":
-                    # What was said between the reader's look at the database and this moment.
-                    self.tell_here(Notice(run_id, -1))
 
         task = asyncio.ensure_future(change())
         self._changes.add(task)
@@ -286,3 +274,7 @@ class RedisBus(MemoryBus):
 
     def _cancels(self) -> str:
         return f"{self._prefix}:cancel"
+
+
+def _told(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,10 +1,17 @@
-"""Redis clients for one process, by the form of the URL: one server, Sentinel, or a cluster."""
+"""The way to Redis, by the form of the URL: one server, a primary that sentinels name, or a cluster.
+
+In a cluster the bells are lists that share one slot, so that a worker waits at all of them in one place. Messages are
+published the plain way and not by shard: every node passes them on to all others, so one connection to any node hears
+everything, whichever runs are followed, and still does when a node is replaced.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from dataclasses import dataclass
-from typing import Any
+import random
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis.asyncio as redis
@@ -12,99 +19,226 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from runlane.errors import InvalidSettings
 
+# Whatever is wrong with Redis. Some errors of a cluster have a base of their own.
+REDIS_ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
+# Tokens that a bell may hold: enough to wake a cluster, too few to pile up behind a backlog.
+BELL_CAP = 64
+_BELL_SECONDS = 60
+_RING = (
+    "if redis.call('llen', KEYS[1]) < tonumber(ARGV[1]) then "
+    "redis.call('rpush', KEYS[1], '1') redis.call('expire', KEYS[1], ARGV[2]) end return 0"
+)
 _SECONDS = 2.0
+# Our loops wait and try again themselves; the library's own ten tries would only hide how long it took.
+_QUICK: dict[str, Any] = {
+    "socket_timeout": _SECONDS,
+    "socket_connect_timeout": _SECONDS,
+    "retry": Retry(NoBackoff(), 0),
+}
+# With a timeout of the socket a command that waits on the server would never return.
+_PATIENT: dict[str, Any] = {**_QUICK, "socket_timeout": None}
+# A broken subscription stays broken until its reader makes a new one. The library would mend it behind the reader's
+# back, and whoever changes a channel in that moment would mend it too: then neither hears anything more. And without a
+# timeout of the socket, because with one the library writes a turn of the loop later, perhaps to a closed connection.
+_HEARING: dict[str, Any] = {**_PATIENT, "retry": Retry(NoBackoff(), 0, supported_errors=())}
 
 
-@dataclass(slots=True)
-class Clients:
-    """`commands` answers soon or fails; `waiting` blocks at bells; `hearing` belongs to the subscriptions."""
+class RedisClient(Protocol):
+    """One process's connections. Every method may raise REDIS_ERRORS and may be called again after that."""
 
-    commands: Any
-    waiting: Any
-    hearing: Any
-    clustered: bool
+    async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
+        """Put a token into each of these lists, and publish these messages, each with its channel."""
+        ...
+
+    async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
+        """Take a token from one of these lists; False when none came in time."""
+        ...
+
+    async def subscribe(self, channels: Sequence[str]) -> Any:
+        """A subscription to these channels on a connection of its own; the caller closes it."""
+        ...
+
+    async def ping(self) -> None:
+        """Ask whether anybody is there."""
+        ...
 
     async def close(self) -> None:
         """Close every connection."""
-        for client in {id(client): client for client in (self.commands, self.waiting, self.hearing)}.values():
-            with contextlib.suppress(RedisError, OSError):
-                await client.aclose()
+        ...
 
 
-def open_clients(url: str) -> Clients:
-    """Clients for a URL. Nothing connects yet."""
+def open_client(url: str) -> RedisClient:
+    """The client for a URL. Nothing connects yet."""
     scheme, _, rest = url.partition("://")
-    # Our loops wait and try again themselves; the library's own ten tries would only hide how long it took.
-    quick: dict[str, Any] = {
-        "socket_timeout": _SECONDS,
-        "socket_connect_timeout": _SECONDS,
-        "retry": Retry(NoBackoff(), 0),
-    }
-    # With a timeout a blocking read would never return, see the library's default of five seconds.
-    patient: dict[str, Any] = {**quick, "socket_timeout": None, "health_check_interval": 0}
-    # A broken subscription stays broken until its reader makes a new one. The library would mend it behind the reader's
-    # back, and whoever changes a channel in that moment would mend it too: then neither hears anything more.
-    hearing: dict[str, Any] = {**patient, "retry": Retry(NoBackoff(), 0, supported_errors=())}
     match scheme:
         case "redis" | "rediss" | "unix":
-            return Clients(
-                redis.Redis.from_url(url, **quick),
-                redis.Redis.from_url(url, **patient),
-                redis.Redis.from_url(url, **hearing),
-                clustered=False,
-            )
+            try:
+                return OneServer(*(redis.Redis.from_url(url, **options) for options in (_QUICK, _PATIENT, _HEARING)))
+            except ValueError:
+                # Not with the library's words: they may hold a piece of a password.
+                raise InvalidSettings(
+                    "RUNLANE_REDIS_URL cannot be read. Form: redis://user:password@host:6379/0"
+                ) from None
         case "redis+sentinel" | "rediss+sentinel":
-            return _by_sentinel(rest, quick, patient, hearing, tls=scheme.startswith("rediss"))
+            return _by_sentinel(rest, tls=scheme.startswith("rediss"))
         case "redis+cluster" | "rediss+cluster":
-            return _by_cluster(rest, tls=scheme.startswith("rediss"))
+            return Cluster(_hosts(rest, 6379), {**_credentials(rest), "ssl": scheme.startswith("rediss")})
         case _:
             raise InvalidSettings(
                 "RUNLANE_REDIS_URL must begin with redis://, rediss://, redis+sentinel:// or redis+cluster://."
             )
 
 
-def _by_sentinel(
-    rest: str, quick: dict[str, Any], patient: dict[str, Any], hearing: dict[str, Any], *, tls: bool
-) -> Clients:
+class OneServer:
+    """One server at a time: the one of the URL, or whichever the sentinels call the primary now."""
+
+    def __init__(
+        self, quick: redis.Redis, patient: redis.Redis, hearing: redis.Redis, *, sentinels: Sequence[redis.Redis] = ()
+    ) -> None:
+        self._quick = quick
+        self._patient = patient
+        self._hearing = hearing
+        self._sentinels = sentinels
+
+    async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
+        async with self._quick.pipeline(transaction=False) as pipe:
+            for bell in bells:
+                pipe.eval(_RING, 1, bell, cast("str", BELL_CAP), cast("str", _BELL_SECONDS))
+            await _publish(pipe, messages)
+
+    async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
+        return await _take(self._patient, bells, timeout_seconds)
+
+    async def subscribe(self, channels: Sequence[str]) -> Any:
+        return await _subscribe(self._hearing, channels)
+
+    async def ping(self) -> None:
+        await cast("Any", self._quick).ping()
+
+    async def close(self) -> None:
+        await _close(self._quick, self._patient, self._hearing, *self._sentinels)
+
+
+class Cluster:
+    """A cluster: bells where their slot is, everything else through any one node."""
+
+    def __init__(self, hosts: Sequence[tuple[str, int]], access: dict[str, Any]) -> None:
+        self._access = access
+        self._quick = self._cluster(hosts, _SECONDS)
+        self._patient = self._cluster(hosts, None)
+        self._publisher: redis.Redis | None = None
+        self._hearing: redis.Redis | None = None
+
+    async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
+        if messages:
+            if self._publisher is None:
+                self._publisher = await self._any_node(_QUICK)
+            try:
+                async with self._publisher.pipeline(transaction=False) as pipe:
+                    await _publish(pipe, messages)
+            except BaseException:
+                # That node may be gone for good: the next one is asked of the cluster as it is then.
+                gone, self._publisher = self._publisher, None
+                await _close(gone, self._quick)
+                raise
+        for bell in bells:
+            await cast("Any", self._quick).eval(_RING, 1, bell, BELL_CAP, _BELL_SECONDS)
+
+    async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
+        return await _take(self._patient, bells, timeout_seconds)
+
+    async def subscribe(self, channels: Sequence[str]) -> Any:
+        gone, self._hearing = self._hearing, None
+        if gone is not None:
+            await _close(gone)
+        self._hearing = await self._any_node(_HEARING)
+        return await _subscribe(self._hearing, channels)
+
+    async def ping(self) -> None:
+        await cast("Any", self._quick).ping()
+
+    async def close(self) -> None:
+        clients = [client for client in (self._publisher, self._hearing) if client is not None]
+        await _close(*clients, self._quick, self._patient)
+
+    def _cluster(self, hosts: Sequence[tuple[str, int]], timeout_seconds: float | None) -> RedisCluster:
+        return RedisCluster(
+            startup_nodes=[ClusterNode(host, port) for host, port in hosts],
+            socket_timeout=timeout_seconds,
+            socket_connect_timeout=_SECONDS,
+            **self._access,
+        )
+
+    async def _any_node(self, options: dict[str, Any]) -> redis.Redis:
+        """A client of some node that the cluster names now. It may be dead: the next try takes another."""
+        await self._quick.initialize()
+        node = random.choice(self._quick.get_nodes())  # noqa: S311 - spreads, guards nothing
+        return redis.Redis(host=node.host, port=cast("int", node.port), **self._access, **options)
+
+
+async def _publish(pipe: Any, messages: Sequence[tuple[str, bytes]]) -> None:
+    for channel, message in messages:
+        pipe.publish(channel, message)
+    await pipe.execute(raise_on_error=False)
+
+
+async def _take(client: Any, bells: Sequence[str], timeout_seconds: float) -> bool:
+    return await client.blpop(list(bells), timeout=timeout_seconds) is not None
+
+
+async def _subscribe(client: redis.Redis, channels: Sequence[str]) -> Any:
+    pubsub = client.pubsub()
+    try:
+        # A server that took the connection and says nothing more must not hold us up.
+        async with asyncio.timeout(2 * _SECONDS):
+            await pubsub.subscribe(*channels)
+    except BaseException:
+        with contextlib.suppress(*REDIS_ERRORS):
+            await pubsub.aclose()
+        raise
+    return pubsub
+
+
+async def _close(*clients: redis.Redis | RedisCluster) -> None:
+    for client in clients:
+        with contextlib.suppress(*REDIS_ERRORS):
+            await client.aclose()
+
+
+def _by_sentinel(rest: str, *, tls: bool) -> OneServer:
     parts = urlsplit(f"sentinel://{rest}")
     hosts = _hosts(rest, 26379)
     path = [part for part in parts.path.split("/") if part]
-    if not path:
-        raise InvalidSettings("RUNLANE_REDIS_URL names no service. Form: redis+sentinel://host:26379,host/service/0")
-    credentials = _credentials(rest)
-    number = int(path[1]) if len(path) > 1 else 0
-    sentinel_password = parse_qs(parts.query).get("sentinel_password", [None])[0]
-
-    def master(options: dict[str, Any]) -> Any:
-        sentinel = Sentinel(hosts, sentinel_kwargs={**quick, "password": sentinel_password, "ssl": tls})
-        return sentinel.master_for(path[0], db=number, ssl=tls, **credentials, **options)
-
-    return Clients(master(quick), master(patient), master(hearing), clustered=False)
-
-
-def _by_cluster(rest: str, *, tls: bool) -> Clients:
-    nodes = [ClusterNode(host, port) for host, port in _hosts(rest, 6379)]
-
-    def cluster(timeout: float | None) -> Any:
-        return RedisCluster(
-            startup_nodes=nodes, socket_timeout=timeout, socket_connect_timeout=_SECONDS, ssl=tls, **_credentials(rest)
+    if not path or len(path) > 2 or not all(part.isdigit() for part in path[1:]):
+        raise InvalidSettings(
+            "RUNLANE_REDIS_URL must name a service, and perhaps a database. "
+            "Form: redis+sentinel://host:26379,host:26379/service/0"
         )
+    number = int(path[1]) if len(path) > 1 else 0
+    password = parse_qs(parts.query).get("sentinel_password", [None])[0]
 
-    return Clients(cluster(_SECONDS), cluster(None), cluster(None), clustered=True)
+    sentinel = Sentinel(hosts, sentinel_kwargs={**_QUICK, "password": password, "ssl": tls})
+    options: dict[str, Any] = {"db": number, "ssl": tls, **_credentials(rest)}
+    clients = (sentinel.master_for(path[0], **options, **more) for more in (_QUICK, _PATIENT, _HEARING))
+    return OneServer(*clients, sentinels=sentinel.sentinels)
 
 
 def _hosts(rest: str, default_port: int) -> list[tuple[str, int]]:
-    authority = rest.split("/", 1)[0].rpartition("@")[2].split("?", 1)[0]
+    authority = rest.split("/", 1)[0].split("?", 1)[0].rpartition("@")[2]
     hosts: list[tuple[str, int]] = []
     for item in authority.split(","):
-        host, _, port = item.strip().rpartition(":") if ":" in item else (item.strip(), "", "")
-        if not host or (port and not port.isdigit()):
+        try:
+            found = urlsplit(f"//{item.strip()}")
+            host, port = found.hostname, found.port
+        except ValueError:
+            host, port = None, None
+        if not host:
             raise InvalidSettings(f'RUNLANE_REDIS_URL: "{item}" is no host:port.')
-        hosts.append((host, int(port) if port else default_port))
+        hosts.append((host, port or default_port))
     return hosts
 
 

@@ -238,18 +238,16 @@ def letters_finding(count: int) -> Finding:
 async def _examine_redis(settings: Settings) -> Finding:
     if settings.redis_url is None:
         return Finding("redis", Level.NOTE, "not set; processes find each other's work by asking the database")
-    from redis.exceptions import RedisError
-
-    from runlane.bus.redis_client import open_clients
+    from runlane.bus.redis_client import REDIS_ERRORS, open_client
 
     try:
-        clients = open_clients(settings.redis_url.get_secret_value())
-    except (RunlaneError, ValueError) as error:
+        client = open_client(settings.redis_url.get_secret_value())
+    except RunlaneError as error:
         return Finding("redis", Level.BROKEN, str(error), "Correct RUNLANE_REDIS_URL.")
     try:
         async with asyncio.timeout(5):
-            await clients.commands.ping()
-    except (RedisError, OSError, TimeoutError) as error:
+            await client.ping()
+    except REDIS_ERRORS as error:
         return Finding(
             "redis",
             Level.WARNING,
@@ -257,7 +255,7 @@ async def _examine_redis(settings: Settings) -> Finding:
             "Nothing is lost without it, but starts and streams are slower. Start it, or correct RUNLANE_REDIS_URL.",
         )
     finally:
-        await clients.close()
+        await client.close()
     return Finding("redis", Level.OK, "answers")
 
 

@@ -35,19 +35,24 @@ async def read_source(database: Database, run_id: str) -> Row | None:
     return rows[0] if rows else None
 
 
-async def fork_run(database: Database, source: str, path: str, new_run: NewRun) -> Accepted:
-    """Store the new run together with the steps that the source had finished before the one at `path`."""
+async def step_number(database: Database, run_id: str, path: str) -> int:
+    """The number of a recorded step."""
+    rows = await database.look(_STEP, run_id=run_id, path=path)
+    if not rows:
+        raise NotFound(f"Run {run_id} has no recorded step {path!r}. See: GET /api/v2/runs/{run_id}/steps")
+    return int(rows[0]["no"])
+
+
+async def fork_run(database: Database, source: str, before: int, new_run: NewRun) -> Accepted:
+    """Store the new run together with what the source had recorded before this number."""
 
     async def work(session: Session) -> Accepted:
         await session.lock(exclusive=key_locks([new_run.ordering_key]))
-        steps = await session.fetch(_STEP, run_id=source, path=path)
-        if not steps:
-            raise NotFound(f"Run {source} has no recorded step {path!r}. See: GET /api/v2/runs/{source}/steps")
         (verdict,) = await accept(session, [new_run])
         if not isinstance(verdict, Accepted):
             raise verdict
         if not verdict.replayed:
-            await session.fetch(COPY_WAY, [(source, new_run.id, steps[0]["no"])])
+            await session.fetch(COPY_WAY, [(source, new_run.id, before)])
         return verdict
 
     return await database.transact(work)

@@ -36,7 +36,7 @@ from runlane.worker.execution import Ending
 from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
 from runlane.worker.questions import Questions
-from runlane.worker.way import go_again, output_of, record_of
+from runlane.worker.way import Edit, go_again, output_of, record_of
 
 _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
@@ -123,7 +123,7 @@ class Drive:
         }
         given: dict[str, Any] = request.get("input") or {}
         state = {"user_input": message, "user_query": message, **given}
-        edits: dict[str, Any] = fork["state"] if fork else {}
+        edits = [Edit(edit["no"], edit["state"]) for edit in fork["edits"]] if fork else []
         library = self._material.orchestrations
         self._machine, self._no = go_again(library, self._root.id, state, nested, way, edits)
         for record in way:

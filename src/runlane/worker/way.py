@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
@@ -15,34 +15,44 @@ MAX_INPUT_CHARACTERS = 64 * 1024
 _BOUNDS = frozenset({"turn_limit", "cost_limit"})
 
 
+class Edit(NamedTuple):
+    """Somebody's change of a run's state, before the record with this number."""
+
+    no: int
+    state: Mapping[str, Any]
+
+
 def go_again(
     library: Mapping[str, Orchestration],
     root: str,
     state: Mapping[str, Any],
     agents: Mapping[str, str],
     way: Sequence[StepRecord],
-    edits: Mapping[str, Any],
+    edits: Sequence[Edit],
 ) -> tuple[Machine, int]:
     """The machine where the records end, and the number of the last record.
 
-    `edits` is for forks: their first records are another run's and have no attempt; after those the state is edited.
+    `edits` is for forks: changes of the state, each before the records from a number on, in their order.
     """
-    pending = edits or None
+    pending = list(edits)
     if way and way[0].path == SNAPSHOT_PATH:
-        machine = Machine.restore(library, load_json(way[0].output or "{}"))
-        last, way, pending = way[0].no or 0, way[1:], None
+        machine, last = Machine.restore(library, load_json(way[0].output or "{}")), way[0].no or 0
+        way, pending = way[1:], [edit for edit in pending if edit.no > last]
     else:
         machine, last = Machine.start(library, root, state, agents), 0
     for record in way:
-        if pending and record.attempt > 0:
-            machine, pending = _edited(machine, pending), None
+        last = record.no or 0
+        while pending and pending[0].no <= last:
+            machine = _edited(machine, pending.pop(0))
         settle_again(machine, record)
-        last = max(last, record.no or 0)
-    return _edited(machine, pending) if pending else machine, last
+    for edit in pending:
+        # Its own records come after everything that was copied, also where the copy has left something out.
+        machine, last = _edited(machine, edit), max(last, edit.no - 1)
+    return machine, last
 
 
-def _edited(machine: Machine, edits: Mapping[str, Any]) -> Machine:
-    return machine.with_state({**machine.state, **edits})
+def _edited(machine: Machine, edit: Edit) -> Machine:
+    return machine.with_state({**machine.state, **edit.state})
 
 
 def settle_again(machine: Machine, record: StepRecord) -> None:

@@ -1,0 +1,167 @@
+"""Redis as large installations run it: a primary with a replica watched by sentinels, and a cluster. On loopback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import redis
+
+from runlane.testing import RedisServer
+from runlane.testing.local import HOST
+from tests.server_process import free_port
+
+SERVICE = "bells"
+SLOTS = 16_384
+# A primary that is silent for so long is given up, by sentinels and by the other nodes of a cluster.
+DOWN_AFTER_MS = 1_000
+READY_SECONDS = 60.0
+
+
+class SentinelServer(RedisServer):
+    """A sentinel that watches one primary. It keeps what it learns in its configuration file."""
+
+    name = "Sentinel"
+
+    def __init__(self, primary: RedisServer, quorum: int) -> None:
+        super().__init__()
+        self._primary = primary
+        self._quorum = quorum
+
+    def _prepare(self, home: Path) -> None:
+        super()._prepare(home)
+        (home / "sentinel.conf").write_text(
+            f"sentinel monitor {SERVICE} {HOST} {self._primary.port} {self._quorum}\n"
+            f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}\n"
+            f"sentinel failover-timeout {SERVICE} 5000\n"
+        )
+
+    def _command(self, home: Path) -> list[str]:
+        options = ["--port", str(self.port), "--bind", HOST, "--dir", str(home)]
+        return [str(self._program), str(home / "sentinel.conf"), "--sentinel", *options]
+
+    def _ready(self, home: Path) -> bool:
+        # A sentinel knows no QUIT, by which the other servers are asked.
+        try:
+            return f"process_id:{self.pid}\r" in _told(self, "info", "server")
+        except redis.RedisError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A primary, its replica, and the URL by which clients find whoever is the primary."""
+
+    primary: RedisServer
+    replica: RedisServer
+    url: str
+
+    def replica_leads(self) -> bool:
+        """Whether the replica has taken over."""
+        return ask(self.replica, "role")[0] == b"master"
+
+
+@contextmanager
+def watched_redis() -> Generator[Watched]:
+    """One primary, one replica, three sentinels."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(RedisServer())
+        replica = stack.enter_context(RedisServer({"replicaof": f"{HOST} {primary.port}"}))
+        sentinels = [stack.enter_context(SentinelServer(primary, quorum=2)) for _ in range(3)]
+        wait_until(lambda: ask(primary, "role")[0] == b"master" and len(ask(primary, "role")[2]) == 1, "the replica")
+        for sentinel in sentinels:
+            wait_until(lambda sentinel=sentinel: _knows_all(sentinel), "the sentinels know each other and the replica")
+        addresses = ",".join(f"{HOST}:{sentinel.port}" for sentinel in sentinels)
+        yield Watched(primary, replica, f"redis+sentinel://{addresses}/{SERVICE}/0")
+
+
+def _knows_all(sentinel: RedisServer) -> bool:
+    told = [bytes(item).decode() for item in ask(sentinel, "sentinel", "master", SERVICE)]
+    facts = dict(zip(told[::2], told[1::2], strict=True))
+    return (facts["num-slaves"], facts["num-other-sentinels"]) == ("1", "2")
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Three primaries that share the slots, and a replica of the one that has a given key."""
+
+    nodes: list[RedisServer]
+    owner: RedisServer
+    replica: RedisServer
+    url: str
+
+    def replica_leads(self) -> bool:
+        """Whether the replica has taken over and the cluster works again."""
+        return ask(self.replica, "role")[0] == b"master" and b"cluster_state:ok" in ask(self.replica, "cluster", "info")
+
+
+@contextmanager
+def redis_cluster(key: str) -> Generator[Cluster]:
+    """A cluster whose node with this key has a replica."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(_cluster_node()) for _ in range(4)]
+        primaries, replica = servers[:3], servers[3]
+        bounds = [SLOTS * number // 3 for number in range(4)]
+        for number, node in enumerate(primaries):
+            ask(node, "cluster", "addslotsrange", str(bounds[number]), str(bounds[number + 1] - 1))
+        for node in servers[1:]:
+            ask(servers[0], "cluster", "meet", HOST, str(node.port), node_bus_port(node))
+        for node in servers:
+            wait_until(lambda node=node: len(_told(node, "cluster", "nodes").splitlines()) == 4, "the nodes have met")
+        slot = int(ask(servers[0], "cluster", "keyslot", key))
+        owner = next(node for number, node in enumerate(primaries) if slot < bounds[number + 1])
+        owner_id = _told(owner, "cluster", "myid")
+        wait_until(lambda: owner_id in _told(replica, "cluster", "nodes"), "the replica knows its primary")
+        ask(replica, "cluster", "replicate", owner_id)
+        for node in servers:
+            wait_until(
+                lambda node=node: (
+                    "cluster_state:ok" in _told(node, "cluster", "info")
+                    and f"slave {owner_id}" in _told(node, "cluster", "nodes")
+                ),
+                "the cluster",
+            )
+        wait_until(lambda: ask(replica, "role")[3] == b"connected", "the replica is in step")
+        # One address is enough for a client, and here it is none of those that will end.
+        first = next(node for node in primaries if node is not owner)
+        yield Cluster(primaries, owner, replica, f"redis+cluster://{HOST}:{first.port}")
+
+
+def _cluster_node() -> RedisServer:
+    return RedisServer(
+        {
+            "cluster-enabled": "yes",
+            "cluster-config-file": "nodes.conf",
+            "cluster-node-timeout": str(DOWN_AFTER_MS),
+            "cluster-replica-validity-factor": "0",
+            # By default it is the port plus 10,000, where outgoing connections may have it already.
+            "cluster-port": str(free_port()),
+        }
+    )
+
+
+def node_bus_port(server: RedisServer) -> str:
+    return bytes(ask(server, "config", "get", "cluster-port")[1]).decode()
+
+
+def ask(server: RedisServer, *command: str) -> Any:
+    """One command on a connection of its own; its answer as the server gave it."""
+    with redis.Redis(host=HOST, port=server.port, socket_timeout=5, protocol=2) as client:
+        client.response_callbacks.clear()
+        return cast("Any", client.execute_command(*command))
+
+
+def _told(server: RedisServer, *command: str) -> str:
+    return bytes(ask(server, *command)).decode()
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {READY_SECONDS:g} s")
+        time.sleep(0.02)
