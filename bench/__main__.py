@@ -25,6 +25,7 @@ from bench.measures import (
     SYSTEMS,
     Sizes,
     accept,
+    arrival,
     claims,
     drain,
     http,
@@ -34,7 +35,7 @@ from bench.measures import (
     long,
     memory,
     steps,
-    streams,
+    stream,
     takeover,
 )
 from bench.plot import plot
@@ -46,14 +47,15 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "drain": drain.measure,
     "limit": limit.measure,
     "accept": accept.measure,
+    "http": http.measure,
     "latency": latency.measure,
     "steps": steps.measure,
     "takeover": takeover.measure,
     "claims": claims.measure,
     "memory": memory.measure,
     "long": long.measure,
-    "http": http.measure,
-    "streams": streams.measure,
+    "stream": stream.measure,
+    "arrival": arrival.measure,
     "followers": idle_followers.measure,
 }
 

@@ -57,10 +57,12 @@ class Ground:
         finally:
             self._postgres.drop_database(name)
 
-    def environment(self, place: Place, count: int = 0) -> dict[str, str]:
-        """What a worker process of any system is told."""
+    def environment(self, place: Place, count: int = 0, *, redis: bool = False) -> dict[str, str]:
+        """What a process of any system is told; `redis` is for Runlane, which does without unless it is told."""
+        news = {"RUNLANE_REDIS_URL": place.redis_url, "RUNLANE_REDIS_PREFIX": place.queue} if redis else {}
         return clean_environment(
             {
+                **news,
                 "RUNLANE_DATABASE_URL": place.database_url,
                 "BENCH_DATABASE_URL": place.database_url,
                 "BENCH_REDIS_URL": place.redis_url,

@@ -69,9 +69,15 @@ class Sizes:
     peer_flows: int = 300
     long_steps: int = 10_000
     followers: int = 2_000
-    http_accepts: int = 1_000
-    events: int = 500
-    live_events: int = 200
+    http_one: int = 1_000
+    http_many: int = 5_000
+    http_clients: int = 50
+    http_batched: int = 20_000
+    stream_events: int = 20_000
+    stream_events_many: int = 5_000
+    stream_followers: int = 200
+    arrivals: int = 200
+    arrivals_polled: int = 50
 
     def among(self, *names: str) -> list[str]:
         """Those of these systems that take part."""
@@ -94,7 +100,13 @@ QUICK = Sizes(
     peer_flows=5,
     long_steps=3_000,
     followers=300,
-    http_accepts=50,
-    events=20,
-    live_events=5,
+    http_one=20,
+    http_many=40,
+    http_clients=5,
+    http_batched=100,
+    stream_events=300,
+    stream_events_many=100,
+    stream_followers=10,
+    arrivals=5,
+    arrivals_polled=3,
 )

@@ -1,8 +1,8 @@
 """Latency: from the call that hands a run in to the first line of its function, with an idle worker.
 
 Counted from before the call, so that accepting is part of it, and from its return. Once with client and worker in one
-process, once with the worker in its own. The pauses between tries are random; where a worker polls, they are longer
-than its interval, so that a try falls anywhere in it.
+process, once with the worker in its own; there Runlane once without Redis and once with it. The pauses between tries
+are random; where a worker polls, they are longer than its interval, so that a try falls anywhere in it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from bench.measures import SYSTEMS, Sizes
 from bench.process import running
 from bench.samples import Sample
 from bench.systems import Client
+from bench.systems.runlane import Runlane
 
 _PATIENCE_SECONDS = 60
 _SYSTEMS = ("runlane", "procrastinate", "taskiq-stream")
+WITH_REDIS = "two processes with Redis"
 
 
 async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
@@ -31,6 +33,9 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
                 yield sample
         for name in sizes.among(*_SYSTEMS):
             for sample in await _two_processes(ground, name, sizes, repeat):
+                yield sample
+        if sizes.among("runlane"):
+            for sample in await _two_with_redis(ground, sizes, repeat):
                 yield sample
 
 
@@ -51,6 +56,15 @@ async def _two_processes(ground: Ground, name: str, sizes: Sizes, repeat: int) -
         with running(system.worker(None), ground.environment(place), ground.log):
             async with system.client() as client:
                 return await _tries(ground, client, name, "two processes", tries, repeat)
+
+
+async def _two_with_redis(ground: Ground, sizes: Sizes, repeat: int) -> list[Sample]:
+    with ground.place() as place:
+        system = Runlane(place.database_url, (place.redis_url, place.queue))
+        await system.prepare()
+        with running(system.worker(None), ground.environment(place, redis=True), ground.log):
+            async with system.client() as client:
+                return await _tries(ground, client, system.name, WITH_REDIS, sizes.latency, repeat)
 
 
 async def _tries(ground: Ground, client: Client, name: str, where: str, tries: int, repeat: int) -> list[Sample]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -34,6 +35,22 @@ async def hold(ctx: Context, key: int) -> None:
         await asyncio.sleep(600)
 
 
+@app.task("talk")
+async def talk(ctx: Context, count: int, together: int) -> None:
+    for first in range(0, count, together):
+        lines = range(first, min(first + together, count))
+        await asyncio.gather(*(ctx.log("a line of a run", number=number) for number in lines))
+
+
+@app.task("tick")
+async def tick(ctx: Context, count: int, longest: float) -> None:
+    chance = random.Random(count)
+    for number in range(count):
+        await asyncio.sleep(chance.uniform(0.01, longest))
+        await ctx.log("tick", number=number)
+        note.send("committed", number)
+
+
 STEPS = 10
 
 
@@ -59,16 +76,6 @@ FLOWS = {
     "print and transform": _flow("print-and-transform", _said, _computed),
 }
 _IN_FLIGHT = 100
-
-
-@app.task("chatter")
-async def chatter(ctx: Context, lines: int, pause: float) -> None:
-    for number in range(lines):
-        if pause:
-            await ctx.log("line", number=number)
-            await asyncio.sleep(pause)
-    if not pause:
-        await asyncio.gather(*(ctx.log("line", number=number) for number in range(lines)))
 
 
 class RunlaneClient:
@@ -101,7 +108,7 @@ class RunlaneClient:
 
 
 class Runlane:
-    """On Postgres."""
+    """On Postgres, and with Redis if one is given: its URL and a prefix."""
 
     name = "runlane"
     bulk = True
@@ -110,8 +117,9 @@ class Runlane:
         "from runs where status = 'completed'"
     )
 
-    def __init__(self, database_url: str) -> None:
-        self._settings = load_settings(database_url=database_url)
+    def __init__(self, database_url: str, redis: tuple[str, str] | None = None) -> None:
+        news = {} if redis is None else {"redis_url": redis[0], "redis_prefix": redis[1]}
+        self._settings = load_settings(database_url=database_url, **news)
 
     def worker(self, concurrency: int | None) -> Sequence[str]:
         slots = [] if concurrency is None else ["--concurrency", str(concurrency)]
