@@ -26,7 +26,8 @@ def test_a_worker_works_and_drains(shell: Shell, how: signal.Signals) -> None:
     shell.until(child, "worker_online")
     done = shell.enqueue("greet", {"name": "Ada"})
     wait_for(shell, done, "completed")
-    long = shell.enqueue("wait", {"seconds": 1.5})
+    # Long enough that a slow machine sees it running, and well within the grace period.
+    long = shell.enqueue("wait", {"seconds": 8})
     wait_for(shell, long, "running")
     (worker,) = shell.run("workers", "--json").json
     assert (worker["status"], worker["capacity"], worker["pid"]) == ("online", 3, child.pid)

@@ -14,6 +14,7 @@ from runlane.model.run import Status
 from runlane.settings import Settings
 from runlane.store.attempts import read_attempts
 from runlane.store.database import Database, open_database
+from runlane.store.migrate import open_ready
 from tests.faults import Fault, FaultyDatabase, now_and_then
 from tests.harness import Store, eventually, settings_for
 
@@ -26,10 +27,10 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> list[FaultyDatabase]:
     opened: list[FaultyDatabase] = []
 
     async def open_faulty(settings: Settings, connections: int | None = None) -> Database:
-        opened.append(FaultyDatabase(await open_database(settings, connections)))
+        opened.append(FaultyDatabase(await open_ready(settings, connections)))
         return opened[-1]
 
-    monkeypatch.setattr(runlane.app, "open_database", open_faulty)
+    monkeypatch.setattr(runlane.app, "open_ready", open_faulty)
     return opened
 
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -43,6 +44,14 @@ class Feed:
     seq: int = -1
     followers: set[Follower] = field(default_factory=set["Follower"])
     unfollow: Callable[[], None] = lambda: None
+
+
+class Page(NamedTuple):
+    """A piece of a run's stream, encoded: its last number, and whether it is as long as pages get."""
+
+    content: bytes
+    last: int
+    full: bool
 
 
 class Follower:
@@ -134,15 +143,13 @@ class Follower:
 
     async def _catch_up(self) -> None:
         """Read a page; at the end of what is stored, join the feed."""
-        lines = await self._tail.page(self._feed.run_id, self._seq)
+        page = await self._tail.page(self._feed.run_id, self._seq)
         if self._over:
             return
-        for line in lines:
-            if line.seq != self._seq + 1:
-                self._push(cut_frame(self._feed.run_id, line.seq))
-            self._push(line_frame(self._feed.run_id, line))
-            self._seq = line.seq
-        if len(lines) == PAGE:
+        if page.content:
+            self._push(page.content)
+            self._seq = page.last
+        if page.full:
             return
         if await self._tail.is_over(self._feed.run_id, self._seq):
             self.complete = True
@@ -162,6 +169,7 @@ class Tail:
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
+        self._reading: dict[tuple[str, int], asyncio.Task[Page]] = {}
 
     @property
     def followers(self) -> int:
@@ -180,6 +188,9 @@ class Tail:
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
+        if self._reading:
+            # Whoever waits for one still gets it, and nothing reads from a database that is closed next.
+            await asyncio.wait(self._reading.values(), timeout=SAFETY_POLL_SECONDS)
 
     def shut_all(self) -> None:
         """End every stream and let new ones end at once. The loop goes on, for whoever still reads what waits."""
@@ -218,9 +229,31 @@ class Tail:
             del self._feeds[feed.run_id]
             feed.unfollow()
 
-    async def page(self, run_id: str, after: int) -> Sequence[Line]:
-        """Stored events of one run."""
-        return await read_page(self._database, run_id, after, PAGE)
+    async def page(self, run_id: str, after: int) -> Page:
+        """Stored events of one run. Readers that want the same at the same time share one read and its encoding."""
+        key = (run_id, after)
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.create_task(self._read(run_id, after))
+            reading.add_done_callback(lambda task: self._have_read(key, task))
+        # A reader that goes away must not take the page from the others.
+        return await asyncio.shield(reading)
+
+    async def _read(self, run_id: str, after: int) -> Page:
+        lines = await read_page(self._database, run_id, after, PAGE)
+        frames: list[bytes] = []
+        last = after
+        for line in lines:
+            if line.seq != last + 1:
+                frames.append(cut_frame(run_id, line.seq))
+            frames.append(line_frame(run_id, line))
+            last = line.seq
+        return Page(b"".join(frames), last, len(lines) == PAGE)
+
+    def _have_read(self, key: tuple[str, int], reading: asyncio.Task[Page]) -> None:
+        del self._reading[key]
+        if not reading.cancelled():
+            reading.exception()  # perhaps nobody waits for it any more
 
     async def is_over(self, run_id: str, seq: int) -> bool:
         """Whether nothing comes after this number: a retried run goes on after its `done`, a deleted one does not."""

@@ -117,7 +117,7 @@ async def test_readers_hop_between_servers_while_workers_are_killed(settings: Se
             worker.wait_for("worker_online")
             key = await first.key()
             runs = [
-                (await first.run("steady", wait=False, input={"lines": 40, "pause": 0.1}))["run_id"] for _ in range(5)
+                (await first.run("steady", wait=False, input={"lines": 100, "pause": 0.1}))["run_id"] for _ in range(5)
             ]
             readers = [
                 asyncio.create_task(_follow(run_id, [first.url, second.url], key, seed))
@@ -138,7 +138,7 @@ async def test_readers_hop_between_servers_while_workers_are_killed(settings: Se
                 assert [event["seq"] for event in stored] == list(range(1, len(stored) + 1))
                 lost += sum(event["type"] == "worker_lost" for event in stored)
                 run = (await first.get(f"/runs/{run_id}")).json()
-                assert (run["status"], run["result"]) == ("completed", 40)
+                assert (run["status"], run["result"]) == ("completed", 100)
             assert lost > 0
 
 
