@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
-from runlane.model.definition import HumanField, Orchestration
+from runlane.model.definition import Orchestration
 from runlane.model.form import validate
 from runlane.model.run import ORCHESTRATION, Accepted
+from runlane.model.step import HumanField
 from runlane.model.task import input_json
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text, dump_json, load_json

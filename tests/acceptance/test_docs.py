@@ -36,8 +36,9 @@ from runlane.cli.doctor import OTHER_VARIABLES
 from runlane.definitions.bundle import unpack
 from runlane.definitions.load import Loaded, check_loaded, parse_bodies
 from runlane.definitions.read import FOLDERS
-from runlane.model.definition import KINDS, Kind, Step
+from runlane.model.definition import KINDS, Kind
 from runlane.model.event import EventType
+from runlane.model.step import Step
 from runlane.store.sync import sync_definitions
 from tests.harness import eventually
 from tests.server_process import environment, serving

@@ -30,7 +30,7 @@ class Bench:
             tasks=("ship", "count"),
             call_task=self._call_task,
             emit=self._emit,
-            delta=self.deltas.append,
+            delta=lambda piece: self.deltas.append(piece.text),
         )
 
     def have(self, *, agents: list[Any] | None = None, tools: list[Any] | None = None, **more: Any) -> None:

@@ -28,6 +28,8 @@ def listen(bench: Bench) -> list[ModelRequest]:
     requests: list[ModelRequest] = []
 
     class Told:
+        credential = ""
+
         def __init__(self, scene: Scene) -> None:
             self._scene = scene
 

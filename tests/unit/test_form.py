@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from runlane.errors import InvalidInput
-from runlane.model.definition import HumanField
 from runlane.model.form import MAX_TEXT, MAX_TEXTAREA, validate
+from runlane.model.step import HumanField
 
 
 def field(type_: str = "text", **more: Any) -> HumanField:

@@ -103,7 +103,8 @@ async def test_an_answer_can_take_its_time_and_be_cancelled() -> None:
 @pytest.mark.parametrize("text", ["", "short", "a longer text " * 300])
 async def test_text_is_told_piece_by_piece(text: str) -> None:
     pieces: list[str] = []
-    reply = await said("scripted", Scene(orchestration(ask=[text]), None, "ask"), delta=pieces.append)
+    scene = Scene(orchestration(ask=[text]), None, "ask")
+    reply = await said("scripted", scene, delta=lambda piece: pieces.append(piece.text))
     assert "".join(pieces) == reply.text == text
     assert len(pieces) <= 50
     assert len(pieces) > 1 or len(text) < 10
@@ -157,6 +158,8 @@ def test_which_model_is_asked() -> None:
 
 async def test_others_register_their_models() -> None:
     class Echo:
+        credential = ""
+
         def __init__(self, name: str) -> None:
             self.name = name
 

@@ -8,30 +8,58 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from runlane.errors import nearest
-from runlane.model.definition import Agent, Orchestration
+from runlane.model.definition import Agent, ModelSettings, Orchestration
 
-Delta = Callable[[str], None]
+_DEFAULTS: Final = ModelSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call."""
+
+    kind: Literal["text", "thinking", "arguments"]
+    text: str
+    call_id: str | None = None
+    tool: str | None = None
+
+
+Delta = Callable[[Piece], None]
 
 
 class ModelFailed(Exception):
-    """There is no answer. `passing` means that asking again may help."""
+    """There is no answer. `passing` means that asking again may help.
 
-    def __init__(self, code: str, message: str, *, passing: bool = False) -> None:
+    `retry_after_seconds` is what the provider asked for; `throttled` means that everybody who uses the same
+    credential should slow down.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        passing: bool = False,
+        throttled: bool = False,
+        retry_after_seconds: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.passing = passing
+        self.throttled = throttled
+        self.retry_after_seconds = retry_after_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model wants a tool to be called."""
+    """A model wants a tool to be called. `id` is unique within the answer's conversation."""
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +73,20 @@ class ToolOffer:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One line of a conversation. `tool` names the tool whose result it is; `calls` are what the model asked for."""
+    """One line of a conversation.
+
+    `calls` are what the model asked for; `tool` and `call_id` say whose result a line is, and `failed` that the tool
+    was not called or has failed. `raw` is the answer as its model's own module wrote it: signatures of thoughts and
+    the like, which a provider wants back. Nobody else reads it.
+    """
 
     role: Literal["user", "assistant", "tool"]
     text: str
     tool: str | None = None
+    call_id: str | None = None
     calls: tuple[ToolCall, ...] = ()
+    failed: bool = False
+    raw: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +94,16 @@ class ModelRequest:
     """One call of a model.
 
     `key` names this very call within the run and is the same when it is made again after a crash. `number` counts
-    the calls of the step within the run, from 0, and is as stable.
+    the calls of the step within the run, from 0, and is as stable. With `must_call` the model has to ask for one of
+    the tools instead of answering.
     """
 
     model: str
     messages: tuple[Message, ...]
     instructions: str = ""
     offers: tuple[ToolOffer, ...] = ()
+    must_call: bool = False
+    settings: ModelSettings = _DEFAULTS
     key: str = ""
     number: int = 0
 
@@ -76,30 +115,42 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model answered, and what that took. The cost is None if nobody knows it."""
+    """What a model answered, and what that took. The cost is None if nobody knows it.
+
+    `model` is the full name of whoever answered, as the provider tells it; `raw` is described at Message.
+    """
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
+    thinking: str = ""
     tokens_in: int = 0
     tokens_out: int = 0
     cost_usd: float | None = None
+    model: str = ""
+    raw: str | None = None
 
 
 class Model(Protocol):
-    """Answers requests."""
+    """Answers requests. It does not ask again by itself: whoever asks knows when that may be done."""
+
+    @property
+    def credential(self) -> str:
+        """Whose limits a call counts against, such as "openai" or "openai:api.example.com"; empty for nobody's."""
+        ...
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
-        """The whole answer; `delta` is told its text piece by piece while it comes in. Raises ModelFailed."""
+        """The whole answer; `delta` is told it piece by piece while it comes in. Raises ModelFailed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where a model is asked: definitions may say something about it."""
+    """Where a model is asked: definitions may say something about it, and credentials are a tenant's own."""
 
     orchestration: Orchestration | None = None
     agent: Agent | None = None
     step_id: str | None = None
+    tenant: str = "default"
 
 
 class Factory(Protocol):

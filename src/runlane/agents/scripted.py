@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Scene, ToolCall
+from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Piece, Scene, ToolCall
 from runlane.errors import nearest
 
 MAX_FILE_BYTES: Final = 10 * 1024 * 1024
@@ -77,6 +77,11 @@ class ScriptedModel:
     answers: tuple[ScriptedAnswer, ...]
     calls: Path | None = None
 
+    @property
+    def credential(self) -> str:
+        """Nobody's."""
+        return ""
+
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
         """The answer that the script has for this call."""
         if self.calls is not None:
@@ -88,9 +93,9 @@ class ScriptedModel:
             raise ModelFailed(chosen.fail.code, chosen.fail.message, passing=chosen.fail.passing)
         if delta is not None:
             for piece in _pieces(chosen.say):
-                delta(piece)
-        calls = () if chosen.tool is None else (ToolCall(chosen.tool, chosen.arguments),)
-        return ModelReply(chosen.say, calls, tokens_out=chosen.tokens, cost_usd=chosen.cost_usd)
+                delta(Piece("text", piece))
+        calls = () if chosen.tool is None else (ToolCall(chosen.tool, chosen.arguments, f"call_{request.number}"),)
+        return ModelReply(chosen.say, calls, tokens_out=chosen.tokens, cost_usd=chosen.cost_usd, model=self.name)
 
     def _chosen(self, request: ModelRequest) -> ScriptedAnswer:
         in_order: list[ScriptedAnswer] = []

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from runlane.errors import InvalidInput
-from runlane.model.definition import HumanField
 from runlane.model.form import RESPONSE, validate
+from runlane.model.step import HumanField
 from runlane.model.text import dump_json
 
 if TYPE_CHECKING:

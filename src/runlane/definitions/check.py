@@ -13,19 +13,8 @@ from runlane.definitions.places import check_places
 from runlane.definitions.problem import KIND_WORDS, Place, Problems, listing, near
 from runlane.definitions.secrets import check_secrets
 from runlane.definitions.version import kind_of
-from runlane.model.definition import (
-    Agent,
-    AgentStep,
-    Definition,
-    EvaluatorStep,
-    Kind,
-    McpServer,
-    Orchestration,
-    OrchestrationStep,
-    TaskStep,
-    Tool,
-    ToolStep,
-)
+from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, TaskStep, ToolStep
 
 ALL_TOOLS = "all"
 # Between a server's name and its tool's.

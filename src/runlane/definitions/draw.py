@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from runlane.definitions.graph import Graph, Link, LinkKind, graph_of
-from runlane.model.definition import LoopStep, Orchestration, ParallelStep, Step
+from runlane.model.definition import Orchestration
+from runlane.model.step import LoopStep, ParallelStep, Step
 
 # Where ways lead that end the run by choice.
 END: Final = ""

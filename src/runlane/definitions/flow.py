@@ -11,14 +11,14 @@ from collections.abc import Iterable
 
 from runlane.definitions.graph import Graph, LinkKind, graph_of
 from runlane.definitions.problem import Place, Problems, listing, near
-from runlane.model.definition import (
+from runlane.model.definition import Orchestration
+from runlane.model.step import (
     EndStep,
     EvaluatorStep,
     HumanField,
     HumanStep,
     IfElseStep,
     LoopStep,
-    Orchestration,
     ParallelStep,
     Step,
     SwitchStep,

@@ -9,17 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from runlane.model.definition import (
-    EvaluatorStep,
-    HumanStep,
-    IfElseStep,
-    LoopStep,
-    Orchestration,
-    ParallelStep,
-    Step,
-    SwitchStep,
-    WaitStep,
-)
+from runlane.model.definition import Orchestration
+from runlane.model.step import EvaluatorStep, HumanStep, IfElseStep, LoopStep, ParallelStep, Step, SwitchStep, WaitStep
 
 
 class LinkKind(StrEnum):

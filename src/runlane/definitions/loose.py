@@ -14,8 +14,9 @@ import orjson
 
 from runlane.definitions.graph import LinkKind, graph_of
 from runlane.definitions.places import known_keys, templates_of
-from runlane.model.definition import ID_PATTERN, KEY_PATTERN, Orchestration
+from runlane.model.definition import Orchestration
 from runlane.model.template import placeholders_in, with_key
+from runlane.model.written import ID_PATTERN, KEY_PATTERN
 
 Tell = Callable[[str, str | None], None]
 

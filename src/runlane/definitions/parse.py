@@ -16,17 +16,9 @@ from pydantic_core import ErrorDetails
 from runlane.definitions.problem import Place, Problems, near
 from runlane.definitions.read import Item
 from runlane.definitions.version import MAX_BYTES, canonical
-from runlane.model.definition import (
-    ID_PATTERN,
-    KEY_PATTERN,
-    KINDS,
-    Definition,
-    EndStep,
-    HumanField,
-    Retry,
-    StateField,
-    Step,
-)
+from runlane.model.definition import KINDS, Definition, StateField
+from runlane.model.step import EndStep, HumanField, Retry, Step
+from runlane.model.written import ID_PATTERN, KEY_PATTERN
 
 STEP_TYPES: Final[dict[str, type[BaseModel]]] = {
     kind.model_fields["type"].default: kind for kind in get_args(get_args(Step)[0])

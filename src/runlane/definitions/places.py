@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from runlane.definitions.problem import Place, Problems, listing, near
 from runlane.errors import TemplateError
-from runlane.model.definition import (
+from runlane.model.definition import Orchestration
+from runlane.model.step import (
     EvaluatorStep,
     HumanStep,
     LoopStep,
-    Orchestration,
     OrchestrationStep,
     PrintStep,
     Step,

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runlane.definitions.check import ALL_TOOLS, Scope
-from runlane.model.definition import (
-    Agent,
-    AgentStep,
-    Definition,
-    EvaluatorStep,
-    Kind,
-    Orchestration,
-    OrchestrationStep,
-    ToolStep,
-)
+from runlane.model.definition import Agent, Definition, Kind, Orchestration
+from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
 
 Key = tuple[Kind, str]
 

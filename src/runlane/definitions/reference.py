@@ -15,18 +15,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from runlane.definitions.parse import STEP_TYPES
-from runlane.model.definition import (
-    ID_PATTERN,
-    KEY_PATTERN,
-    Agent,
-    EndStep,
-    HumanField,
-    McpServer,
-    Orchestration,
-    Retry,
-    StateField,
-    Tool,
-)
+from runlane.model.definition import Agent, McpServer, ModelSettings, Orchestration, StateField, Tool
+from runlane.model.step import EndStep, HumanField, Retry
+from runlane.model.written import ID_PATTERN, KEY_PATTERN
 
 _INTRO: Final = """\
 # Definitions
@@ -161,7 +152,12 @@ def page() -> str:
         parts.append(f"{_section(name, kind, level=3, without=common)}\n{example}")
         if name == "human":
             parts.append(_section("Fields of a human step", HumanField, level=4))
-    parts += [_section("Agents", Agent), _section("Tools", Tool), _section("MCP servers", McpServer)]
+    parts += [
+        _section("Agents", Agent),
+        _section("Model settings", ModelSettings),
+        _section("Tools", Tool),
+        _section("MCP servers", McpServer),
+    ]
     return "\n".join(parts)
 
 
@@ -202,6 +198,7 @@ def _words(annotation: Any) -> str:
         HumanField: "fields",
         StateField: "state fields",
         Retry: "[retry](#retry)",
+        ModelSettings: "[settings](#model-settings)",
     }
     origin = get_origin(annotation)
     if annotation in plain:
@@ -233,7 +230,7 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None or value in ("", [], {}):
+    if value is None or value in ("", [], {}) or isinstance(value, ModelSettings):
         return ""
     return f"`{json.dumps(value)}`"
 

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 
 from runlane.definitions.parse import STEP_TYPES
 from runlane.definitions.problem import KIND_WORDS
-from runlane.model.definition import KINDS, HumanField, Kind
+from runlane.model.definition import KINDS, Kind
+from runlane.model.step import HumanField
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 

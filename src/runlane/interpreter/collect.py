@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.interpreter.state import Layer
-from runlane.model.definition import HumanStep, Step
+from runlane.model.step import HumanStep, Step
 
 if TYPE_CHECKING:
     from runlane.interpreter.line import Line

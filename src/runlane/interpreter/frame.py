@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from runlane.interpreter.values import Done, Part, Todo
-from runlane.model.definition import Step
+from runlane.model.step import Step
 
 if TYPE_CHECKING:
     from runlane.interpreter.line import Line

@@ -14,7 +14,7 @@ from runlane.interpreter.frame import Frame
 from runlane.interpreter.line import Line
 from runlane.interpreter.state import WRONG_TYPE, Layer, Refused, measure
 from runlane.interpreter.values import Done
-from runlane.model.definition import LoopStep
+from runlane.model.step import LoopStep
 
 if TYPE_CHECKING:
     from runlane.interpreter.walk import Walk

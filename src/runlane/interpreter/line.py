@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from runlane.model.definition import Step
+from runlane.model.step import Step
 
 if TYPE_CHECKING:
     from runlane.interpreter.frame import AnyFrame

@@ -12,7 +12,7 @@ from runlane.interpreter.frame import Frame
 from runlane.interpreter.line import Line
 from runlane.interpreter.scope import Scope
 from runlane.interpreter.state import Refused, initial_state
-from runlane.model.definition import AgentStep, OrchestrationStep
+from runlane.model.step import AgentStep, OrchestrationStep
 from runlane.model.template import (
     InvalidPlaceholder,
     TemplateTooLarge,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runlane.interpreter.frame import Frame
 from runlane.interpreter.line import END, Line
 from runlane.interpreter.state import Layer
-from runlane.model.definition import ParallelStep
+from runlane.model.step import ParallelStep
 
 if TYPE_CHECKING:
     from runlane.interpreter.walk import Walk

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from runlane.interpreter.frame import Frame
 from runlane.interpreter.routing import chosen
 from runlane.interpreter.values import Done
-from runlane.model.definition import MergeStep, Step
+from runlane.model.step import MergeStep, Step
 
 if TYPE_CHECKING:
     from runlane.interpreter.walk import Walk

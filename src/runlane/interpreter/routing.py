@@ -10,7 +10,7 @@ import orjson
 
 from runlane.interpreter.state import Refused
 from runlane.interpreter.values import Done
-from runlane.model.definition import EvaluatorStep, HumanStep, IfElseStep, Step, SwitchStep, WaitStep
+from runlane.model.step import EvaluatorStep, HumanStep, IfElseStep, Step, SwitchStep, WaitStep
 
 EXPIRED: Final = "expired"
 UNKNOWN_ROUTE: Final = "unknown_route"

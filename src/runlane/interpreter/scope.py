@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from runlane.interpreter.line import Line
 from runlane.interpreter.state import Layer
 from runlane.interpreter.values import Failed
-from runlane.model.definition import AgentStep, Orchestration, OrchestrationStep, Step
+from runlane.model.definition import Orchestration
+from runlane.model.step import AgentStep, OrchestrationStep, Step
 
 if TYPE_CHECKING:
     from runlane.interpreter.nested import Nested

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from runlane.model.definition import Orchestration, Step
+from runlane.model.definition import Orchestration
+from runlane.model.step import Step
 
 Part = Literal["step", "condition", "items"]
 

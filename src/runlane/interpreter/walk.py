@@ -21,16 +21,7 @@ from runlane.interpreter.routing import STEERING
 from runlane.interpreter.scope import Library, Scope
 from runlane.interpreter.state import Refused
 from runlane.interpreter.values import Done, End, EndStatus, Fact, Failed, Part, Todo
-from runlane.model.definition import (
-    AgentStep,
-    EndStep,
-    HumanStep,
-    LoopStep,
-    OrchestrationStep,
-    ParallelStep,
-    Retry,
-    Step,
-)
+from runlane.model.step import AgentStep, EndStep, HumanStep, LoopStep, OrchestrationStep, ParallelStep, Retry, Step
 
 BAD_ROUTE: Final = "bad_route"
 NO_PROGRESS: Final = "no_progress"

@@ -1,299 +1,30 @@
 """Definitions: orchestrations, agents, tools and MCP servers as a person writes them, in JSON.
 
-Every field has one meaning, its default and a description; the step reference and the JSON Schema for editors are made
-from these classes. Checks that need more than one definition, or the graph as a whole, are in `definitions/`.
+Every field has one meaning, its default and a description; the reference and the JSON Schema for editors are made from
+these classes. Checks that need more than one definition, or the graph as a whole, are in `definitions/`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-# Ids appear in paths, file names and stored rows; a path of a step is made of ids and must stay unambiguous.
-ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
-KEY_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
+from runlane.model.step import Step
+from runlane.model.written import Id, Seconds, StateKey, Written
 
-Id = Annotated[str, Field(pattern=ID_PATTERN)]
-StateKey = Annotated[str, Field(pattern=KEY_PATTERN)]
-Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
 MAX_STEPS: Final = 500
 
-
-class _Definition(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())
-
-
-class Retry(_Definition):
-    """What happens when a step fails: how often it is tried again, how long after, and on which errors."""
-
-    attempts: int = Field(3, ge=1, le=100, description="Tries in all, the first one included.")
-    backoff_seconds: float = Field(1.0, ge=0, le=3600, description="Wait before the second try; doubles each time.")
-    max_backoff_seconds: float = Field(60.0, ge=0, le=3600, description="No wait is longer than this.")
-    on: list[str] = Field(
-        default_factory=list,
-        description='Codes of the errors that are tried again, such as "timeout" or "model_error". Empty: all that '
-        "may pass by themselves.",
-    )
-
-
-class _Step(_Definition):
-    """What every step has."""
-
-    id: Id = Field(description="Unique within the orchestration.")
-    name: str = Field("", max_length=200, description="For people; the id if empty.")
-    next_step_id: Id | None = Field(None, description="The step after this one; none ends the run.")
-    input_keys: list[StateKey] = Field(
-        default_factory=list, description="State values that the step is given, in this order."
-    )
-    output_key: StateKey | None = Field(None, description="Where in the state the step's output goes.")
-    timeout_seconds: Seconds = Field(300, description="Running time after which the step fails with timeout.")
-    max_iterations: int = Field(
-        3, ge=1, le=1_000_000, description="How often a back edge may lead to this step; then its next step follows."
-    )
-    retry: Retry | None = Field(None, description="How failures of this step are tried again; none: not at all.")
-    on_error: Id | None = Field(
-        None, description="The step to go to when this one fails for good. The error is then in the state as `error`."
-    )
-    position_x: float | None = Field(None, description="For editors that draw the graph.")
-    position_y: float | None = Field(None, description="For editors that draw the graph.")
-
-    @property
-    def title(self) -> str:
-        """The name, or the id."""
-        return self.name or self.id
-
-
-class _ModelStep(_Step):
-    """A step that asks a model."""
-
-    prompt_template: str | None = Field(None, description="The task, with placeholders; the run's message if empty.")
-    model: str | None = Field(None, description="Wins over the agent's model and the default.")
-    include_full_history: bool | None = Field(None, description="Give the model the outputs of all earlier steps.")
-
-
-class LlmStep(_ModelStep):
-    """One model call without tools; its text is the output."""
-
-    type: Literal["llm"] = "llm"
-
-
-class AgentStep(_ModelStep):
-    """An agent works on a task with its tools until it has an answer; the answer is the output."""
-
-    type: Literal["agent"] = "agent"
-    agent_id: Id = Field(description="The agent.")
-    max_turns: int = Field(15, ge=1, le=1000, description="Model calls that the agent may make.")
-    allowed_tools: list[str] | None = Field(None, description="Narrows the agent's tools; none: all of them.")
-
-
-class ToolStep(_ModelStep):
-    """One tool is called. With `arguments` no model is asked; without them a model writes the arguments."""
-
-    type: Literal["tool"] = "tool"
-    forced_tool: str = Field(min_length=1, max_length=200, description="The tool that is called.")
-    arguments: dict[str, Any] | None = Field(None, description="Arguments, with placeholders in their texts.")
-    agent_id: Id | None = Field(None, description="The agent whose model writes the arguments.")
-    max_turns: int = Field(3, ge=1, le=100, description="Tries of the model to write arguments that fit.")
-
-
-class EvaluatorStep(_ModelStep):
-    """A model chooses one of the routes. An answer that names none is asked again, then it is an error."""
-
-    type: Literal["evaluator"] = "evaluator"
-    route_map: dict[str, Id | None] = Field(min_length=1, description="Label to step; null ends the run.")
-    route_descriptions: dict[str, str] = Field(default_factory=dict, description="What each label means.")
-    evaluator_prompt: str | None = Field(None, description="What to judge, with placeholders.")
-    fallback_route: str | None = Field(None, description="The label taken when the model names none in every try.")
-    max_turns: int = Field(3, ge=1, le=100, description="Tries of the model to name a route.")
-    agent_id: Id | None = Field(None, description="The agent whose model judges.")
-
-
-class ParallelStep(_Step):
-    """Branches that run at the same time, each with its own writes; they meet at `next_step_id`."""
-
-    type: Literal["parallel"] = "parallel"
-    parallel_branches: list[list[Id]] = Field(
-        min_length=1,
-        max_length=100,
-        description="One id: that step and what follows it up to the join. Several: these, in this order.",
-    )
-    max_concurrency: int | None = Field(None, ge=1, le=1000, description="Branches at a time; none: all.")
-
-
-class MergeStep(_Step):
-    """Values of several branches become one."""
-
-    type: Literal["merge"] = "merge"
-    merge_strategy: Literal["list", "concat", "dict"] = Field(
-        "list", description="list: [{source, data}]; concat: text with labels; dict: label to value."
-    )
-
-
-class LoopStep(_Step):
-    """A body that is repeated: a number of times, while a condition holds, or for each item of a list."""
-
-    type: Literal["loop"] = "loop"
-    loop_step_ids: list[Id] = Field(min_length=1, description="The body, in order.")
-    loop_count: int | None = Field(None, ge=1, le=1_000_000, description="How often, for a counted loop.")
-    while_condition: str | None = Field(None, max_length=4000, description="Goes on as long as this is true.")
-    for_each: str | None = Field(
-        None, max_length=4000, description="An expression that gives a list; each round has `item` and `index`."
-    )
-    max_concurrency: int = Field(1, ge=1, le=1000, description="Items at a time, for `for_each`.")
-    max_rounds: int = Field(1000, ge=1, le=1_000_000, description="A while loop fails past this many rounds.")
-    collect: bool = Field(True, description="Keep each round's outputs as a list. Off for long loops.")
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> LoopStep:
-        given = [self.loop_count is not None, self.while_condition is not None, self.for_each is not None]
-        if sum(given) != 1:
-            raise ValueError("give exactly one of loop_count, while_condition and for_each")
-        return self
-
-
-FieldType = Literal["text", "textarea", "number", "boolean", "date", "email", "select", "multiselect"]
-
-
-class HumanField(_Definition):
-    """One thing that a person is asked for."""
-
-    name: Annotated[str, Field(pattern=KEY_PATTERN, alias="key")] = Field(description="Its key in the answer.")
-    type: FieldType = Field("text", description="What kind of answer fits.")
-    label: str = Field("", max_length=500, description="What the person reads.")
-    options: list[str] = Field(default_factory=list, description="The choices; a list, or text with commas.")
-    required: bool = Field(False, description="Whether an answer without it is refused.")
-    default: Any = Field(None, description="Its value when the answer leaves it out.")
-
-    @field_validator("options", mode="before")
-    @classmethod
-    def _split(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return [part.strip() for part in value.split(",") if part.strip()]
-        return [] if value is None else value
-
-    @model_validator(mode="after")
-    def _has_options(self) -> HumanField:
-        if self.type in ("select", "multiselect") and not self.options:
-            raise ValueError(f'a field of type "{self.type}" needs options')
-        return self
-
-
-class HumanStep(_Step):
-    """The run waits for a person. It holds no worker meanwhile; the answer is the output."""
-
-    type: Literal["human"] = "human"
-    human_prompt: str = Field("", max_length=20_000, description="What the person is told, with placeholders.")
-    human_fields: list[HumanField] = Field(
-        default_factory=list[HumanField], max_length=100, description="What is asked for."
-    )
-    human_channel_id: str | None = Field(None, description="Where to tell people; kept for integrations.")
-    expires_after_seconds: Seconds | None = Field(None, description="How long an answer is awaited; none: for ever.")
-    on_expiry: Id | None = Field(None, description="The step to go to when nobody answered; none: the step fails.")
-
-
-class TransformStep(_Step):
-    """A script that sees a copy of `state` and sets `result`, which is the output. It runs in the sandbox."""
-
-    type: Literal["transform"] = "transform"
-    transform_code: str = Field(min_length=1, max_length=100_000, description="The script.")
-
-
-class ExtractJsonStep(_Step):
-    """JSON inside a text: the whole, fenced blocks, or the first balanced braces. No model is asked."""
-
-    type: Literal["extract_json"] = "extract_json"
-    required: bool = Field(False, description="Fail when there is none; otherwise the output is null.")
-
-
-class IfElseStep(_Step):
-    """One of two ways, by a condition."""
-
-    type: Literal["if_else"] = "if_else"
-    if_condition: str = Field(min_length=1, max_length=4000, description="An expression over `state`.")
-    if_true_step_id: Id | None = Field(None, description="Where to go when it holds; none ends the run.")
-    if_false_step_id: Id | None = Field(None, description="Where to go when it does not; none ends the run.")
-
-
-class SwitchStep(_Step):
-    """One of several ways, by a value compared as text."""
-
-    type: Literal["switch"] = "switch"
-    switch_expression: str = Field(min_length=1, max_length=4000, description="An expression over `state`.")
-    switch_cases: dict[str, Id | None] = Field(min_length=1, description="Value to step; null ends the run.")
-    switch_default_step_id: Id | None = Field(None, description="Where to go when no case fits; none ends the run.")
-
-
-class PrintStep(_Step):
-    """A text made from the state is the output."""
-
-    type: Literal["print"] = "print"
-    print_content: str = Field(max_length=100_000, description="The text, with placeholders.")
-
-
-class EndStep(_Step):
-    """The run is completed here."""
-
-    type: Literal["end"] = "end"
-
-
-class OrchestrationStep(_Step):
-    """Another orchestration, with a state of its own; its result is the output."""
-
-    type: Literal["orchestration"] = "orchestration"
-    orchestration_id: Id = Field(description="The orchestration.")
-    message: str | None = Field(None, description="Its message, with placeholders; the run's message if empty.")
-    input: dict[str, Any] = Field(default_factory=dict, description="More of its state, with placeholders in texts.")
-
-
-class TaskStep(_Step):
-    """A registered Python task, called as a step of this run."""
-
-    type: Literal["task"] = "task"
-    task: str = Field(min_length=1, max_length=200, description="The task's name.")
-    arguments: dict[str, Any] = Field(default_factory=dict, description="Arguments, with placeholders in their texts.")
-
-
-class WaitStep(_Step):
-    """The run waits for a time or for an event that is sent by the API. It holds no worker meanwhile."""
-
-    type: Literal["wait"] = "wait"
-    seconds: Seconds | None = Field(None, description="How long.")
-    until: str | None = Field(None, max_length=200, description="A date and time, or a placeholder that gives one.")
-    event: Annotated[str, Field(pattern=ID_PATTERN)] | None = Field(None, description="The event's name.")
-    expires_after_seconds: Seconds | None = Field(None, description="How long the event is awaited; none: for ever.")
-    on_expiry: Id | None = Field(None, description="The step to go to when it did not come; none: the step fails.")
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> WaitStep:
-        if sum(value is not None for value in (self.seconds, self.until, self.event)) != 1:
-            raise ValueError("give exactly one of seconds, until and event")
-        return self
-
-
-Step = Annotated[
-    LlmStep
-    | AgentStep
-    | ToolStep
-    | EvaluatorStep
-    | ParallelStep
-    | MergeStep
-    | LoopStep
-    | HumanStep
-    | TransformStep
-    | ExtractJsonStep
-    | IfElseStep
-    | SwitchStep
-    | PrintStep
-    | EndStep
-    | OrchestrationStep
-    | TaskStep
-    | WaitStep,
-    Field(discriminator="type"),
-]
-
-
-class StateField(_Definition):
+OnCap = Literal["fail", "ask"]
+Effect = Literal["repeatable", "once", "ask"]
+_EFFECT: Final = (
+    "What happens when nobody knows whether a call had its effect, because the worker died: repeatable calls it again; "
+    "once and ask let a person decide. With ask a person must also approve every call beforehand."
+)
+_MAX_OUTPUT: Final = 1024 * 1024
+
+
+class StateField(Written):
     """One key of the state."""
 
     type: Literal["any", "string", "number", "integer", "boolean", "list", "object"] = Field(
@@ -303,7 +34,7 @@ class StateField(_Definition):
     description: str = Field("", description="For people.")
 
 
-class Orchestration(_Definition):
+class Orchestration(Written):
     """Steps, the way through them, and the bounds of a run."""
 
     id: Id = Field(description="Its name in URLs and files.")
@@ -315,7 +46,8 @@ class Orchestration(_Definition):
     lane: str = Field("default", min_length=1, max_length=100, description="The lane of its runs.")
     max_attempts: int = Field(3, ge=1, le=100, description="Attempts of a run whose worker fails in unforeseen ways.")
     max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Executed steps of one run, in all.")
-    max_total_cost_usd: float | None = Field(None, gt=0, description="A run fails before it costs more.")
+    max_total_cost_usd: float | None = Field(None, gt=0, description="No model is asked once a run has cost this much.")
+    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
     timeout_minutes: float = Field(30, gt=0, le=31 * 1440, description="Running time of a run; waiting is free.")
     max_state_bytes: int = Field(4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="Size of the state.")
     answers: dict[str, list[Any]] = Field(
@@ -337,7 +69,20 @@ class Orchestration(_Definition):
         return self.name or self.id
 
 
-class Agent(_Definition):
+class ModelSettings(Written):
+    """How a model answers; what is empty is the provider's default."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2, description="How much chance there is in an answer.")
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="Length of an answer.")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="Share of likely words that are considered.")
+    thinking: Literal["minimal", "low", "medium", "high"] | None = Field(
+        default=None, description="How long a model thinks before it answers, if it can."
+    )
+    parallel_tool_calls: bool | None = Field(default=None, description="Whether it may ask for several tools at once.")
+    timeout_seconds: Seconds | None = Field(default=None, description="How long one call may take.")
+
+
+class Agent(Written):
     """A model with instructions and tools; or, with `orchestration_id`, an orchestration that answers like one."""
 
     id: Id = Field(description="Its name in URLs, files and steps.")
@@ -349,10 +94,21 @@ class Agent(_Definition):
     system_prompt: str = Field("", max_length=200_000, description="Its instructions.")
     model: str | None = Field(None, description="Its model; the default if empty.")
     provider: str | None = Field(None, description="Put before a model name that has no provider.")
+    fallback_models: list[str] = Field(
+        default_factory=list, max_length=10, description="Asked in this order when its model cannot answer."
+    )
+    model_settings: ModelSettings = Field(default_factory=ModelSettings, description="How it answers.")
+    output_schema: dict[str, Any] | None = Field(
+        None, description="JSON Schema of an object. The answer must fit it, and is that object instead of a text."
+    )
     tools: list[str] = Field(default_factory=list, description='Names of tools, or ["all"].')
     orchestration_id: Id | None = Field(None, description="For orchestrators.")
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call.")
     max_turns: int = Field(30, ge=1, le=1000, description="Model calls for one task.")
+    max_cost_usd_per_day: float | None = Field(
+        None, gt=0, description="No model is asked once all its tasks of a day (UTC) have cost this much."
+    )
+    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
     answers: list[Any] = Field(default_factory=list, description="A script, for the model called scripted.")
     skip_default_tools: bool = Field(True, description="Kept for imported definitions.")
     repos: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
@@ -368,21 +124,26 @@ class Agent(_Definition):
         return self
 
 
-class Tool(_Definition):
-    """Something an agent or a step can call: a web service, or a script in the sandbox."""
+class Tool(Written):
+    """Something an agent or a step can call: a web service, a script in the sandbox, a task, or another definition."""
 
     name: Id = Field(description="What agents and steps call it.")
     label: str = Field("", alias="generalName", max_length=200, description="For people.")
     description: str = Field("", max_length=20_000, description="What it does, for the model.")
-    tool_type: Literal["http", "python"] = Field("http", description="http or python.")
+    tool_type: Literal["http", "python", "task", "orchestration", "agent"] = Field("http", description="What it calls.")
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="For http.")
     url: str | None = Field(None, max_length=4000, description="For http; {field} places are filled by arguments.")
     headers: dict[str, str] = Field(default_factory=dict, description="For http. Secrets as {secret.NAME}.")
     code: str | None = Field(None, max_length=200_000, description="For python; arguments are in `args`.")
+    task: str | None = Field(None, min_length=1, max_length=200, description="For task: a registered Python task.")
+    orchestration_id: Id | None = Field(None, description="For orchestration.")
+    agent_id: Id | None = Field(None, description="For agent.")
     input_schema: dict[str, Any] = Field(default_factory=dict, alias="inputSchema", description="JSON Schema.")
     output_schema: dict[str, Any] | None = Field(None, alias="outputSchema", description="JSON Schema.")
-    effect: Literal["repeatable", "once", "ask"] = Field("repeatable", description="Whether it may be called again.")
+    effect: Effect = Field("repeatable", description=_EFFECT)
+    requires_approval: bool = Field(False, description="A person must approve every call, and may edit its arguments.")
     timeout_seconds: Seconds = Field(30, description="How long a call may take.")
+    max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
     created_at: str | None = Field(None, description="For people.")
     updated_at: str | None = Field(None, description="For people.")
 
@@ -393,14 +154,20 @@ class Tool(_Definition):
 
     @model_validator(mode="after")
     def _complete(self) -> Tool:
-        if self.tool_type == "http" and not self.url:
-            raise ValueError("a tool of type http needs a url")
-        if self.tool_type == "python" and not self.code:
-            raise ValueError("a tool of type python needs code")
+        needs = {
+            "http": ("a url", self.url),
+            "python": ("code", self.code),
+            "task": ("a task", self.task),
+            "orchestration": ("an orchestration_id", self.orchestration_id),
+            "agent": ("an agent_id", self.agent_id),
+        }
+        wanted, given = needs[self.tool_type]
+        if not given:
+            raise ValueError(f"a tool of type {self.tool_type} needs {wanted}")
         return self
 
 
-class McpServer(_Definition):
+class McpServer(Written):
     """A server that brings tools by the Model Context Protocol; they are named server__tool."""
 
     name: Id = Field(description="The first part of its tools' names.")
@@ -412,6 +179,11 @@ class McpServer(_Definition):
     url: str | None = Field(None, max_length=4000, description="For remote.")
     headers: dict[str, str] = Field(default_factory=dict, description="For remote. Secrets as {secret.NAME}.")
     token: str | None = Field(None, description="For remote: a bearer token, as {secret.NAME}.")
+    allowed_tools: list[str] | None = Field(None, description="Its tools that may be called; none: all of them.")
+    effect: Effect = Field("repeatable", description=_EFFECT)
+    effects: dict[str, Effect] = Field(default_factory=dict, description="Tools of it that differ, by their names.")
+    timeout_seconds: Seconds = Field(60, description="How long a call may take.")
+    max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
     status: str | None = Field(None, description="Kept for imported definitions.")
 
     @property

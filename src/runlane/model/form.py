@@ -13,7 +13,7 @@ from datetime import date
 from typing import Any, Final, cast
 
 from runlane.errors import InvalidInput, InvalidRequest, nearest
-from runlane.model.definition import FieldType, HumanField
+from runlane.model.step import FieldType, HumanField
 from runlane.model.text import check_text, clean_text
 
 MAX_TEXT: Final = 10_000

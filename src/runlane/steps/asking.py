@@ -9,7 +9,8 @@ import orjson
 
 from runlane.agents.models import Message, ModelReply, ToolCall, ToolOffer
 from runlane.interpreter.values import Done
-from runlane.model.definition import Agent, AgentStep, EvaluatorStep, LlmStep, Step, ToolStep
+from runlane.model.definition import Agent
+from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, Step, ToolStep
 from runlane.model.template import render_value, text_of
 from runlane.steps.calling import call_tool, check_arguments, known_tools, offer
 from runlane.steps.failure import StepFailed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
-from runlane.model.definition import IfElseStep, LoopStep, SwitchStep, TransformStep
+from runlane.model.step import IfElseStep, LoopStep, SwitchStep, TransformStep
 from runlane.model.template import text_of
 from runlane.steps.failure import StepFailed
 from runlane.steps.work import Work

@@ -12,7 +12,7 @@ from typing import Any, Final
 from runlane.agents.models import ModelFailed
 from runlane.errors import Retry, RunlaneError, Unavailable
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
-from runlane.model.definition import LoopStep, Step
+from runlane.model.step import LoopStep, Step
 from runlane.steps import asking, calling, computing, shaping, waiting
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Earlier, ToolCaller, Tools

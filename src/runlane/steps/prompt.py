@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from runlane.interpreter.values import Todo
-from runlane.model.definition import HumanStep, Step
+from runlane.model.step import HumanStep, Step
 from runlane.model.template import render, text_of
 from runlane.steps.tools import Earlier, Tools
 

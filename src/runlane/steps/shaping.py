@@ -9,7 +9,8 @@ from typing import Any, Final, NoReturn, cast
 
 import orjson
 
-from runlane.model.definition import ExtractJsonStep, MergeStep, Orchestration, ParallelStep, PrintStep
+from runlane.model.definition import Orchestration
+from runlane.model.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
 from runlane.model.template import render, text_of
 from runlane.steps.failure import StepFailed
 from runlane.steps.prompt import label, message

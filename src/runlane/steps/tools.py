@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from runlane.agents.models import Models
+from runlane.agents.models import Delta, Models, Piece
 from runlane.model.definition import Agent, Tool
 from runlane.steps.failure import StepFailed
 from runlane.steps.sandbox import Sandbox
@@ -37,7 +37,7 @@ async def _no_task(name: str, _arguments: Mapping[str, Any], _path: str, /) -> A
 async def _no_event(_type: str, _data: Mapping[str, Any], /) -> None: ...
 
 
-def _no_delta(_text: str, /) -> None: ...
+def _no_delta(_piece: Piece, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ class Tools:
 
     `agents` and `tools` are the definitions that the run has pinned. `tasks` are the names that `call_task` knows;
     they can be called as tools too. `callers` say how tools of a type, such as http, are called. `emit` writes a
-    durable event, `delta` shows a piece of text to whoever looks on. `history` holds the earlier steps, the last one
-    at the end; `budget_usd` is what the run may still spend.
+    durable event, `delta` shows a piece of an answer to whoever looks on. `history` holds the earlier steps, the last
+    one at the end; `budget_usd` is what the run may still spend.
     """
 
     sandbox: Sandbox
@@ -58,6 +58,6 @@ class Tools:
     call_task: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_task
     callers: Mapping[str, ToolCaller] = field(default_factory=dict[str, ToolCaller])
     emit: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_event
-    delta: Callable[[str], None] = _no_delta
+    delta: Delta = _no_delta
     history: Sequence[Earlier] = ()
     budget_usd: float | None = None

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from runlane.model.definition import HumanField, HumanStep, WaitStep
+from runlane.model.step import HumanField, HumanStep, WaitStep
 from runlane.model.template import render, render_value
 from runlane.steps.failure import StepFailed
 from runlane.steps.work import Work

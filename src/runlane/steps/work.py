@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar, cast
 from runlane.agents.models import Message, Model, ModelReply, ModelRequest, Scene, ToolOffer
 from runlane.errors import nearest
 from runlane.interpreter.values import Todo
-from runlane.model.definition import Agent, LoopStep, Step
+from runlane.model.definition import Agent
+from runlane.model.step import LoopStep, Step
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Tools
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from runlane import meters
+from runlane.agents.models import Piece
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration, Tool
@@ -193,18 +194,20 @@ class Drive:
             return Failed("timeout", f"The step took longer than its {todo.step.timeout_seconds:g} s.", passing=True)
 
     def _tools_for(self, todo: Todo) -> Tools:
-        written = 0
+        written: dict[tuple[str, str | None], int] = {}
 
         async def emit(kind: str, data: Mapping[str, Any]) -> None:
             about = {"orch_step_id": todo.step.id, "step_name": todo.step.title, "path": todo.path}
             self._outbox.say(kind, **{**about, **data})
             self._outbox.store_soon()
 
-        def delta(text: str) -> None:
-            nonlocal written
-            told = {"orch_step_id": todo.step.id, "path": todo.path, "offset": written, "text": text}
-            written += len(text)
-            self._desk.send_delta(Delta(self._claimed.run_id, self._claimed.attempt, "text", dump_json(told)))
+        def delta(piece: Piece) -> None:
+            offset = written.get((piece.kind, piece.call_id), 0)
+            written[(piece.kind, piece.call_id)] = offset + len(piece.text)
+            told = {"orch_step_id": todo.step.id, "path": todo.path, "offset": offset, "text": piece.text}
+            if piece.call_id is not None:
+                told |= {"call_id": piece.call_id, "tool_name": piece.tool}
+            self._desk.send_delta(Delta(self._claimed.run_id, self._claimed.attempt, piece.kind, dump_json(told)))
 
         scope = _scope(todo.path)
         return replace(

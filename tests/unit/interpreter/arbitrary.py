@@ -17,7 +17,8 @@ import orjson
 from hypothesis import strategies as st
 
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
-from runlane.model.definition import EvaluatorStep, HumanStep, Orchestration, WaitStep
+from runlane.model.definition import Orchestration
+from runlane.model.step import EvaluatorStep, HumanStep, WaitStep
 from tests.unit.interpreter.play import StepData
 
 KEYS = ["k0", "k1", "k2", "k3"]

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from runlane.interpreter.values import Done, EndStatus
-from runlane.model.definition import Step
+from runlane.model.step import Step
 from tests.unit.interpreter.play import Play, StepData, if_else, orchestration, say
 
 PERFORMED: dict[str, StepData] = {

@@ -29,7 +29,8 @@ from runlane.definitions.load import parse_bodies
 from runlane.definitions.read import FOLDERS
 from runlane.definitions.schema import schema_of
 from runlane.errors import NotFound, UnknownDefinition, nearest
-from runlane.model.definition import ID_PATTERN, KINDS, Kind
+from runlane.model.definition import KINDS, Kind
+from runlane.model.written import ID_PATTERN
 from runlane.store.definitions import Current, find_definition, find_version, list_definitions, list_versions
 from runlane.store.sync import sync_definitions
 
