@@ -115,17 +115,23 @@ class Machine:
         is no longer needed, changes nothing but the totals.
         """
         walk = self._walk
-        cost = units(outcome.cost_usd)
         leaf = walk.open.get(path)
-        scope = walk.root if leaf is None else leaf.frame.line.scope
-        for around in scope.outward():
-            around.cost += cost
-        self._tokens += outcome.tokens
+        scope = self.charge(path, outcome.cost_usd, outcome.tokens)
         if leaf is not None:
             walk.settle(leaf, outcome)
             walk.run()
         walk.keep_limits(scope)
         return self._take_facts()
+
+    def charge(self, path: str, cost_usd: float | None, tokens: int) -> Scope:
+        """Count what was spent on a todo, without an outcome; the orchestration that it is part of."""
+        leaf = self._walk.open.get(path)
+        scope = self._walk.root if leaf is None else leaf.frame.line.scope
+        cost = units(cost_usd)
+        for around in scope.outward():
+            around.cost += cost
+        self._tokens += tokens
+        return scope
 
     @property
     def end(self) -> End | None:

@@ -39,7 +39,7 @@ from runlane.store.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_events, run_results, runs
 from runlane.store.statement import Row
-from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord
+from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
 from runlane.store.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 
 
@@ -243,7 +243,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
         verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
-        steps += [step.row(entry.run_id, entry.attempt) for step in entry.steps]
+        steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
         if entry.finish is not None and Status(row["status"]).terminal:

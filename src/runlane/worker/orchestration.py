@@ -293,7 +293,8 @@ class Drive:
             self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
         self._outbox.tell(facts)
         self._since_snapshot += 1
-        if self._since_snapshot >= SNAPSHOT_EVERY:
+        # Not between two tries: the record of the second holds what both have cost, and so would the snapshot.
+        if self._since_snapshot >= SNAPSHOT_EVERY and not any(other.tries for other in self._machine.todos()):
             self._since_snapshot = 0
             cursor = dump_json(self._machine.cursor())
             self._outbox.keep(StepRecord(SNAPSHOT_PATH, self._no, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor))

@@ -70,8 +70,12 @@ def settle_again(machine: Machine, record: StepRecord) -> None:
         case StepOutcome.RETRYING:
             for _ in range(record.tries):
                 machine.settle(record.path, Failed(code, message, passing=True))
-        case StepOutcome.FAILED | StepOutcome.SNAPSHOT | StepOutcome.SAVED:
-            # It ended the run, and somebody wants it tried again; or it is no part of the way.
+            machine.charge(record.path, record.cost_usd, record.tokens)
+        case StepOutcome.FAILED:
+            # It ended the run, and somebody wants it tried again. What it has cost is spent.
+            machine.charge(record.path, record.cost_usd, record.tokens)
+        case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
+            # No part of the way.
             pass
 
 
