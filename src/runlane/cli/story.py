@@ -44,7 +44,7 @@ def plain_line(event: Event | LiveEvent) -> str | None:
     """An event as one line of text; None for what is only worth showing where it can be painted over."""
     if not isinstance(event, Event):
         return f"events before {event.data.get('first_seq')} are no longer kept" if event.type == "truncated" else None
-    return f"{clock(event.at_us)}  {event.seq:>5}  {event.type:<17} {sentence(event)}".rstrip()
+    return f"{clock(event.at_us)}  {event.seq:>5}  {event.type:<22} {sentence(event)}".rstrip()
 
 
 def wire_line(event: Event | LiveEvent) -> str:

@@ -276,3 +276,14 @@ async def test_tenants_have_their_own_orchestrations_runs_and_inboxes(api: Api) 
 
     await eventually(asked, "their question")
     assert {question["tenant"] for question in (await api.get("/inbox")).json()["questions"]} == {"default", "acme"}
+
+
+async def test_the_logs_of_a_failed_step_tell_its_error_whatever_words_it_has(api: Api) -> None:
+    code = "raise ValueError('see the traceback')\nresult = 1"
+    await bring(api.parts.database, {"id": "bad", "steps": [{"id": "a", "type": "transform", "transform_code": code}]})
+    run = await ended(api, await start(api, "bad"))
+    page = await api.get(f"/runs/{run['run_id']}/logs")
+    assert page.status_code == 200, page.text
+    (line,) = [line for line in page.json()["logs"] if line["event"] == "step_error"]
+    assert line["message"].startswith("step_error: a, ")
+    assert "see the traceback" in line["message"]
