@@ -18,12 +18,17 @@ _DEFAULTS: Final = ModelSettings()
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call."""
+    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call.
+
+    Whoever asks says to which answer it belongs and where in it; one at 0 begins it anew.
+    """
 
     kind: Literal["text", "thinking", "arguments"]
     text: str
     call_id: str | None = None
     tool: str | None = None
+    answer: str = ""
+    offset: int = 0
 
 
 Delta = Callable[[Piece], None]
@@ -133,8 +138,7 @@ class ModelReply:
 class Model(Protocol):
     """Answers requests. It does not ask again by itself: whoever asks knows when that may be done."""
 
-    @property
-    def credential(self) -> str:
+    async def credential(self) -> str:
         """Whose limits a call counts against, such as "openai" or "openai:api.example.com"; empty for nobody's."""
         ...
 

@@ -31,6 +31,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
+from runlane.store.calls import RECORD_CALLS, CallRecord
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
@@ -85,6 +86,7 @@ class Entry:
     progress: float | None = None
     progress_note: str | None = None
     steps: list[StepRecord] = field(default_factory=list[StepRecord])
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
     waits: list[NewWait] = field(default_factory=list[NewWait])
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
@@ -230,6 +232,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
     steps: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     opened: list[tuple[Any, ...]] = []
     settled: list[tuple[Any, ...]] = []
     ended: list[Row] = []
@@ -244,12 +247,14 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
         steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
+        calls += [call.row(entry.run_id, entry.attempt) for call in entry.calls]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
         if entry.finish is not None and Status(row["status"]).terminal:
             ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(RECORD_STEPS, steps)
+    await session.fetch(RECORD_CALLS, calls)
     await session.fetch(OPEN_WAITS, opened)
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
