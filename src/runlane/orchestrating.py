@@ -154,7 +154,18 @@ async def answer(
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
     wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
-    return await answer_wait(database, run_id, wait.path, validate(fields, response), answered_by)
+    return await answer_wait(database, run_id, wait.path, validate(fields, _as_texts(fields, response)), answered_by)
+
+
+def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """A program may send JSON where a person would type it."""
+    if isinstance(response, str):
+        return response
+    long = {field.name for field in fields if field.type == "textarea"}
+    return {
+        name: dump_json(value) if name in long and isinstance(value, (dict, list)) else value
+        for name, value in response.items()
+    }
 
 
 def _chosen(run_id: str, waits: list[Wait], step: str | None) -> Wait:
