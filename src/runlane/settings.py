@@ -82,6 +82,11 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
+    mcp_stdio: bool = Field(
+        default=False,
+        description="Lets definitions of MCP servers start programs on this worker's machine. Only for workers whose "
+        "definitions all come from people who may do so; `runlane dev` sets it.",
+    )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
     )
