@@ -6,6 +6,7 @@ and a real Redis-compatible server, stop them, and kill them, with nothing insta
 
 from runlane.testing import crash_points
 from runlane.testing.binaries import MissingBinaryError, ServerError
+from runlane.testing.fake_mcp import FakeMcp, FakeMcpCall
 from runlane.testing.servers import (
     ExternalPostgres,
     ExternalRedis,
@@ -18,6 +19,8 @@ from runlane.testing.servers import (
 __all__ = [
     "ExternalPostgres",
     "ExternalRedis",
+    "FakeMcp",
+    "FakeMcpCall",
     "MissingBinaryError",
     "PostgresServer",
     "RedisServer",

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runlane.agents.mcp import McpClients
 from runlane.agents.models import Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
 from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
@@ -53,16 +54,26 @@ class Pinned:
 class Orchestrations:
     """Executes runs of orchestrations. One for all runs of a worker."""
 
-    def __init__(self, settings: Settings, database: Database, tasks: Mapping[str, Task], models: Models) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        tasks: Mapping[str, Task],
+        models: Models,
+        mcp: McpClients | None = None,
+    ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
+        self._mcp = mcp
         self._sandbox = Sandbox(Limits.of(settings))
 
     async def close(self) -> None:
-        """End the sandbox. Safe to call twice."""
+        """End the sandbox and connections. Safe to call twice."""
         await self._sandbox.close()
+        if self._mcp is not None:
+            await self._mcp.close()
 
     async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
         """Execute an attempt."""
@@ -81,6 +92,7 @@ class Orchestrations:
             tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
+            mcp=self._mcp.for_tenant(claimed.tenant) if self._mcp is not None else None,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
 

@@ -45,6 +45,8 @@ _OLD: Final = (400, 404, 405, 406, 410, 415, 501)
 # The library reads no larger event of an old server, and would end the connection over it.
 _MAX_OLD_EVENT: Final = 1024 * 1024 - 1024
 _CONNECTION_LOST: Final = ("Connection closed", "SSE stream")
+# What the library says when there is nothing but a status.
+_STAND_INS: Final = ("Not Found", "Session terminated", "Server returned an error response")
 _TIMEOUT: Final = httpx2.Timeout(10.0, read=None, write=60.0)
 
 
@@ -134,7 +136,7 @@ class Link:
             call.exception()
 
     def _noted(self, failure: ToolFailed) -> ToolFailed:
-        if failure.code == "mcp_unreachable":
+        if failure.code == "mcp_unreachable" or self._flaw() is not None:
             self.retire()
         return copy_of(failure)
 
@@ -242,10 +244,15 @@ class Link:
     def _why(self, error: BaseException, trace: Trace) -> ToolFailed:
         name = self._target.name
         error = _first(error)
+        if isinstance(error, ToolFailed):
+            return error
         flaw = self._flaw()
         if flaw is not None:
             return flaw
-        if trace.status >= 300:
+        # Some servers send an error of the protocol along with the status.
+        own = isinstance(error, MCPError) and error.message not in _STAND_INS
+        lost = trace.session and trace.status in (400, 404)
+        if trace.status >= 300 and (not own or lost or trace.status in (401, 403) or trace.status >= 500):
             return refusal(name, trace)
         if isinstance(error, MCPError):
             return self._told(error, trace)
