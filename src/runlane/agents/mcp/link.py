@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar, cast
 
+import anyio
 import httpx2
 from mcp.client.client import Client
 from mcp.client.sse import sse_client
@@ -62,6 +63,7 @@ class Link:
         self._most = max(_MIN_MESSAGE, 4 * target.server.max_output_bytes + _ROOM)
         self._flaw: Callable[[], ToolFailed | None] = lambda: None
         self._calls: set[asyncio.Task[Any]] = set()
+        self._waiting = 0
         self._changed = asyncio.Event()
         self._closing = False
         loop = asyncio.get_running_loop()
@@ -73,7 +75,7 @@ class Link:
     @property
     def busy(self) -> bool:
         """Whether calls are under way, or it is still being opened."""
-        return bool(self._calls) or not self._ready.done()
+        return bool(self._calls) or self._waiting > 0 or not self._ready.done()
 
     @property
     def used_at(self) -> float:
@@ -101,7 +103,13 @@ class Link:
 
     async def request(self, send: Callable[[Client], Awaitable[T]], seconds: float) -> T:
         """What `send` gets with the connection, once that is open. Raises ToolFailed."""
-        client = await asyncio.shield(self._ready)
+        # Counted from the first moment: it must not close because it was unused while it was being opened.
+        self._waiting += 1
+        try:
+            client = await asyncio.shield(self._ready)
+        finally:
+            self._waiting -= 1
+            self._touch()
         if isinstance(client, ToolFailed):
             raise copy_of(client)
         trace = Trace()
@@ -130,10 +138,13 @@ class Link:
 
     def _ended(self, call: asyncio.Task[Any]) -> None:
         self._calls.discard(call)
-        self._used_at = asyncio.get_running_loop().time()
-        self._changed.set()
+        self._touch()
         if not call.cancelled():
             call.exception()
+
+    def _touch(self) -> None:
+        self._used_at = asyncio.get_running_loop().time()
+        self._changed.set()
 
     def _noted(self, failure: ToolFailed) -> ToolFailed:
         if failure.code == "mcp_unreachable" or self._flaw() is not None:
@@ -196,13 +207,13 @@ class Link:
 
     async def _until_unused(self) -> None:
         loop = asyncio.get_running_loop()
-        while not self._closing and (self.open or self._calls):
+        while not self._closing and (self.open or self.busy):
             left = self._used_at + self._idle_seconds - loop.time()
-            if not self._calls and left <= 0:
+            if not self.busy and left <= 0:
                 break
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if self._calls else left):
+                async with asyncio.timeout(None if self.busy else left):
                     await self._changed.wait()
         self.open = False
 
@@ -321,10 +332,14 @@ class _Marking:
         self._inner = inner
 
     async def send(self, item: Any) -> None:
-        trace = TRACE.get()
-        await self._inner.send(item)
-        if trace is not None:
-            trace.sent = True
+        trace = TRACE.get() or Trace()
+        # Before: one that is interrupted here may be on its way.
+        trace.sent = True
+        try:
+            await self._inner.send(item)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            trace.sent = False
+            raise
 
     async def aclose(self) -> None:
         await self._inner.aclose()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -67,7 +67,6 @@ async def program_streams(target: Target, most: int, program: Program) -> AsyncG
         raise OSError("the process has no pipes")
     stdin, stdout, stderr = process.stdin, process.stdout, process.stderr
     incoming, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write_stream, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
 
     async def read() -> None:
         async with incoming:
@@ -81,24 +80,11 @@ async def program_streams(target: Target, most: int, program: Program) -> AsyncG
             except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
                 return
 
-    async def write() -> None:
-        async with outgoing:
-            async for message in outgoing:
-                line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
-                try:
-                    stdin.write(line.encode() + b"\n")
-                    await stdin.drain()
-                except OSError:
-                    # What is waited for will not come.
-                    await incoming.aclose()
-                    return
-
     async with anyio.create_task_group() as tasks:
         try:
             tasks.start_soon(read)
-            tasks.start_soon(write)
             tasks.start_soon(program.listen, stderr)
-            yield read_stream, write_stream
+            yield read_stream, _Input(stdin, incoming.close)
         finally:
             with anyio.CancelScope(shield=True):
                 await _end(process)
@@ -106,9 +92,30 @@ async def program_streams(target: Target, most: int, program: Program) -> AsyncG
                 # What it said last is on its way to us.
                 with anyio.move_on_after(_LEAVE_SECONDS):
                     await program.heard.wait()
-                for stream in (incoming, read_stream, write_stream, outgoing):
-                    await stream.aclose()
+            incoming.close()
+            read_stream.close()
             tasks.cancel_scope.cancel()
+
+
+class _Input:
+    """The program's input. A line that it did not get as a whole, it did not get."""
+
+    def __init__(self, stdin: asyncio.StreamWriter, lost: Callable[[], None]) -> None:
+        self._stdin = stdin
+        self._lost = lost
+
+    async def send(self, message: SessionMessage) -> None:
+        line = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+        try:
+            self._stdin.write(line.encode() + b"\n")
+            await self._stdin.drain()
+        except OSError:
+            # What others wait for will not come either.
+            self._lost()
+            raise anyio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        """Nothing: the input is closed with the program."""
 
 
 def _parsed(line: bytes) -> SessionMessage | None:
