@@ -174,7 +174,12 @@ class _OwnDatabase:
     async def get(self, run_id: str) -> Run:
         from runlane.store.runs import find_run
 
-        return await find_run(self._database, run_id)
+        run = await find_run(self._database, run_id)
+        if run.orchestration is None:
+            return run
+        from runlane.orchestrating import with_state
+
+        return await with_state(self._database, run)
 
     async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
         from runlane.store.runs import list_runs
