@@ -36,6 +36,7 @@ from runlane.store.tenants import is_free
 if TYPE_CHECKING:
     from runlane.agents.models import Models
     from runlane.duties.duty import Duty
+    from runlane.worker.children import ChildWish
     from runlane.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -367,7 +368,7 @@ class App:
         from runlane.worker.worker import Worker
 
         connection = await self.connect()
-        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models)
+        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models, self._start_child)
         return Worker(
             settings=self.settings,
             database=connection.database,
@@ -378,6 +379,23 @@ class App:
             lanes=lanes,
             concurrency=concurrency,
         )
+
+    async def _start_child(self, wish: ChildWish) -> str:
+        """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""
+        from runlane.orchestrating import Start, orchestration_run
+
+        start = Start(
+            wish.orchestration,
+            wish.message,
+            wish.input,
+            idempotency_key=wish.key,
+            pins=wish.pins,
+            parent={"run_id": wish.parent, "path": wish.path},
+        )
+        wanted = await orchestration_run(
+            await self.database(), start, tasks=(), max_input_bytes=self.settings.max_input_bytes, tenant=wish.tenant
+        )
+        return (await self._accept([wanted]))[0].run_id
 
     async def duties(self) -> list[Duty]:
         """The duties that every process does; the caller starts and stops them."""

@@ -23,6 +23,7 @@ from runlane.store.database import Database
 from runlane.store.definitions import load_pinned
 from runlane.store.record import Entry
 from runlane.store.steps import StepOutcome, StepRecord, read_saved
+from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
@@ -53,11 +54,19 @@ class Pinned:
 class Orchestrations:
     """Executes runs of orchestrations. One for all runs of a worker."""
 
-    def __init__(self, settings: Settings, database: Database, tasks: Mapping[str, Task], models: Models) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        tasks: Mapping[str, Task],
+        models: Models,
+        start_child: StartChild,
+    ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
+        self._start_child = start_child
         self._sandbox = Sandbox(Limits.of(settings))
 
     async def close(self) -> None:
@@ -81,6 +90,7 @@ class Orchestrations:
             tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
+            call_orchestration=Children(claimed, self._database, self._start_child).call,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
 
