@@ -77,8 +77,7 @@ class ScriptedModel:
     answers: tuple[ScriptedAnswer, ...]
     calls: Path | None = None
 
-    @property
-    def credential(self) -> str:
+    async def credential(self) -> str:
         """Nobody's."""
         return ""
 
