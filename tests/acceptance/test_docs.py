@@ -305,7 +305,8 @@ def test_every_page_can_be_reached() -> None:
 def test_every_setting_is_documented_as_it_is() -> None:
     page = (DOCS / "reference" / "settings.md").read_text()
     for name, field in Settings.model_fields.items():
-        row = f"| `{variable_of(name)}` | {_default(field.get_default(call_default_factory=True))} | {field.description} |"
+        default = _default(field.get_default(call_default_factory=True))
+        row = f"| `{variable_of(name)}` | {default} | {field.description} |"
         assert row in page, f"settings.md lacks: {row}"
 
 

@@ -292,6 +292,8 @@ FAULTS = [
     (FakeFault(status=403), "not_authorized", False, False, None),
     (FakeFault(status=404), "unknown_model", False, False, None),
     (FakeFault(kind="break"), "model_unreachable", True, False, None),
+    (FakeFault(kind="stop"), "model_unreachable", True, False, None),
+    (FakeFault(kind="late"), "model_error", True, False, None),
     (FakeFault(kind="garbage"), "bad_answer", True, False, None),
 ]
 
@@ -326,6 +328,13 @@ async def test_a_conversation_that_is_too_long_is_told(prefix: str, fault: FakeF
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Hello?")
         assert (caught.value.code, caught.value.passing) == ("context_too_long", False)
+
+
+async def test_an_overload_that_comes_late_slows_everybody_down() -> None:
+    async with provider(FakeAnswer(text="Half of it.", fault=FakeFault(kind="late", status=529))) as place:
+        with pytest.raises(ModelFailed) as caught:
+            await place.ask(MODELS["anthropic"], "Hello?")
+        assert (caught.value.code, caught.value.throttled) == ("overloaded", True)
 
 
 async def test_credit_that_is_used_up_does_not_pass() -> None:
@@ -399,6 +408,7 @@ async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
         assert (again, len({of_all, first, second})) == (own, 3)
         del place.secrets["acme", "OPENAI_API_KEY"]
         assert await ask("acme") == (shared, of_all)
+        assert [call["outcome"] for call in place.fake.meter.stats()["log"]] == ["200"] * 5
         assert set(place.learnt) == {KEY, "sk-own-1", "sk-own-2"}
 
 

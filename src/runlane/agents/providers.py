@@ -105,7 +105,8 @@ class ProviderModel:
             raise ModelFailed("content_refused", f"{self.name} refused to answer.")
         if reason == "error":
             raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", passing=True)
-        if response.state != "complete" or reason is None:
+        # Where a server says nothing, the provider layer takes it for a stop. It may as well be a cut connection.
+        if response.state != "complete" or not (response.provider_details or {}).get("finish_reason"):
             raise broken_off(self.name)
         if reason == "length" and not any(part.part_kind in {"text", "tool-call"} for part in response.parts):
             raise ModelFailed(

@@ -28,11 +28,12 @@ class FakeCall(_Part):
 class FakeFault(_Part):
     """What goes wrong instead of an answer.
 
-    `status`: refused with this status. `break`: the connection is cut in the middle of the answer. `hang`: nothing
+    `status`: refused with this status. `break`: the connection is cut in the middle of the answer. `stop`: the answer
+    ends in the middle as if that were all. `late`: the refusal comes in the middle of the answer. `hang`: nothing
     comes. `garbage`: a success that cannot be read. With `times` it goes wrong so often, then right.
     """
 
-    kind: Literal["status", "break", "hang", "garbage"] = "status"
+    kind: Literal["status", "break", "stop", "late", "hang", "garbage"] = "status"
     status: int = Field(default=500, ge=400, le=599)
     message: str = "The script says so."
     code: str | None = None

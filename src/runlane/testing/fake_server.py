@@ -11,7 +11,7 @@ import hashlib
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -72,16 +72,20 @@ class Meter:
             self._begun.popleft()
         return len(self._begun)
 
-    def begin(self) -> None:
-        """A call is being answered."""
+    def begin(self, *, refused: bool = False) -> None:
+        """A call is being answered. One that is refused is over at once and does not count."""
+        if refused:
+            return
         self._flow(1)
         self._begun.append(time.monotonic())
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.most_per_minute = max(self.most_per_minute, self.per_minute())
 
-    def end(self) -> None:
+    def end(self, outcome: str, *, refused: bool = False) -> None:
         """It is not any more."""
-        self._flow(-1)
+        self.outcomes[outcome] += 1
+        if not refused:
+            self._flow(-1)
 
     def stats(self) -> dict[str, Any]:
         """The counts. `in_flight_seconds` is how long calls were open, all together."""
@@ -252,24 +256,30 @@ class FakeServer:
         )
         meter.log.append(call)
         refusal = self._refusal()
-        if refusal is not None:
-            return await self._finish(call, _refuse(writer, wire, refusal), writer)
-        answer = self._script.chosen(asked.turn, asked.last)
-        if self._control.fault is not None:
+        meter.begin(refused=refusal is not None)
+        answer = FakeAnswer(fault=refusal) if refusal is not None else self._script.chosen(asked.turn, asked.last)
+        if self._control.fault is not None and refusal is None:
             answer = answer.model_copy(update={"fault": self._control.fault})
-        meter.begin()
-        answering = asyncio.ensure_future(_answer(wire, answer, asked, writer))
+
+        def ended(outcome: str) -> None:
+            if call.outcome == "open":
+                call.outcome = outcome
+                self.meter.end(outcome, refused=refusal is not None)
+
+        answering = asyncio.ensure_future(_answer(wire, answer, asked, writer, ended))
         leaving = asyncio.ensure_future(_gone(reader))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not answering.done():
-                answering.cancel()
-                return await self._finish(call, "hung up", writer)
-            return await self._finish(call, answering.result(), writer)
+            if answering.done() and answering.result():
+                await writer.drain()
+                return True
+            ended("hung up")
+            writer.transport.abort()
+            return False
         finally:
             leaving.cancel()
             answering.cancel()
-            self.meter.end()
+            ended("hung up")
 
     def _refusal(self) -> FakeFault | None:
         limits, meter = self._control, self.meter
@@ -280,57 +290,59 @@ class FakeServer:
             return FakeFault(status=429, message="Too many calls in a minute.", retry_after_seconds=wait)
         return None
 
-    async def _finish(self, call: Call, outcome: str, writer: asyncio.StreamWriter) -> bool:
-        call.outcome = outcome
-        self.meter.outcomes[outcome] += 1
-        if outcome in {"hung up", "broken"}:
-            writer.transport.abort()
-            return False
-        await writer.drain()
-        return True
-
 
 async def _gone(reader: asyncio.StreamReader) -> None:
     if isinstance(reader, _Reader):
         await reader.gone.wait()
 
 
-async def _answer(wire: Wire, answer: FakeAnswer, asked: Asked, writer: asyncio.StreamWriter) -> str:
-    """Answer, or not; and how that ended."""
+async def _answer(
+    wire: Wire, answer: FakeAnswer, asked: Asked, writer: asyncio.StreamWriter, ended: Callable[[str], None]
+) -> bool:
+    """Answer, or not; whether the connection is still good. `ended` is told before the last of it can be read."""
     await asyncio.sleep(answer.delay_seconds)
     fault = answer.fault
-    if fault is not None and fault.kind == "hang":
-        await asyncio.Event().wait()
-    if fault is not None and fault.kind == "status":
-        return _refuse(writer, wire, fault)
-    if fault is not None and fault.kind == "garbage":
-        kind = b"text/event-stream" if asked.stream else b"application/json"
-        _head(writer, 200, kind, f"content-length: {len(_GARBAGE)}".encode())
-        writer.write(_GARBAGE)
-        return "garbage"
-    if not asked.stream:
-        _send(writer, 200, wire.whole(answer, asked))
-        return "200"
+    match fault.kind if fault is not None else None:
+        case "hang":
+            await asyncio.Event().wait()
+        case "garbage":
+            ended("garbage")
+            kind = b"text/event-stream" if asked.stream else b"application/json"
+            _head(writer, 200, kind, f"content-length: {len(_GARBAGE)}".encode())
+            writer.write(_GARBAGE)
+        case "status" if fault is not None:
+            ended(str(fault.status))
+            wait = fault.retry_after_seconds
+            _send(writer, fault.status, wire.error(fault), b"" if wait is None else f"retry-after: {wait:g}".encode())
+        case _ if asked.stream:
+            return await _stream(wire, answer, asked, writer, ended)
+        case _:
+            ended("200")
+            _send(writer, 200, wire.whole(answer, asked))
+    return True
+
+
+async def _stream(
+    wire: Wire, answer: FakeAnswer, asked: Asked, writer: asyncio.StreamWriter, ended: Callable[[str], None]
+) -> bool:
     _head(writer, 200, b"text/event-stream", b"transfer-encoding: chunked")
     events = list(wire.stream(answer, asked))
+    fault = answer.fault
     if fault is not None:
         events = events[: len(events) // 2]
-    for event in events:
+        if fault.kind == "late":
+            events.append(wire.late_error(fault))
+    for place, event in enumerate(events, 1):
+        if place == len(events):
+            ended("200" if fault is None else fault.kind)
         writer.write(f"{len(event):x}\r\n".encode() + event + b"\r\n")
         await writer.drain()
         if answer.piece_delay_seconds:
             await asyncio.sleep(answer.piece_delay_seconds)
-    if fault is not None:
-        return "broken"
+    if fault is not None and fault.kind == "break":
+        return False
     writer.write(b"0\r\n\r\n")
-    return "200"
-
-
-def _refuse(writer: asyncio.StreamWriter, wire: Wire, fault: FakeFault) -> str:
-    wait = fault.retry_after_seconds
-    extra = b"" if wait is None else f"retry-after: {wait:g}".encode()
-    _send(writer, fault.status, wire.error(fault), extra)
-    return str(fault.status)
+    return True
 
 
 def _send(writer: asyncio.StreamWriter, status: int, body: Any, extra: bytes = b"") -> None:

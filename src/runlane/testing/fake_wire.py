@@ -40,6 +40,8 @@ class Wire(Protocol):
 
     def error(self, fault: FakeFault) -> Body: ...
 
+    def late_error(self, fault: FakeFault) -> bytes: ...
+
 
 def signature_of(thinking: str) -> str:
     """What a provider would sign a thought with."""
@@ -107,6 +109,9 @@ class ChatWire:
     def error(self, fault: FakeFault) -> Body:
         return _openai_error(fault)
 
+    def late_error(self, fault: FakeFault) -> bytes:
+        return _data(_openai_error(fault))
+
     def _head(self, asked: Asked) -> Body:
         return {"id": f"chatcmpl-{asked.turn}", "created": 1_700_000_000, "model": asked.model}
 
@@ -160,6 +165,11 @@ class ResponsesWire:
 
     def error(self, fault: FakeFault) -> Body:
         return _openai_error(fault)
+
+    def late_error(self, fault: FakeFault) -> bytes:
+        error = _openai_error(fault)["error"]
+        code = error["code"] or error["type"]
+        return _named("error", {"type": "error", "code": code, "message": error["message"], "sequence_number": 9999})
 
     def _events(self, answer: FakeAnswer, asked: Asked) -> Iterator[Body]:
         yield {"type": "response.created", "response": self._head(asked, "in_progress")}
@@ -301,6 +311,9 @@ class AnthropicWire:
             "type": "error",
             "error": {"type": fault.type or types.get(fault.status, "api_error"), "message": fault.message},
         }
+
+    def late_error(self, fault: FakeFault) -> bytes:
+        return _named("error", self.error(fault))
 
     def _blocks(self, answer: FakeAnswer, asked: Asked) -> list[Body]:
         blocks: list[Body] = []
