@@ -298,8 +298,12 @@ FAULTS = [
 ]
 
 
+def _shown(value: object) -> str:
+    return f"{value.kind}-{value.status}" if isinstance(value, FakeFault) else str(value)
+
+
 @pytest.mark.parametrize("prefix", MODELS)
-@pytest.mark.parametrize(("fault", "code", "passing", "throttled", "wait"), FAULTS, ids=str)
+@pytest.mark.parametrize(("fault", "code", "passing", "throttled", "wait"), FAULTS, ids=_shown)
 async def test_every_fault_has_its_code_and_is_met_once(
     prefix: str, fault: FakeFault, code: str, passing: bool, throttled: bool, wait: float | None
 ) -> None:
@@ -410,6 +414,23 @@ async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
         assert await ask("acme") == (shared, of_all)
         assert [call["outcome"] for call in place.fake.meter.stats()["log"]] == ["200"] * 5
         assert set(place.learnt) == {KEY, "sk-own-1", "sk-own-2"}
+
+
+async def test_what_belongs_to_the_operators_key_does_not_go_along_with_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-operator")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token-operator")
+    async with provider("Hello.") as place:
+        await place.ask(MODELS["openai"], "Hello?")
+        place.secrets["default", "OPENAI_API_KEY"] = "sk-own"
+        place.secrets["default", "ANTHROPIC_API_KEY"] = "sk-own"
+        await place.ask(MODELS["openai"], "Hello?")
+        await place.ask(MODELS["anthropic"], "Hello?")
+        of_operator, of_tenant, of_anthropic = place.fake.meter.log
+        assert "openai-organization" in of_operator.headers
+        assert "openai-organization" not in of_tenant.headers
+        assert of_anthropic.key == of_tenant.key != of_operator.key
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ _MAX_BODY: Final = 64 * 1024 * 1024
 
 @dataclass(slots=True)
 class Call:
-    """One call, as the log shows it. `outcome` is a status, or how else it ended."""
+    """One call, as the log shows it: a hash of its key, and names of headers. `outcome` is a status, or another end."""
 
     number: int
     path: str
@@ -43,6 +43,7 @@ class Call:
     turn: int
     last: str
     stream: bool
+    headers: list[str]
     body: Any = field(repr=False)
     outcome: str = "open"
 
@@ -200,7 +201,9 @@ class FakeServer:
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
         method, target, _ = head[0].split(" ", 2)
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
+        headers = {
+            name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:-2])
+        }
         size = int(headers.get("content-length", "0"))
         if size > _MAX_BODY:
             return False
@@ -252,6 +255,7 @@ class FakeServer:
             turn=asked.turn,
             last=asked.last[:_SHOWN],
             stream=asked.stream,
+            headers=sorted(headers),
             body=told,
         )
         meter.log.append(call)
