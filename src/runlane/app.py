@@ -177,8 +177,14 @@ class App:
         return accepted
 
     async def get(self, run_id: str) -> Run:
-        """A run as it is now, with its input and its result or error."""
-        return await run_store.find_run(await self.database(), run_id)
+        """A run as it is now, with its input, its result or error, and the state of an orchestration."""
+        database = await self.database()
+        run = await run_store.find_run(database, run_id)
+        if run.orchestration is None:
+            return run
+        from runlane.orchestrating import with_state
+
+        return await with_state(database, run)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds.

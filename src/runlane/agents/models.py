@@ -20,12 +20,17 @@ INVALID_JSON: Final = "__invalid_json__"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call."""
+    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call.
+
+    Whoever asks says to which answer it belongs and where in it; one at 0 begins it anew.
+    """
 
     kind: Literal["text", "thinking", "arguments"]
     text: str
     call_id: str | None = None
     tool: str | None = None
+    answer: str = ""
+    offset: int = 0
 
 
 Delta = Callable[[Piece], None]

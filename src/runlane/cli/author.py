@@ -48,9 +48,9 @@ def with_either(
 
             async with Client(url, api_key) as client:
                 return await on_server(client)
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        app = App()
+        app = own_app()
         try:
             await app.connect()
             return await on_database(await app.database())

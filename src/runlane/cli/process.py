@@ -133,8 +133,11 @@ def greet(app: App, url: str) -> None:
         print("Enqueue from another process in this folder; look with: runlane runs list", flush=True)
 
 
-def configure_logs(*, dev: bool) -> None:
-    """Log lines for programs, or for the person at the terminal. They carry the run that they are about."""
+def configure_logs(*, dev: bool, quiet: bool = False) -> None:
+    """Log lines for programs, or for the person at the terminal. They carry the run that they are about.
+
+    `quiet` is for commands that are over soon: only what went wrong.
+    """
     renderer = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
         if dev or sys.stderr.isatty()
@@ -148,7 +151,7 @@ def configure_logs(*, dev: bool) -> None:
             *([] if dev else [structlog.processors.format_exc_info]),
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )

@@ -10,26 +10,38 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from runlane.agents.models import ModelFailed
-from runlane.errors import Retry, RunlaneError, Unavailable
+from runlane.agents.tools import ToolFailed
+from runlane.errors import LeaseLost, Retry, RunlaneError, Unavailable
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
 from runlane.model.step import LoopStep, Step
 from runlane.steps import asking, calling, computing, shaping, waiting
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Earlier, ToolCaller, Tools
-from runlane.steps.waiting import Waiting, WaitKind
+from runlane.steps.waiting import Held, MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work
 
-__all__ = ["Earlier", "ToolCaller", "Tools", "WaitKind", "Waiting", "perform"]
+__all__ = ["Earlier", "Held", "ToolCaller", "Tools", "WaitKind", "Waiting", "perform"]
 
 MAX_MESSAGE: Final = 4000
 
 
-async def perform(todo: Todo, tools: Tools) -> Outcome | Waiting:
-    """Perform what is to be done."""
+async def perform(todo: Todo, tools: Tools) -> Outcome | Waiting | Held:
+    """Perform what is to be done. What an outcome says to have cost is what all tries of the step have."""
     work: Work[Any] = Work(todo, tools)
+    outcome = await _performed(work)
+    if isinstance(outcome, Failed) and not outcome.passing:
+        await tools.journal.close_round()
+    return outcome
+
+
+async def _performed(work: Work[Any]) -> Outcome | Waiting | Held:
     try:
         result = await _performer(work)
-    except (StepFailed, ModelFailed) as error:
+    except MustAsk as asks:
+        return Held(asks.waits)
+    except LeaseLost:
+        raise
+    except (StepFailed, ModelFailed, ToolFailed) as error:
         return _failed(work, error.code, error.message, passing=error.passing)
     except RunlaneError as error:
         return _failed(work, error.code, str(error), passing=isinstance(error, Retry | Unavailable))

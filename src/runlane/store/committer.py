@@ -61,6 +61,7 @@ class _Record:
         finish = self.entry.finish
         texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
         texts += [text for step in self.entry.steps for text in (step.input, step.output)]
+        texts += [call.payload for call in self.entry.calls]
         if finish is not None:
             texts += [finish.result, finish.error, finish.state]
         return sum(len(text) for text in texts if text is not None)
@@ -360,6 +361,7 @@ def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
             progress=entry.progress if entry.progress is not None else known.progress,
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
             steps=[*known.steps, *entry.steps],
+            calls=[*known.calls, *entry.calls],
             waits=[*known.waits, *entry.waits],
             settled=[*known.settled, *entry.settled],
             finish=entry.finish,

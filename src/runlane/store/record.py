@@ -31,6 +31,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
+from runlane.store.calls import RECORD_CALLS, CallRecord
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
@@ -39,7 +40,7 @@ from runlane.store.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_events, run_results, runs
 from runlane.store.statement import Row
-from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord
+from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
 from runlane.store.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 
 
@@ -85,6 +86,7 @@ class Entry:
     progress: float | None = None
     progress_note: str | None = None
     steps: list[StepRecord] = field(default_factory=list[StepRecord])
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
     waits: list[NewWait] = field(default_factory=list[NewWait])
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
@@ -230,6 +232,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
     steps: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     opened: list[tuple[Any, ...]] = []
     settled: list[tuple[Any, ...]] = []
     ended: list[Row] = []
@@ -243,13 +246,15 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
         verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
-        steps += [step.row(entry.run_id, entry.attempt) for step in entry.steps]
+        steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
+        calls += [call.row(entry.run_id, entry.attempt) for call in entry.calls]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
         if entry.finish is not None and Status(row["status"]).terminal:
             ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(RECORD_STEPS, steps)
+    await session.fetch(RECORD_CALLS, calls)
     await session.fetch(OPEN_WAITS, opened)
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)

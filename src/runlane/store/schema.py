@@ -175,6 +175,25 @@ run_steps = Table(
     sqlite_with_rowid=False,
 )
 
+# The journal of steps that ask models and call tools. `key` names a call within its step and is stored data.
+run_calls = Table(
+    "run_calls",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("model", Text),
+    Column("agent", Text),
+    Column("tokens_in", Integer),
+    Column("tokens_out", Integer),
+    Column("cost_usd", Float),
+    Column("at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # What a run waits for: a person, a time, or an event that somebody sends. The answer is kept with the question.
 run_waits = Table(
     "run_waits",

@@ -10,7 +10,7 @@ from typing import Any
 
 from runlane.agents.models import Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
-from runlane.model.definition import Agent, Definition, Orchestration, Tool
+from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.model.event import EventType
 from runlane.model.task import Task
 from runlane.model.text import dump_json, load_json
@@ -36,6 +36,7 @@ class Pinned:
     orchestrations: Mapping[str, Orchestration]
     agents: Mapping[str, Agent]
     tools: Mapping[str, Tool]
+    servers: Mapping[str, McpServer]
 
     @classmethod
     def of(cls, definitions: Mapping[str, Definition]) -> Pinned:
@@ -45,6 +46,7 @@ class Pinned:
             {item.id: item for item in found if isinstance(item, Orchestration)},
             {item.id: item for item in found if isinstance(item, Agent)},
             {item.id: item for item in found if isinstance(item, Tool)},
+            {item.id: item for item in found if isinstance(item, McpServer)},
         )
 
 
@@ -75,6 +77,8 @@ class Orchestrations:
             models=self._models,
             agents=material.agents,
             tools=material.tools,
+            servers=material.servers,
+            tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
         )
