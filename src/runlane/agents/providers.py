@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from runlane.agents.clients import Access, Clients, Place
-from runlane.agents.translation import Fold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
 from runlane.agents.failures import broken_off, failure_of
 from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Models, Scene
+from runlane.agents.translation import Fold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
 from runlane.settings import Settings
 
 if TYPE_CHECKING:
