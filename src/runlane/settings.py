@@ -1,22 +1,64 @@
 """Settings: one frozen object, read from the environment here and nowhere else.
 
-Each field is RUNLANE_ + its name in capitals. Rules between fields are checked at start, so that a worker
-that could only fail later refuses to start now.
+Each field is RUNLANE_ + its name in capitals, but for keys and addresses of model providers: those have the names that
+everybody knows. Rules between fields are checked at start, so that a worker that could only fail later refuses to start
+now.
 """
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
 DEFINITIONS_FOLDER = Path("definitions")
+# Prefixes of models that are ours, so that no other provider may be called like them.
+OWN_PROVIDERS: Final = ("anthropic", "google", "ollama", "openai", "openai-chat", "openrouter", "scripted")
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+", max_length=2000)]
+ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+
+
+class Price(BaseModel):
+    """What a model costs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    input_usd_per_million: float = Field(ge=0)
+    output_usd_per_million: float = Field(ge=0)
+
+
+class CompatibleProvider(BaseModel):
+    """A server that speaks the chat completions API. `secret` names its key; without it none is sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    base_url: Url
+    secret: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")
+    prices: dict[str, Price] = Field(default_factory=dict[str, Price])
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key of this process: the variable that is called like the secret."""
+        value = os.environ.get(self.secret) if self.secret is not None else None
+        return SecretStr(value) if value else None
 
 
 class Settings(BaseSettings):
@@ -82,6 +124,51 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
+    providers: dict[ProviderName, CompatibleProvider] = Field(
+        default_factory=dict[str, CompatibleProvider],
+        description='Servers with the chat completions API, as JSON: {"acme": {"base_url": "https://…", "secret": '
+        '"ACME_KEY"}} makes models called acme:NAME.',
+    )
+    openai_api_key: SecretStr | None = Field(
+        default=None, validation_alias="openai_api_key", description="For models called openai:… and openai-chat:…"
+    )
+    openai_base_url: Url = Field(
+        default="https://api.openai.com/v1",
+        validation_alias="openai_base_url",
+        description="Of OpenAI, or a proxy to it.",
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        default=None, validation_alias="anthropic_api_key", description="For models called anthropic:…"
+    )
+    anthropic_base_url: Url = Field(
+        default="https://api.anthropic.com",
+        validation_alias="anthropic_base_url",
+        description="Of Anthropic, or a proxy to it.",
+    )
+    google_api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("google_api_key", "gemini_api_key"),
+        description="For models called google:…; GEMINI_API_KEY is read as well.",
+    )
+    google_base_url: Url = Field(
+        default="https://generativelanguage.googleapis.com",
+        validation_alias=AliasChoices("google_gemini_base_url", "google_base_url"),
+        description="Of the Gemini API, or a proxy to it.",
+    )
+    ollama_base_url: Url = Field(
+        default="http://localhost:11434/v1",
+        validation_alias="ollama_base_url",
+        description="For models called ollama:…",
+    )
+    ollama_api_key: SecretStr | None = Field(
+        default=None, validation_alias="ollama_api_key", description="If that server wants one."
+    )
+    openrouter_api_key: SecretStr | None = Field(
+        default=None, validation_alias="openrouter_api_key", description="For models called openrouter:…"
+    )
+    openrouter_base_url: Url = Field(
+        default="https://openrouter.ai/api/v1", validation_alias="openrouter_base_url", description="Of OpenRouter."
+    )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
     )
@@ -122,6 +209,14 @@ class Settings(BaseSettings):
             )
         return self
 
+    @field_validator("providers")
+    @classmethod
+    def _check_names(cls, providers: dict[str, CompatibleProvider]) -> dict[str, CompatibleProvider]:
+        for name in providers:
+            if name in OWN_PROVIDERS:
+                raise ValueError(f'"{name}" is a provider already; choose another name')
+        return providers
+
     @field_validator("database_url")
     @classmethod
     def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
@@ -158,6 +253,19 @@ def load_settings(**overrides: Any) -> Settings:
             for item in error.errors(include_url=False, include_input=False)
         )
         raise InvalidSettings(f"The settings are not valid: {problems}.") from None
+    except SettingsError as error:
+        # Told without the value: it may hold anything.
+        field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "*")
+        raise InvalidSettings(f"The settings are not valid: {variable_of(field)}: it is not valid JSON.") from None
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    field = Settings.model_fields.get(name)
+    alias = field.validation_alias if field is not None else None
+    if isinstance(alias, AliasChoices):
+        alias = alias.choices[0]
+    return alias.upper() if isinstance(alias, str) else f"RUNLANE_{name.upper()}"
 
 
 def check_database_url(url: str) -> None:
@@ -182,4 +290,8 @@ def check_database_url(url: str) -> None:
 
 
 def _environment_name(location: tuple[int | str, ...]) -> str:
-    return f"RUNLANE_{str(location[0]).upper()}" if location else "RUNLANE_*"
+    if not location:
+        return "RUNLANE_*"
+    first, *inner = (str(part) for part in location)
+    variable = next((known for name in Settings.model_fields if (known := variable_of(name)) == first.upper()), None)
+    return ".".join([variable or variable_of(first), *inner])

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
-from runlane.settings import Settings, load_settings
+from runlane.settings import Settings, load_settings, variable_of
 
 if TYPE_CHECKING:
     from runlane.model.lane import Lane
@@ -81,7 +81,7 @@ async def _examine(environment: Mapping[str, str], url: str | None, api_key: str
 
 def misspelt(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Variables that look like settings and are none: whoever set them believes that they work."""
-    known = [*(f"RUNLANE_{name.upper()}" for name in Settings.model_fields), *OTHER_VARIABLES]
+    known = [*map(variable_of, Settings.model_fields), *OTHER_VARIABLES]
     for name in sorted(environment):
         if name.startswith("RUNLANE_") and name not in known:
             yield Finding(
