@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from runlane.agents.tools import StillAtWork
 from runlane.errors import RunlaneError
@@ -58,7 +58,7 @@ class Children:
         wish = ChildWish(
             orchestration,
             text_of(arguments.get("message", "")),
-            given if isinstance(given, Mapping) else {},
+            cast("Mapping[str, Any]", given) if isinstance(given, Mapping) else {},
             claimed.tenant,
             # Keys are short; the call's own name may not be.
             f"child:{sha256(key.encode()).hexdigest()}",
