@@ -111,6 +111,11 @@ def forget_all() -> None:
         _known = _Known(())
 
 
+def knows_any() -> bool:
+    """Whether there is anything to look for."""
+    return bool(_known.forms)
+
+
 def clean(text: str) -> str:
     """The text with every known value replaced."""
     known = _known
@@ -187,11 +192,11 @@ def _walk(value: Any, known: _Known) -> Any:
         case dict():
             table = cast("dict[Any, Any]", value)
             cleaned = {_walk(key, known): _walk(inner, known) for key, inner in table.items()}
-            return value if _same(cleaned.items(), table.items()) else cleaned
+            return table if _same(cleaned.items(), table.items()) else cleaned
         case list() | tuple():
             items = cast("list[Any]", value)
             found = [_walk(inner, known) for inner in items]
-            return value if all(new is old for new, old in zip(found, items, strict=True)) else found
+            return items if all(new is old for new, old in zip(found, items, strict=True)) else found
         case _:
             return value
 
@@ -222,7 +227,8 @@ def _forms(value: str) -> Iterator[str]:
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """Base64 of the value, also as a part of something longer, such as "user:password": it may begin at any byte of 3."""
+    """Base64 of the value, also as a part of something longer, such as "user:password"."""
+    # It may begin at any of the three bytes that make four characters.
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + raw).decode()
         # The first and last characters also depend on what stands beside the value.

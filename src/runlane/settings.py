@@ -89,8 +89,8 @@ class Settings(BaseSettings):
     )
     secret_key: SecretStr | None = Field(
         default=None,
-        description="Keeps secrets: 32 bytes as base64 or hex (runlane secrets new-key makes one). Several, separated by "
-        "commas, to change it: the first one encrypts, all of them decrypt.",
+        description="Keeps secrets: 32 bytes as base64 or hex (runlane secrets new-key makes one). Several, with commas "
+        "between them, to change it: the first one encrypts, all of them decrypt.",
     )
     secret_key_file: Path | None = Field(
         default=None, description="A file with the key instead; several keys in lines of their own."
@@ -202,12 +202,11 @@ def _hidden(value: SecretStr) -> Iterator[str]:
     except ValueError:
         return
     # One that is also the user's or the database's name hides nothing, and to replace it everywhere would hide much.
-    for form in {password, unquote(password)} - {username, host, parts.path.strip("/")}:
-        yield form
+    yield from {password, unquote(password)} - {username, host, parts.path.strip("/")}
 
 
 def parse_secret_keys(text: str) -> list[bytes]:
-    """The keys in a text, separated by commas or line ends; ValueError, which tells nothing of them, for what is none."""
+    """The keys in a text, between commas or line ends; ValueError, which tells nothing of them, for what is none."""
     keys = [_parse_key(part) for part in re.split(r"[\s,]+", text) if part]
     if not keys:
         raise ValueError("there is no key in it. Make one: runlane secrets new-key")
