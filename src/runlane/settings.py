@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     )
     secret_key: SecretStr | None = Field(
         default=None,
-        description="Keeps secrets: 32 bytes as base64 or hex (runlane secrets new-key makes one). Several, with commas "
+        description="Keeps secrets: 32 bytes as base64 or hex (runlane secrets new-key makes one). Several with commas "
         "between them, to change it: the first one encrypts, all of them decrypt.",
     )
     secret_key_file: Path | None = Field(
@@ -139,12 +139,17 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_secret_key(self) -> Self:
-        if self.secret_key is not None:
-            if self.secret_key_file is not None:
-                raise ValueError("RUNLANE_SECRET_KEY and RUNLANE_SECRET_KEY_FILE are both set; keep one of them")
-            parse_secret_keys(self.secret_key.get_secret_value())
+    def _check_one_secret_key(self) -> Self:
+        if self.secret_key is not None and self.secret_key_file is not None:
+            raise ValueError("RUNLANE_SECRET_KEY and RUNLANE_SECRET_KEY_FILE are both set; keep one of them")
         return self
+
+    @field_validator("secret_key")
+    @classmethod
+    def _check_secret_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            parse_secret_keys(key.get_secret_value())
+        return key
 
     @field_validator("database_url")
     @classmethod

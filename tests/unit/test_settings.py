@@ -34,6 +34,7 @@ BAD = {
     "RETENTION_DAYS": ["0", "-3"],
     "EVENTS_RETENTION_DAYS": ["0", "-3", "never"],
     "RETENTION_SECONDS": ["0"],
+    "SECRET_KEY": ["short", "ab" * 31, "A" * 42, "ä" * 43, ","],
     "DEFAULT_MODEL": ["x" * 201],
     "SANDBOX_CONDITION_SECONDS": ["0", "61"],
     "SANDBOX_SCRIPT_SECONDS": ["0", "601"],
@@ -56,7 +57,7 @@ def test_a_bad_value_is_told_by_its_variable(name: str, value: str, monkeypatch:
 
 
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
-    free = {"worker_health_host", "redis_url", "definitions_dir"}
+    free = {"worker_health_host", "redis_url", "definitions_dir", "secret_key_file"}
     assert {name.lower() for name in BAD} | free == set(Settings.model_fields)
 
 

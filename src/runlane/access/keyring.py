@@ -38,10 +38,10 @@ class Keyring:
     """The keys of this process, by the settings. A key file is read again when it has changed."""
 
     def __init__(self, settings: Settings) -> None:
-        self._text = None if settings.secret_key is None else settings.secret_key.get_secret_value()
+        self._given = settings.secret_key
         self._file = settings.secret_key_file
         # Without any setting: only beside the embedded file is a key made that nobody asked for.
-        self._own = self._text is None and self._file is None and settings.database_url is None
+        self._own = self._given is None and self._file is None and settings.database_url is None
         self._keys: dict[str, Any] = {}
         self._read: tuple[int, int] | None = None
 
@@ -91,9 +91,9 @@ class Keyring:
             raise _damaged(tenant, name) from None
 
     def _load(self) -> None:
-        if self._text is not None:
+        if self._given is not None:
             if not self._keys:
-                self._take(self._text)
+                self._take(self._given.get_secret_value())
             return
         file = self._file if self._file is not None else EMBEDDED_KEY_FILE if self._own else None
         if file is None:

@@ -23,6 +23,8 @@ from runlane.store.secrets import Sealed, put_secret, read_of_other_keys, read_s
 
 KEEP_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
+# Of a change of keys: few enough that nobody waits for its locks.
+AT_ONCE = 50
 _MAX_KEPT: Final = 10_000
 
 
@@ -89,7 +91,7 @@ class Vault:
             raise NoSecretKey
         rotated, unreadable = 0, list[Unreadable]()
         after = ("", "")
-        while found := await read_of_other_keys(self._database, current, tenant=tenant, after=after):
+        while found := await read_of_other_keys(self._database, current, tenant=tenant, after=after, limit=AT_ONCE):
             after = (found[-1].tenant, found[-1].name)
             changes: list[tuple[Sealed, Sealed]] = []
             for old in found:

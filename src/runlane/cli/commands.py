@@ -164,7 +164,7 @@ def start(
 
 @cli.command()
 def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Check settings, database, schema, Redis, clock, workers, lanes, secrets; say what to do. Exit code 1 if broken."""
+    """Check settings, database, schema, Redis, clock, workers, lanes, secrets; say what to do. Exit code 1: broken."""
     from runlane.cli.doctor import examine
 
     raise typer.Exit(examine(url=url, api_key=api_key, json=json))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from sqlalchemy import FromClause, Integer, Text, and_, bindparam, cast, delete, func, or_, select, true, update
 from sqlalchemy.sql.base import Executable
@@ -22,8 +21,6 @@ from runlane.store.expressions import member, now_us, upsert
 from runlane.store.schema import secrets
 from runlane.store.statement import Row, Statement, text_list
 from runlane.store.tenants import FIND_TENANT, tenant_lock, unknown_tenant
-
-AT_ONCE: Final = 50
 
 _told = [column for column in secrets.c if column.name != "value"]
 _one = and_(secrets.c.tenant == bindparam("tenant"), secrets.c.name == bindparam("name"))
@@ -191,7 +188,7 @@ async def count_by_key(database: Database) -> dict[str, int]:
 
 
 async def read_of_other_keys(
-    database: Database, key_id: str, *, tenant: str | None, after: tuple[str, str], limit: int = AT_ONCE
+    database: Database, key_id: str, *, tenant: str | None, after: tuple[str, str], limit: int
 ) -> list[Sealed]:
     """The next ones that this key does not keep, in all tenants or in one, by tenant and name."""
     rows = await database.look(

@@ -193,7 +193,7 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
 
 async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenant:
-    """Delete a tenant without runs, with its definitions and secrets, and revoke its keys. Meanwhile it takes no runs."""
+    """Delete a tenant without runs, its definitions and secrets, and revoke its keys. Meanwhile it takes no runs."""
     if tenant == DEFAULT_TENANT:
         raise InvalidRequest('The tenant "default" always exists and cannot be deleted.')
     before = await find_tenant(database, tenant)
