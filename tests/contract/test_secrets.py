@@ -356,7 +356,7 @@ async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, k
         progress=0.5,
         progress_note=f"at {CANARY}",
         steps=[StepRecord("a", 1, "a", "task", StepOutcome.DONE, output=told, error=told, input=told)],
-        waits=[NewWait("b", WaitKind.HUMAN, "b", "b", told)],
+        waits=[NewWait("b", "human", "b", "b", told)],
     )
     try:
         recorded = await committer.record(entry, asyncio.get_running_loop().time() + 60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -116,7 +115,7 @@ def test_beside_the_embedded_file_a_key_is_made_once(tmp_path: Path, monkeypatch
         made = list(threads.map(lambda number: Keyring(Settings()).seal("t", f"N{number}", VALUE)[0], range(16)))
     assert len(set(made)) == 1
     assert stat.S_IMODE(EMBEDDED_KEY_FILE.stat().st_mode) == 0o600
-    assert os.listdir(".runlane") == ["secret.key"]
+    assert [file.name for file in Path(".runlane").iterdir()] == ["secret.key"]
     assert Keyring(Settings()).key_ids == [made[0]]
 
 
