@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from runlane.access.vault import Vault
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
@@ -23,7 +24,7 @@ from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
-from runlane.settings import DEFINITIONS_FOLDER, Settings, load_settings
+from runlane.settings import DEFINITIONS_FOLDER, Settings, hide, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
@@ -55,6 +56,7 @@ class Connection:
     committer: Committer
     bus: Bus
     lanes: set[str]
+    vault: Vault
 
 
 class App:
@@ -376,6 +378,7 @@ class App:
             bus=connection.bus,
             tasks=self._tasks,
             orchestrations=orchestrations,
+            secrets=connection.vault.values,
             lanes=lanes,
             concurrency=concurrency,
         )
@@ -416,6 +419,7 @@ class App:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
         settings = self.settings
+        hide(settings)
         database = await open_ready(settings)
         try:
             lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
@@ -427,7 +431,7 @@ class App:
         except BaseException:
             await database.close()
             raise
-        return Connection(loop, database, committer, bus, lanes)
+        return Connection(loop, database, committer, bus, lanes, Vault(database, settings))
 
     async def _accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
         if not new_runs:

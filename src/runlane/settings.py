@@ -7,10 +7,14 @@ now.
 
 from __future__ import annotations
 
+import base64
+import contextlib
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     AliasChoices,
@@ -25,9 +29,13 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from runlane import redaction
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
+# Made by itself beside the embedded file, and used only with it.
+EMBEDDED_KEY_FILE = Path(".runlane") / "secret.key"
+SECRET_KEY_BYTES: Final = 32
 DEFINITIONS_FOLDER = Path("definitions")
 # Prefixes of models that are ours, so that no other provider may be called like them.
 OWN_PROVIDERS: Final = ("anthropic", "google", "ollama", "openai", "openai-chat", "openrouter", "scripted")
@@ -120,6 +128,14 @@ class Settings(BaseSettings):
         default=None,
         pattern=r"^https?://",
         description="Where spans are sent (OTLP over HTTP), such as http://localhost:4318. Without it: no tracing.",
+    )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        description="Keeps secrets: 32 bytes as base64 or hex (runlane secrets new-key makes one). Several with commas "
+        "between them, to change it: the first one encrypts, all of them decrypt.",
+    )
+    secret_key_file: Path | None = Field(
+        default=None, description="A file with the key instead; several keys in lines of their own."
     )
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
@@ -217,6 +233,19 @@ class Settings(BaseSettings):
                 raise ValueError(f'"{name}" is a provider already; choose another name')
         return providers
 
+    @model_validator(mode="after")
+    def _check_one_secret_key(self) -> Self:
+        if self.secret_key is not None and self.secret_key_file is not None:
+            raise ValueError("RUNLANE_SECRET_KEY and RUNLANE_SECRET_KEY_FILE are both set; keep one of them")
+        return self
+
+    @field_validator("secret_key")
+    @classmethod
+    def _check_secret_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            parse_secret_keys(key.get_secret_value())
+        return key
+
     @field_validator("database_url")
     @classmethod
     def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
@@ -246,7 +275,7 @@ class Settings(BaseSettings):
 def load_settings(**overrides: Any) -> Settings:
     """The settings of this process; what is given here wins over the environment."""
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
     except ValidationError as error:
         problems = "; ".join(
             f"{_environment_name(item['loc'])}: {item['msg'].removeprefix('Value error, ')}"
@@ -257,6 +286,45 @@ def load_settings(**overrides: Any) -> Settings:
         # Told without the value: it may hold anything.
         field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "*")
         raise InvalidSettings(f"The settings are not valid: {variable_of(field)}: it is not valid JSON.") from None
+    hide(settings)
+    return settings
+
+
+def hide(settings: Settings) -> None:
+    """Have passwords and keys that are in the settings replaced in whatever this process says."""
+    redaction.learn_all(text for _, value in settings if isinstance(value, SecretStr) for text in _hidden(value))
+
+
+def _hidden(value: SecretStr) -> Iterator[str]:
+    text = value.get_secret_value()
+    if "://" not in text:
+        yield from re.split(r"[\s,]+", text)
+        return
+    try:
+        parts = urlsplit(text)
+        username, password, host = parts.username or "", parts.password or "", parts.hostname or ""
+    except ValueError:
+        return
+    # One that is also the user's or the database's name hides nothing, and to replace it everywhere would hide much.
+    yield from {password, unquote(password)} - {username, host, parts.path.strip("/")}
+
+
+def parse_secret_keys(text: str) -> list[bytes]:
+    """The keys in a text, between commas or line ends; ValueError, which tells nothing of them, for what is none."""
+    keys = [_parse_key(part) for part in re.split(r"[\s,]+", text) if part]
+    if not keys:
+        raise ValueError("there is no key in it. Make one: runlane secrets new-key")
+    return keys
+
+
+def _parse_key(text: str) -> bytes:
+    with contextlib.suppress(ValueError):
+        if re.fullmatch(r"[0-9A-Fa-f]{64}", text):
+            return bytes.fromhex(text)
+        key = base64.b64decode(text.translate(str.maketrans("-_", "+/")) + "=" * (-len(text) % 4), validate=True)
+        if len(key) == SECRET_KEY_BYTES:
+            return key
+    raise ValueError("a key must be 32 bytes as base64 or hex. Make one: runlane secrets new-key")
 
 
 def variable_of(name: str) -> str:

@@ -34,6 +34,7 @@ BAD = {
     "RETENTION_DAYS": ["0", "-3"],
     "EVENTS_RETENTION_DAYS": ["0", "-3", "never"],
     "RETENTION_SECONDS": ["0"],
+    "SECRET_KEY": ["short", "ab" * 31, "A" * 42, "ä" * 43, ","],
     "DEFAULT_MODEL": ["x" * 201],
     "SANDBOX_CONDITION_SECONDS": ["0", "61"],
     "SANDBOX_SCRIPT_SECONDS": ["0", "601"],
@@ -82,7 +83,7 @@ def test_a_bad_address_of_a_provider_is_told_by_its_usual_variable(name: str, mo
 
 
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
-    free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", "RUNLANE_DEFINITIONS_DIR"}
+    free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", "RUNLANE_DEFINITIONS_DIR", "RUNLANE_SECRET_KEY_FILE"}
     keys = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_KEY", "OPENROUTER_API_KEY"}
     bounded = {f"RUNLANE_{name}" for name in BAD} | set(BAD_OF_PROVIDERS)
     assert bounded | free | keys == {variable_of(name) for name in Settings.model_fields}

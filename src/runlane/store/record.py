@@ -29,6 +29,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
+from runlane import redaction
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
 from runlane.store.calls import RECORD_CALLS, CallRecord
@@ -90,6 +91,30 @@ class Entry:
     waits: list[NewWait] = field(default_factory=list[NewWait])
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
+
+
+def cleaned(entry: Entry) -> Entry:
+    """The entry without values that nobody may read: whatever an attempt has stored goes through here."""
+    if not redaction.knows_any():
+        return entry
+    clean, finish, note = redaction.clean_json, entry.finish, entry.progress_note
+    return replace(
+        entry,
+        events=[(kind, clean(data)) for kind, data in entry.events],
+        checkpoint=_maybe(entry.checkpoint),
+        progress_note=None if note is None else redaction.clean(note),
+        steps=[
+            replace(step, output=_maybe(step.output), error=_maybe(step.error), input=_maybe(step.input))
+            for step in entry.steps
+        ],
+        waits=[replace(wait, request=clean(wait.request)) for wait in entry.waits],
+        finish=finish
+        and replace(finish, result=_maybe(finish.result), error=_maybe(finish.error), state=_maybe(finish.state)),
+    )
+
+
+def _maybe(text: str | None) -> str | None:
+    return None if text is None else redaction.clean_json(text)
 
 
 @dataclass(frozen=True, slots=True)
