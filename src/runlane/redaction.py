@@ -27,7 +27,7 @@ _MIN_LINE: Final = 16
 # The oldest are forgotten: a process that lives for years must not get slower with every changed value.
 _MAX_VALUES: Final = 10_000
 # Up to so many forms, looking for each is faster than looking at each place of the text.
-_FEW: Final = 24
+_FEW: Final = 100
 # Every form has a whole piece of this length at some multiple of the stride, wherever it begins.
 _PIECE: Final = 5
 _STRIDE: Final = MIN_CHARACTERS - _PIECE + 1
@@ -114,6 +114,12 @@ def forget_all() -> None:
 def knows_any() -> bool:
     """Whether there is anything to look for."""
     return bool(_known.forms)
+
+
+def occurs(text: str) -> bool:
+    """Whether there is anything to replace in a text."""
+    known = _known
+    return bool(known.forms) and known.occurs(text)
 
 
 def clean(text: str) -> str:

@@ -121,7 +121,7 @@ class Collector:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
-            def log_request(self, *_: object) -> None:
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

@@ -111,8 +111,12 @@ def test_beside_the_embedded_file_a_key_is_made_once(tmp_path: Path, monkeypatch
     monkeypatch.delenv("RUNLANE_DATABASE_URL", raising=False)
     assert Keyring(Settings()).key_ids == []
     assert not EMBEDDED_KEY_FILE.exists()
+
+    def seal(number: int) -> str:
+        return Keyring(Settings()).seal("t", f"N{number}", VALUE)[0]
+
     with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda number: Keyring(Settings()).seal("t", f"N{number}", VALUE)[0], range(16)))
+        made = list(threads.map(seal, range(16)))
     assert len(set(made)) == 1
     assert stat.S_IMODE(EMBEDDED_KEY_FILE.stat().st_mode) == 0o600
     assert [file.name for file in Path(".runlane").iterdir()] == ["secret.key"]

@@ -6,7 +6,7 @@ What follows, in the chain and in the transaction, is for those members alone. A
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -95,7 +95,7 @@ class Entry:
 
 def cleaned(entry: Entry) -> Entry:
     """The entry without values that nobody may read: whatever an attempt has stored goes through here."""
-    if not redaction.knows_any():
+    if not redaction.knows_any() or not any(map(redaction.occurs, _texts(entry))):
         return entry
     clean, finish, note = redaction.clean_json, entry.finish, entry.progress_note
     return replace(
@@ -111,6 +111,18 @@ def cleaned(entry: Entry) -> Entry:
         finish=finish
         and replace(finish, result=_maybe(finish.result), error=_maybe(finish.error), state=_maybe(finish.state)),
     )
+
+
+def _texts(entry: Entry) -> Iterator[str]:
+    for _, data in entry.events:
+        yield data
+    for step in entry.steps:
+        yield from filter(None, (step.output, step.error, step.input))
+    for wait in entry.waits:
+        yield wait.request
+    yield from filter(None, (entry.checkpoint, entry.progress_note))
+    if (finish := entry.finish) is not None:
+        yield from filter(None, (finish.result, finish.error, finish.state))
 
 
 def _maybe(text: str | None) -> str | None:
