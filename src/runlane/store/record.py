@@ -107,6 +107,7 @@ def cleaned(entry: Entry) -> Entry:
             replace(step, output=_maybe(step.output), error=_maybe(step.error), input=_maybe(step.input))
             for step in entry.steps
         ],
+        calls=[replace(call, payload=clean(call.payload)) for call in entry.calls],
         waits=[replace(wait, request=clean(wait.request)) for wait in entry.waits],
         finish=finish
         and replace(finish, result=_maybe(finish.result), error=_maybe(finish.error), state=_maybe(finish.state)),
@@ -118,6 +119,8 @@ def _texts(entry: Entry) -> Iterator[str]:
         yield data
     for step in entry.steps:
         yield from filter(None, (step.output, step.error, step.input))
+    for call in entry.calls:
+        yield call.payload
     for wait in entry.waits:
         yield wait.request
     yield from filter(None, (entry.checkpoint, entry.progress_note))
