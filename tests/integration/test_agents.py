@@ -8,8 +8,8 @@ import pytest
 
 from runlane import Context, Status, WrongState
 from runlane.errors import InvalidInput, Retry
-from runlane.model.definition import Agent, Tool
-from runlane.model.text import dump_json
+from runlane.model.definition import Agent, Orchestration, Tool
+from runlane.model.text import dump_json, load_json
 from runlane.store.calls import read_calls
 from runlane.store.steps import read_totals
 from runlane.store.waits import read_inbox, read_waits
@@ -239,3 +239,24 @@ async def test_an_agent_hands_tasks_to_another(process: Process) -> None:
     assert {row.payload for row in rows if row.key in ("0/tool/0/call_0", "0/tool/0/call_0_1")} == {
         '{"value":"five","failed":false}'
     }
+
+
+async def test_an_orchestration_is_a_tool_and_a_run_of_its_own(process: Process) -> None:
+    await process.start()
+    inner = Orchestration.model_validate(
+        {
+            "id": "inner",
+            "steps": [{"id": "s", "type": "print", "print_content": "Hello {state.user_input}, {state.n}"}],
+            "state_schema": {"n": {"type": "number"}},
+        }
+    )
+    as_tool = Tool.model_validate({"name": "greeter", "tool_type": "orchestration", "orchestration_id": "inner"})
+    asks = {"tool": "greeter", "arguments": {"message": "Ada", "input": {"n": 7}}}
+    ended = await run(process, flow(STEP), helper(asks, "done", tools=["greeter"]), as_tool, inner)
+    assert ended.result == "done"
+    rows = await read_calls(await process.app.database(), ended.id)
+    assert [row.payload for row in rows if row.kind.value == "tool"] == ['{"value":"Hello Ada, 7","failed":false}']
+    plans = await (await process.store()).sql("select plan from run_inputs where run_id <> :id", id=ended.id)
+    assert [load_json(row["plan"])["parent"] for row in plans] == [
+        {"run_id": ended.id, "path": f"{ended.id}/work#0/0/call_0"}
+    ]

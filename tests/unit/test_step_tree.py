@@ -42,6 +42,13 @@ class Story:
         ]
 
 
+def test_an_inner_orchestration_is_a_step_with_steps_inside() -> None:
+    story = Story().tell("step_start", "sub", name="Inner", step_type="orchestration").step("sub/>one", name="One")
+    assert story.shown()[1:] == ["  runs Inner", "    done One  250 ms"]
+    story.tell("step_complete", "sub", name="Inner", step_type="orchestration")
+    assert story.shown()[1:] == ["  done Inner  3.0 s", "    done One  250 ms"]
+
+
 def test_tries_that_failed_have_cost_something_too() -> None:
     story = Story().tell("step_start", "write", name="Write", step_type="llm")
     story.tell("step_retry", "write", tries=1, delay_seconds=1.0, error="late", cost_usd=0.5)

@@ -32,6 +32,15 @@ class ToolFailed(Exception):
         self.begun = begun
 
 
+class StillAtWork(Exception):
+    """There will be a result, but not soon: come again in a while. Asking again starts nothing anew."""
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.seconds = seconds
+
+
 class ToolCaller(Protocol):
     """Calls tools of one type. `key` is the same when a call is made again after a crash."""
 

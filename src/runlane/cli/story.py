@@ -77,7 +77,8 @@ def _of_step(kind: str, data: Mapping[str, Any]) -> str:
             return f"{path}  {data.get('step_type')}"
         case "step_complete":
             cost = f"  ${data['cost_usd']:.4f}" if data.get("cost_usd") else ""
-            return f"{path}  {float(data.get('duration_seconds', 0)):.3f} s{cost}"
+            seconds = data.get("duration_seconds")
+            return f"{path}{'' if seconds is None else f'  {float(seconds):.3f} s'}{cost}"
         case "step_retry":
             return f"{path}  try {int(data.get('tries', 0)) + 1} in {data.get('delay_seconds')} s: {data.get('error')}"
         case "step_error":

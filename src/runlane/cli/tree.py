@@ -131,7 +131,7 @@ class StepTree:
                 node.state, node.begun_us = State.RUNS, event.at_us
             case "step_complete":
                 node.state, node.text = State.DONE, ""
-                node.seconds = float(data.get("duration_seconds", 0.0))
+                node.seconds = float(data.get("duration_seconds", (event.at_us - node.begun_us) / 1_000_000))
                 self._pay(node, data)
             case "step_retry":
                 node.state, node.tries, node.text = State.RETRIES, int(data.get("tries", 1)), ""

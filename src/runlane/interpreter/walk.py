@@ -166,7 +166,8 @@ class Walk:
     def fail(self, frame: AnyFrame, error: Failed, *, source: str | None = None, retried: bool = False) -> None:
         """A step failed, or what is inside it: then its retry, its on_error, or what is around it.
 
-        `source` is the step inside that failed first; its event has been told.
+        `source` is the step inside that failed first; its event has been told. An inner orchestration has begun as a
+        step of its own, so its end is told as well.
         """
         line, step = frame.line, frame.step
         self._drop(frame)
@@ -177,6 +178,8 @@ class Walk:
             return
         if source is None:
             self.tell(frame, "step_error", code=error.code, error=error.message, **_spent(error))
+        elif isinstance(frame, Nested):
+            self.tell(frame, "step_error", code=error.code, error=error.message)
         source = source or step.id
         if step.on_error is not None:
             try:

@@ -23,6 +23,8 @@ from runlane.steps.work import Work
 
 ALL: Final = "all"
 BETWEEN: Final = "__"
+# Calling them again goes on where they are: an agent by its journal, an orchestration as the run that it is.
+_SAFE: Final = ("agent", "orchestration")
 DELEGATE: Final = "ask_"
 _TASK: Final[dict[str, Any]] = {
     "type": "object",
@@ -58,12 +60,16 @@ class Usable:
         """What may happen when nobody knows whether a call had its effect."""
         if self.server is not None:
             return self.server.effects.get(self.plain_name, self.server.effect)
-        return self.tool.effect if self.tool is not None else "repeatable"
+        if self.tool is None or self.tool.tool_type in _SAFE:
+            return "repeatable"
+        return self.tool.effect
 
     @property
     def needs_approval(self) -> bool:
         """Whether a person must let every call pass."""
-        return self.effect == "ask" or (self.tool is not None and self.tool.requires_approval)
+        if self.tool is None:
+            return self.effect == "ask"
+        return self.tool.effect == "ask" or self.tool.requires_approval
 
     @property
     def plain_name(self) -> str:

@@ -16,7 +16,7 @@ import orjson
 
 from runlane.agents.journal import Journal
 from runlane.agents.models import ToolCall
-from runlane.agents.tools import ToolFailed
+from runlane.agents.tools import StillAtWork, ToolFailed
 from runlane.model.step import HumanField, Step
 from runlane.model.template import text_of
 from runlane.model.text import dump_json, load_json
@@ -172,6 +172,16 @@ class Use:
             tries += 1
             try:
                 return Result(_plain(await self._make(ask_agent), self._usable.name))
+            except StillAtWork as wait:
+                raise MustAsk(
+                    Waiting(
+                        kind=WaitKind.TIME,
+                        prompt=wait.reason,
+                        due_in_seconds=wait.seconds,
+                        name=f"result of {self._usable.name}",
+                        key=self._journal.name(f"later/{self._place}"),
+                    )
+                ) from wait
             except (ToolFailed, StepFailed) as error:
                 if not error.passing:
                     return Result(f"{error.code}: {error.message}", failed=True)

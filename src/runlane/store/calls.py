@@ -6,6 +6,7 @@ of its open steps and makes only the calls that have none, so no answer is paid 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,9 +15,9 @@ from sqlalchemy import Float, FromClause, Integer, Text, and_, bindparam, func, 
 from sqlalchemy.sql.base import Executable
 
 from runlane.store.database import Database
-from runlane.store.expressions import lit, now_us, upsert
+from runlane.store.expressions import lit, member, now_us, upsert
 from runlane.store.schema import run_calls, runs
-from runlane.store.statement import Row, Statement
+from runlane.store.statement import Row, Statement, text_list
 
 
 class CallKind(StrEnum):
@@ -85,6 +86,12 @@ _OF_RUN = Statement(
     .where(run_calls.c.run_id == bindparam("run_id"))
     .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
 )
+_OF_STEPS = Statement(
+    "calls_of_steps",
+    select(run_calls)
+    .where(run_calls.c.run_id == bindparam("run_id"), member(run_calls.c.path, "paths"))
+    .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+)
 _TOTALS = Statement(
     "call_totals",
     select(
@@ -99,6 +106,12 @@ _TOTALS = Statement(
 async def read_calls(database: Database, run_id: str) -> list[CallRecord]:
     """Everything that was recorded of a run's calls, in its order."""
     return [_value(row) for row in await database.look(_OF_RUN, run_id=run_id)]
+
+
+async def read_calls_of(database: Database, run_id: str, paths: Sequence[str]) -> list[CallRecord]:
+    """What was recorded of the calls of some steps: a long run must not read what it has done with."""
+    rows = await database.look(_OF_STEPS, run_id=run_id, paths=text_list(database.dialect, sorted(paths)))
+    return [_value(row) for row in rows]
 
 
 async def read_call_totals(database: Database, run_id: str) -> dict[str, Any]:

@@ -396,3 +396,17 @@ definition_versions = Table(
     Column("body", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
+
+# `value` is encrypted with the key that `key_id` names, for this tenant and name only; see access.keyring.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("updated_by", Text, nullable=False),
+)

@@ -164,7 +164,9 @@ def _record_steps(batch: FromClause) -> Executable:
     # The second try of a step replaces the record of the first, but for what that one has cost; a later snapshot
     # replaces the one before.
     again = statement.excluded
-    values: dict[str, Any] = {name: again[name] for name in (*_RECORDED, "ended_at") if name not in ("run_id", "path")}
+    values: dict[str, ColumnElement[Any]] = {
+        name: again[name] for name in (*_RECORDED, "ended_at") if name not in ("run_id", "path")
+    }
     for name in ("cost_usd", "tokens"):
         values[name] = case((_paid, _sum(run_steps.c[name], again[name])), else_=again[name])
     return statement.on_conflict_do_update(index_elements=["run_id", "path"], set_=values)

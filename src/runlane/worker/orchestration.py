@@ -27,7 +27,7 @@ from runlane.model.text import dump_json, load_json
 from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
 from runlane.store import record as records
 from runlane.store.attempts import running_seconds
-from runlane.store.calls import CallRecord, read_calls
+from runlane.store.calls import CallRecord, read_calls_of
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.events import has_event
@@ -40,7 +40,7 @@ from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
 from runlane.worker.questions import InnerKey, Questions
 from runlane.worker.spending import Spending
-from runlane.worker.way import Edit, go_again, output_of, record_of
+from runlane.worker.way import output_of, record_of, stand
 
 _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
@@ -125,21 +125,13 @@ class Drive:
 
     async def _restore(self) -> None:
         claimed = self._claimed
-        request = load_json(claimed.input)
-        message = request.get("message", "")
-        fork = load_json(claimed.plan).get("fork") if claimed.plan else None
+        plan: dict[str, Any] = load_json(claimed.plan) if claimed.plan else {}
         first = claimed.attempt == 1
-        way = [] if first and fork is None else await patiently(lambda: read_way(self._database, claimed.run_id))
-        nested = {
-            agent.id: agent.orchestration_id
-            for agent in self._material.agents.values()
-            if agent.orchestration_id is not None
-        }
-        given: dict[str, Any] = request.get("input") or {}
-        state = {"user_input": message, "user_query": message, **given}
-        edits = [Edit(edit["no"], edit["state"]) for edit in fork["edits"]] if fork else []
-        library = self._material.orchestrations
-        self._machine, self._no = go_again(library, self._root.id, state, nested, way, edits)
+        fresh = first and "fork" not in plan
+        way = [] if fresh else await patiently(lambda: read_way(self._database, claimed.run_id))
+        material = self._material
+        pinned = [*material.orchestrations.values(), *material.agents.values()]
+        self._machine, self._no = stand(claimed.target, load_json(claimed.input), plan, pinned, way)
         for record in way:
             if record.outcome is StepOutcome.DONE:
                 self._remember(record.path, record.step_id, record.step_id, output_of(record))
@@ -153,7 +145,8 @@ class Drive:
             self._outbox.tell(self._machine.opening)
         if not first:
             self._spending.learn(way)
-            for call in await patiently(lambda: read_calls(self._database, claimed.run_id)):
+            open_paths = ["", *(todo.path for todo in self._machine.todos())]
+            for call in await patiently(lambda: read_calls_of(self._database, claimed.run_id, open_paths)):
                 self._calls.setdefault(call.path, []).append(call)
             await self._learn()
 

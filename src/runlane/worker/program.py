@@ -24,6 +24,7 @@ from runlane.store.database import Database
 from runlane.store.definitions import load_pinned
 from runlane.store.record import Entry
 from runlane.store.steps import StepOutcome, StepRecord, read_saved
+from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
@@ -60,12 +61,14 @@ class Orchestrations:
         database: Database,
         tasks: Mapping[str, Task],
         models: Models,
+        start_child: StartChild,
         mcp: McpClients | None = None,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
+        self._start_child = start_child
         self._mcp = mcp
         self._sandbox = Sandbox(Limits.of(settings))
 
@@ -92,6 +95,7 @@ class Orchestrations:
             tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
+            call_orchestration=Children(claimed, self._database, self._start_child).call,
             mcp=self._mcp.for_tenant(claimed.tenant) if self._mcp is not None else None,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
