@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from runlane.agents.mcp.target import Target, secrets_of, target_of
 from runlane.agents.models import ToolOffer
 from runlane.agents.tools import McpCaller, ToolFailed
+from runlane.errors import SecretUnreadable
 from runlane.model.definition import McpServer
 from runlane.settings import Settings
 
@@ -85,8 +86,7 @@ class McpClients:
                 "RUNLANE_MCP_STDIO=true if those who write definitions may run programs here, or serve it over HTTP.",
                 begun=False,
             )
-        names = secrets_of(server)
-        target = target_of(tenant, server, await self._values(tenant, names) if names else {})
+        target = target_of(tenant, server, await self._secrets(tenant, server))
         await _load()
         while True:
             link, is_new = self._link(target)
@@ -96,6 +96,14 @@ class McpClients:
                 if is_new or failure.begun or failure.code != "mcp_unreachable":
                     raise
                 link.retire()
+
+    async def _secrets(self, tenant: str, server: McpServer) -> Mapping[str, str]:
+        names = secrets_of(server)
+        try:
+            return await self._values(tenant, names) if names else {}
+        except SecretUnreadable as error:
+            message = f'The MCP server "{server.name}" cannot be called. {error}'
+            raise ToolFailed(error.code, message, begun=False) from None
 
     def _link(self, target: Target) -> tuple[Link, bool]:
         """The connection to a target, and whether it was made for this use."""
