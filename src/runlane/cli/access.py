@@ -63,9 +63,7 @@ def revoke(key: Annotated[str, typer.Argument(help="The key's id.", metavar="ID"
 @tenants.command(name="create")
 def create_tenant(
     tenant: TenantId,
-    name: MaxCost = Annotated[float | None, typer.Option(help="What its models may cost on one day (UTC), in dollars.")]
-OnCap = Annotated[str | None, typer.Option(help="What a step does then: fail (the default), or ask a person for more.")]
-DisplayName = None,
+    name: DisplayName = None,
     max_queued: MaxQueued = None,
     max_running: MaxRunning = None,
     rate: Rate = None,
@@ -99,9 +97,7 @@ def list_tenants(json: Json = False) -> None:
 @tenants.command(name="set")
 def set_tenant(
     tenant: TenantId,
-    name: MaxCost = Annotated[float | None, typer.Option(help="What its models may cost on one day (UTC), in dollars.")]
-OnCap = Annotated[str | None, typer.Option(help="What a step does then: fail (the default), or ask a person for more.")]
-DisplayName = None,
+    name: DisplayName = None,
     max_queued: MaxQueued = None,
     max_running: MaxRunning = None,
     rate: Rate = None,

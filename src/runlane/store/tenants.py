@@ -288,9 +288,7 @@ def _changed(limits: Limits, budget: Budget, change: TenantChange) -> tuple[Limi
     wrong = sorted(change.unlimited - set(removable))
     if wrong:
         raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(removable)}.")
-    given = {
-        name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited
-    }
+    given = {name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited}
     both = sorted(name for name in given if given[name] is not None and name in change.unlimited)
     if both:
         raise InvalidRequest(f"{both[0]} cannot be set and removed at once.")

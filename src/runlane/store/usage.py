@@ -140,9 +140,7 @@ def usage_rows(calls: Iterable[CallUsage], shard: int = _SHARD) -> list[tuple[An
 
 def _spent(*conditions: Any) -> Any:
     total = func.coalesce(func.sum(usage_daily.c.cost_usd), literal(0.0, Float()))
-    return select(total).where(
-        usage_daily.c.tenant == bindparam("tenant"), usage_daily.c.day == _today, *conditions
-    )
+    return select(total).where(usage_daily.c.tenant == bindparam("tenant"), usage_daily.c.day == _today, *conditions)
 
 
 _of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
