@@ -14,12 +14,10 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from runlane.agents.desks import ASK_SECONDS, DeskAway, DeskForgot, Held
 from runlane.agents.desks.board import Board
-from runlane.agents.desks.redis import RedisDesk
-from runlane.bus.redis_client import RedisClient, open_client
 from runlane.errors import Unavailable
 from runlane.model.ids import new_id
 from runlane.model.provider import Kind, Load, ProviderLimits, Refusal, counted_tokens, told
@@ -27,6 +25,9 @@ from runlane.settings import Settings
 from runlane.store.database import Database
 from runlane.store.provider_limits import recover, slow_down
 from runlane.store.provider_slots import Ask
+
+if TYPE_CHECKING:
+    from runlane.agents.desks.redis import RedisDesk
 
 Waiting = Callable[[str], Awaitable[None]]
 
@@ -122,11 +123,10 @@ class _Waiter:
 class ClusterLimiter:
     """The limiter of a process. Use it in one event loop; close() gives everything back."""
 
-    def __init__(self, database: Database, redis: RedisClient | None = None, prefix: str = "runlane") -> None:
+    def __init__(self, database: Database, redis: RedisDesk | None = None) -> None:
         self._database = database
-        self._client = redis
-        self._holder = new_id("lim")
-        self._redis = None if redis is None else RedisDesk(redis, prefix, self._holder)
+        self._redis = redis
+        self._holder = new_id("lim") if redis is None else redis.holder
         self._board = Board(database, self._redis)
         self._lines: dict[str, deque[_Waiter]] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
@@ -179,9 +179,8 @@ class ClusterLimiter:
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=2)
         await asyncio.gather(*(self._board.leave(held, 0) for held in list(self._board.held.values())))
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        if self._redis is not None:
+            await self._redis.close()
 
     def left(
         self, credential: str, held: Held | None, entered: float, tokens_used: int | None, succeeded: bool
@@ -258,6 +257,13 @@ class ClusterLimiter:
                     with contextlib.suppress(Unavailable):
                         await self._board.move_away(epoch, error)
                     await asyncio.sleep(_AWAY_SECONDS / 4)
+        except Exception as error:
+            # Nobody must wait for a driver that is gone.
+            for waiter in line:
+                if not waiter.granted.done():
+                    waiter.granted.set_exception(error)
+            line.clear()
+            raise
         finally:
             if told_waiting:
                 task = asyncio.ensure_future(self._withdraw(credential))
@@ -297,11 +303,10 @@ class ClusterLimiter:
         if isinstance(answer, Refusal):
             return answer
         held = Held(ask.lease_id, credential, counted_tokens(limits, ask.tokens), entered, epoch, answer.second)
-        board.count(held)
         if board.epoch != epoch:
-            # Granted by a desk that counts no longer: the one that does has to know.
-            with contextlib.suppress(DeskAway, DeskForgot):
-                await board.desk.hold([held])
+            # The desk that granted it counts no longer, and the one that does has not been asked.
+            return Refusal(f"{credential}: counting begins anew")
+        board.count(held)
         self._grant(head, _Slot(self, credential, held))
         return None
 
@@ -337,6 +342,10 @@ class ClusterLimiter:
 
 def make_limiter(settings: Settings, database: Database) -> ClusterLimiter:
     """The limiter that the settings ask for: over Redis when its URL is set, and over the database always."""
-    url = settings.redis_url
-    client = None if url is None else open_client(url.get_secret_value())
-    return ClusterLimiter(database, client, settings.redis_prefix)
+    if settings.redis_url is None:
+        return ClusterLimiter(database)
+    from runlane.agents.desks.redis import RedisDesk
+    from runlane.bus.redis_client import open_client
+
+    client = open_client(settings.redis_url.get_secret_value())
+    return ClusterLimiter(database, RedisDesk(client, settings.redis_prefix))

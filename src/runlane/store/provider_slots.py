@@ -108,6 +108,10 @@ def _of_minute(name: str) -> Any:
 
 
 _leased = provider_leases.c.credential == _credential
+_mine = _one(
+    provider_waiters.c.since, provider_waiters.c.credential == _credential, provider_waiters.c.holder == _holder
+)
+_arrived = _now - bindparam("waited_us", type_=BigInteger())
 _ROOM = Statement(
     "provider_room",
     select(
@@ -130,7 +134,8 @@ _ROOM = Statement(
             provider_waiters.c.credential == _credential,
             provider_waiters.c.holder != _holder,
             _fresh,
-            provider_waiters.c.since < _now - bindparam("waited_us", type_=BigInteger()),
+            # The way here takes time: who was seen waiting before has not come later since then.
+            provider_waiters.c.since < case((_mine < _arrived, _mine), else_=_arrived),
         ).label("ahead"),
     ),
 )
@@ -154,14 +159,20 @@ _FORGET_SECONDS = Statement(
 _waiting = upsert(provider_waiters).values(
     credential=_credential,
     holder=_holder,
-    since=_now - bindparam("waited_us", type_=BigInteger()),
+    since=_arrived,
     seen_at=_now,
 )
 _WAIT = Statement(
     "wait_for_provider",
     _waiting.on_conflict_do_update(
         index_elements=["credential", "holder"],
-        set_={"since": _waiting.excluded.since, "seen_at": _waiting.excluded.seen_at},
+        set_={
+            "since": case(
+                (provider_waiters.c.since < _waiting.excluded.since, provider_waiters.c.since),
+                else_=_waiting.excluded.since,
+            ),
+            "seen_at": _waiting.excluded.seen_at,
+        },
     ),
 )
 _WITHDRAW = Statement(

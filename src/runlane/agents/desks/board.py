@@ -11,13 +11,12 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from runlane.agents.desks import RENEW_SECONDS, Desk, DeskAway, DeskForgot, Held, Use
 from runlane.agents.desks.database import DatabaseDesk
-from runlane.agents.desks.redis import RedisDesk
 from runlane.errors import Unavailable
 from runlane.model.provider import WINDOW_SECONDS, ProviderLimits, default_limits
 from runlane.store.database import Database
@@ -26,12 +25,15 @@ from runlane.store.provider_limits import (
     DeskKind,
     DeskState,
     Notices,
-    Slowdown,
     know,
     move_desk,
     open_desk,
     read_notices,
 )
+
+if TYPE_CHECKING:
+    # A process without Redis does not load its library.
+    from runlane.agents.desks.redis import RedisDesk
 
 log = structlog.get_logger(__name__)
 
@@ -59,6 +61,7 @@ class Board:
         self._known: set[str] = set()
         self._try_redis_at = float("-inf")
         self._recovered: dict[str, float] = {}
+        self._own_slow: dict[str, tuple[float, str]] = {}
         self._uses: dict[str, dict[int, list[int]]] = defaultdict(dict)
         self.held: dict[str, Held] = {}
 
@@ -72,8 +75,9 @@ class Board:
     @property
     def desk(self) -> Desk:
         """Who counts now."""
-        on_redis = self._notices.desk.kind == "redis" and self._redis is not None
-        return self._redis if on_redis and self._redis is not None else self._database_desk
+        if self._redis is not None and self._notices.desk.kind == "redis":
+            return self._redis
+        return self._database_desk
 
     @property
     def settling_seconds(self) -> float:
@@ -89,10 +93,12 @@ class Board:
 
     def slow(self, credential: str) -> tuple[float, str]:
         """For how many seconds more everybody on a credential slows down, and why."""
+        now = time.monotonic()
+        until, reason = self._own_slow.get(credential, (now, ""))
         found = self._notices.slow.get(credential)
-        if found is None:
-            return 0.0, ""
-        return max(0.0, found.left_seconds - (time.monotonic() - self._read_at)), found.reason
+        if found is not None and self._read_at + found.left_seconds > until:
+            until, reason = self._read_at + found.left_seconds, found.reason
+        return max(0.0, until - now), reason
 
     def streak_before(self, credential: str, entered: float) -> bool:
         """Whether a call that began then is the first good news after a slow-down."""
@@ -105,10 +111,8 @@ class Board:
         return True
 
     def tell_slow(self, credential: str, seconds: float, reason: str) -> None:
-        """What this process knows before it reads it."""
-        passed = time.monotonic() - self._read_at
-        news = Slowdown(seconds + passed, -passed, 1, reason)
-        self._notices = Notices(self._notices.limits, {**self._notices.slow, credential: news}, self._notices.desk)
+        """What this process knows before it reads it; a reading that is under way may not know it yet."""
+        self._own_slow[credential] = (time.monotonic() + seconds, reason)
 
     # --- reading
 
@@ -123,6 +127,8 @@ class Board:
         """Read the news; callers at the same time share one reading."""
         if self._reading is None or self._reading.done():
             self._reading = asyncio.ensure_future(self._refresh())
+            # Whoever asked may be gone when it fails.
+            self._reading.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._reading)
 
     async def _refresh(self) -> None:

@@ -12,8 +12,11 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from redis.exceptions import TimeoutError as RedisTimeout
+
 from runlane.agents.desks import ASK_SECONDS, LEASE_SECONDS, STALE_SECONDS, DeskAway, DeskForgot, Held, Use
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient
+from runlane.model.ids import new_id
 from runlane.model.provider import (
     WINDOW_SECONDS,
     Kind,
@@ -29,11 +32,12 @@ from runlane.store.provider_slots import Ask, Busy, Granted
 T = TypeVar("T")
 
 _KEPT_SECONDS: Final = 3600
+_SILENT_SECONDS: Final = 2.0
 _FORGOTTEN: Final = -1
 _PARTS: Final = ("state", "leases", "minute", "waiters", "seen")
 
-# Shared by all scripts. Keys: state, leases, minute, waiters, seen. The first two arguments: whose process, and how long
-# the keys are kept.
+# Shared by all scripts. The keys are the parts above; the first two arguments say whose process asks, and how long the
+# keys are kept.
 _COMMON: Final = f"""
 local state, leases, minute, waiters, seen = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local holder, kept = ARGV[1], ARGV[2]
@@ -78,13 +82,15 @@ end
 _TAKE: Final = (
     _COMMON
     + """
-local id, need, waited, lease, stale = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+local id, need, waited = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local lease, stale = tonumber(ARGV[6]), tonumber(ARGV[7])
 local in_flight, per_minute, tokens_per_minute = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 for _, name in ipairs(redis.call('zrangebyscore', seen, '-inf', now - stale)) do
   redis.call('zrem', seen, name)
   redis.call('zrem', waiters, name)
 end
-local since = now - waited
+-- The way here takes time: who was seen waiting before has not come later since then.
+local since = math.min(now - waited, tonumber(redis.call('zscore', waiters, holder) or now))
 redis.call('zrem', waiters, holder)
 redis.call('zrem', leases, id)
 local ahead = redis.call('zcount', waiters, '-inf', '(' .. since)
@@ -178,11 +184,15 @@ _SET: Final = "return redis.call('set', KEYS[1], ARGV[1])"
 class RedisDesk:
     """Counts in Redis. `epoch` is the board's, and names the keys."""
 
-    def __init__(self, client: RedisClient, prefix: str, holder: str) -> None:
+    def __init__(self, client: RedisClient, prefix: str) -> None:
         self._client = client
         self._prefix = prefix
-        self._holder = holder
+        self.holder = new_id("lim")
         self.epoch = 0
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        await self._client.close()
 
     async def take(self, ask: Ask, limits: ProviderLimits) -> Granted | Refusal:
         need = counted_tokens(limits, ask.tokens)
@@ -210,9 +220,16 @@ class RedisDesk:
         return told(ask.credential, limits, load, why, ask.tokens, firm)
 
     async def wait(self, ask: Ask, seconds: float) -> None:
-        bell = f"{self._key(ask.credential, 'state')}:bell:{self._holder}"
+        bell = f"{self._key(ask.credential, 'state')}:bell:{self.holder}"
         # A bell may be lost with its server, and a lease may end without anybody leaving.
-        await self._reach(lambda: self._client.take([bell], max(0.01, min(seconds, ASK_SECONDS))))
+        # And a server that froze never answers.
+        timeout = max(0.01, min(seconds, ASK_SECONDS))
+
+        async def listen() -> bool:
+            async with asyncio.timeout(timeout + _SILENT_SECONDS):
+                return await self._client.take([bell], timeout)
+
+        await self._reach(listen)
 
     async def hold(self, held: Sequence[Held], used: Sequence[Use] = ()) -> None:
         ids: dict[str, list[str]] = defaultdict(list)
@@ -271,11 +288,14 @@ class RedisDesk:
 
     async def _script(self, script: str, credential: str, arguments: Sequence[str | int]) -> Any:
         keys = [self._key(credential, part) for part in _PARTS]
-        return await self._client.script(script, keys, [self._holder, _KEPT_SECONDS, *arguments])
+        return await self._client.script(script, keys, [self.holder, _KEPT_SECONDS, *arguments])
 
     async def _reach(self, call: Callable[[], Awaitable[T]]) -> T:
         try:
             return await call()
+        except (TimeoutError, RedisTimeout) as error:
+            # Not again: nobody may take from here for longer than a new desk waits before it begins.
+            raise DeskAway("no answer") from error
         except REDIS_ERRORS:
             # A connection that broke long ago is noticed by its next use; what matters is whether a new one works.
             try:

@@ -1,5 +1,7 @@
 """Limits of model providers, what model calls cost, and caps per tenant. New tables and columns only."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -22,9 +24,9 @@ def upgrade() -> None:
     if "on_cap" not in known:
         op.add_column("tenants", sa.Column("on_cap", sa.Text(), nullable=False, server_default="fail"))
     present = inspector.get_table_names()
-    for name, columns in _TABLES.items():
+    for name, columns in _tables().items():
         if name not in present:
-            op.create_table(name, *(column.copy() for column in columns))
+            op.create_table(name, *columns)
     op.create_index("provider_leases_credential", "provider_leases", ["credential"], if_not_exists=True)
 
 
@@ -47,53 +49,54 @@ def _small(name: str, *, primary_key: bool = False, server_default: str | None =
     )
 
 
-_TABLES = {
-    "provider_limits": [
-        _text("credential", primary_key=True),
-        sa.Column("in_flight", sa.Integer(), nullable=True),
-        sa.Column("requests_per_minute", sa.Integer(), nullable=True),
-        sa.Column("tokens_per_minute", sa.Integer(), nullable=True),
-        _number("updated_at"),
-        _text("updated_by"),
-    ],
-    "provider_states": [
-        _text("credential", primary_key=True),
-        _number("slow_until", server_default="0"),
-        _number("slowed_at", server_default="0"),
-        _text("slow_reason", server_default=""),
-        _small("streak", server_default="0"),
-    ],
-    "provider_leases": [_text("id", primary_key=True), _text("credential"), _number("expires_at")],
-    "provider_seconds": [
-        _text("credential", primary_key=True),
-        sa.Column("second", sa.BigInteger(), nullable=False, primary_key=True),
-        _small("requests"),
-        _number("tokens"),
-    ],
-    "provider_waiters": [
-        _text("credential", primary_key=True),
-        _text("holder", primary_key=True),
-        _number("since"),
-        _number("seen_at"),
-    ],
-    "provider_desk": [
-        _small("id", primary_key=True),
-        _text("kind"),
-        _small("epoch"),
-        _number("since"),
-        _small("hold_seconds"),
-        _text("reason"),
-    ],
-    "usage_daily": [
-        _text("tenant", primary_key=True),
-        _small("day", primary_key=True),
-        _text("agent", primary_key=True),
-        _text("model", primary_key=True),
-        _small("shard", primary_key=True),
-        _number("calls"),
-        _number("unpriced_calls"),
-        _number("tokens_in"),
-        _number("tokens_out"),
-        sa.Column("cost_usd", sa.Float(), nullable=False),
-    ],
-}
+def _tables() -> dict[str, list[sa.Column[Any]]]:
+    return {
+        "provider_limits": [
+            _text("credential", primary_key=True),
+            sa.Column("in_flight", sa.Integer(), nullable=True),
+            sa.Column("requests_per_minute", sa.Integer(), nullable=True),
+            sa.Column("tokens_per_minute", sa.Integer(), nullable=True),
+            _number("updated_at"),
+            _text("updated_by"),
+        ],
+        "provider_states": [
+            _text("credential", primary_key=True),
+            _number("slow_until", server_default="0"),
+            _number("slowed_at", server_default="0"),
+            _text("slow_reason", server_default=""),
+            _small("streak", server_default="0"),
+        ],
+        "provider_leases": [_text("id", primary_key=True), _text("credential"), _number("expires_at")],
+        "provider_seconds": [
+            _text("credential", primary_key=True),
+            sa.Column("second", sa.BigInteger(), nullable=False, primary_key=True),
+            _small("requests"),
+            _number("tokens"),
+        ],
+        "provider_waiters": [
+            _text("credential", primary_key=True),
+            _text("holder", primary_key=True),
+            _number("since"),
+            _number("seen_at"),
+        ],
+        "provider_desk": [
+            _small("id", primary_key=True),
+            _text("kind"),
+            _small("epoch"),
+            _number("since"),
+            _small("hold_seconds"),
+            _text("reason"),
+        ],
+        "usage_daily": [
+            _text("tenant", primary_key=True),
+            _small("day", primary_key=True),
+            _text("agent", primary_key=True),
+            _text("model", primary_key=True),
+            _small("shard", primary_key=True),
+            _number("calls"),
+            _number("unpriced_calls"),
+            _number("tokens_in"),
+            _number("tokens_out"),
+            sa.Column("cost_usd", sa.Float(), nullable=False),
+        ],
+    }
