@@ -10,7 +10,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-import redis.asyncio as redis
 
 from runlane.agents import desks
 from runlane.agents.desks import board as boards
@@ -389,21 +388,3 @@ async def test_what_is_used_now_can_be_seen(store: Store, make: Make) -> None:
     await (await task).leave(5)
     busy = (await limiter.board.desk.busy(["acme", "never"]))["acme"]
     assert (busy.in_flight, busy.requests, busy.tokens, busy.waiting) == (0, 2, 35, 0)
-
-
-async def test_redis_forgets_and_the_limit_still_holds(settings: Settings, store: Store, make: Make) -> None:
-    if settings.redis_url is None:
-        return
-    await limit(store, "acme", in_flight=2)
-    one, other = await make(), await make()
-    slots = [await one.enter("acme", tokens=1, patience_seconds=5, waiting=nobody) for _ in range(2)]
-    await other.board.fresh()
-    operator = redis.Redis.from_url(settings.redis_url.get_secret_value())
-    await operator.flushall()
-    await operator.aclose()
-    with pytest.raises(MustWait):
-        await other.enter("acme", tokens=1, patience_seconds=7, waiting=nobody)
-    assert other.board.epoch == 2
-    for slot in slots:
-        await slot.leave(1)
-    await (await other.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody)).leave(1)

@@ -210,7 +210,7 @@ async def read_notices(database: Database) -> Notices:
                 left_seconds=(row["slow_until"] - row["now"]) / _SECOND_US,
                 ago_seconds=(row["now"] - row["slowed_at"]) / _SECOND_US,
                 streak=row["streak"],
-                reason=row["slow_reason"],
+                reason=row["slow_reason"] or "",
             )
             for row in known
             if row["streak"] or row["slow_until"] > row["now"]
@@ -229,7 +229,11 @@ async def list_limits(database: Database) -> Sequence[tuple[SetLimits, int | Non
         name = row["credential"]
         if name is not None:
             slow = row["slow_until"] > row["now"]
-            found[name] = (_told(name, row), row["slow_until"] if slow else None, row["slow_reason"] if slow else "")
+            found[name] = (
+                _told(name, row),
+                row["slow_until"] if slow else None,
+                (row["slow_reason"] or "") if slow else "",
+            )
     return [found[name] for name in sorted(found)]
 
 

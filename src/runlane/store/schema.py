@@ -400,7 +400,7 @@ provider_states = Table(
     Column("credential", Text, primary_key=True),
     Column("slow_until", BigInteger, nullable=False, server_default="0"),
     Column("slowed_at", BigInteger, nullable=False, server_default="0"),
-    Column("slow_reason", Text, nullable=False, server_default=""),
+    Column("slow_reason", Text),
     Column("streak", Integer, nullable=False, server_default="0"),
 )
 

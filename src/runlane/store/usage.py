@@ -43,6 +43,7 @@ _DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1)
 
 Group = Literal["day", "agent", "model"]
+GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ def _used_by(group: Group) -> Statement:
     )
 
 
-_USED: Mapping[str, Statement] = {group: _used_by(group) for group in ("day", "agent", "model")}
+_USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
 
 
 async def read_spent(database: Database, tenant: str, agent: str | None = None) -> float:

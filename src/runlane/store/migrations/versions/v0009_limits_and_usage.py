@@ -30,8 +30,8 @@ def upgrade() -> None:
     op.create_index("provider_leases_credential", "provider_leases", ["credential"], if_not_exists=True)
 
 
-def _text(name: str, *, primary_key: bool = False, server_default: str | None = None) -> sa.Column[str]:
-    return sa.Column(name, sa.Text(), nullable=False, primary_key=primary_key, server_default=server_default)
+def _text(name: str, *, primary_key: bool = False) -> sa.Column[str]:
+    return sa.Column(name, sa.Text(), nullable=False, primary_key=primary_key)
 
 
 def _number(name: str, *, server_default: str | None = None) -> sa.Column[int]:
@@ -63,7 +63,7 @@ def _tables() -> dict[str, list[sa.Column[Any]]]:
             _text("credential", primary_key=True),
             _number("slow_until", server_default="0"),
             _number("slowed_at", server_default="0"),
-            _text("slow_reason", server_default=""),
+            sa.Column("slow_reason", sa.Text(), nullable=True),
             _small("streak", server_default="0"),
         ],
         "provider_leases": [_text("id", primary_key=True), _text("credential"), _number("expires_at")],
