@@ -265,10 +265,11 @@ async def take_slot(database: Database, ask: Ask, *, lease_seconds: float, stale
     return await database.transact(work)
 
 
-async def may_have_room(database: Database, ask: Ask, *, stale_seconds: float) -> bool:
-    """Whether asking is worth a transaction; without any lock."""
+async def look_for_room(database: Database, ask: Ask, *, stale_seconds: float) -> tuple[bool, int]:
+    """Whether asking is worth a transaction, and how many wait before this process; without any lock."""
     row = (await database.look(_ROOM, **_room_of(ask, stale_seconds)))[0]
-    return refused_by(_limits(ask.credential, row), _load(row), ask.tokens) is None
+    load = _load(row)
+    return refused_by(_limits(ask.credential, row), load, ask.tokens) is None, load.ahead
 
 
 async def lease_slots(database: Database, leases: Sequence[tuple[str, str]], lease_seconds: float) -> None:
