@@ -38,7 +38,7 @@ from runlane.store.expressions import lit, now_once, upsert
 from runlane.store.schema import runs, tenants, usage_daily
 from runlane.store.statement import Statement
 
-SHARDS: Final = 16
+SHARDS: Final = 32
 _DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1)
 
