@@ -27,6 +27,7 @@ from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
+from runlane.worker.outside import Outside
 from runlane.worker.patience import patiently
 
 
@@ -61,17 +62,20 @@ class Orchestrations:
         tasks: Mapping[str, Task],
         models: Models,
         start_child: StartChild,
+        outside: Outside,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
         self._start_child = start_child
+        self._outside = outside
         self._sandbox = Sandbox(Limits.of(settings))
 
     async def close(self) -> None:
         """End the sandbox. Safe to call twice."""
         await self._sandbox.close()
+        await self._outside.close()
 
     async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
         """Execute an attempt."""
@@ -90,6 +94,7 @@ class Orchestrations:
             tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
+            limiter=self._outside.limiter,
             call_orchestration=Children(claimed, self._database, self._start_child).call,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
