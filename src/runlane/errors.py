@@ -14,7 +14,7 @@ RunlaneError
 │       └── TemplateTooLarge      filled, it is too long
 ├── IdempotencyConflict       the key was used before with another body
 ├── RunNotFound
-├── NotFound                  no such tenant, key or role
+├── NotFound                  no such tenant, key, role or secret
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  what is there already forbids this
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
@@ -24,11 +24,13 @@ RunlaneError
 │   └── ConcurrencyLimited    the tenant has as many running runs as it may have
 ├── Unavailable               the database cannot be reached right now; try again
 ├── UnexpectedAnswer          what answered a client is no Runlane server
+├── SecretUnreadable          a stored secret cannot be decrypted
 ├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
+│   ├── NoSecretKey           there is no key to keep secrets with
 │   ├── SchemaOutdated        the database is older than the code
 │   └── SchemaTooNew          the database is newer than the code
 ├── Fail                      raised by a task: end the run, no more attempts
@@ -209,7 +211,7 @@ class RunNotFound(RunlaneError):
 
 
 class NotFound(RunlaneError):
-    """No tenant, key or role of this name exists, or none that the caller may see."""
+    """No tenant, key, role or secret of this name exists, or none that the caller may see."""
 
     code = "not_found"
     http_status = 404
@@ -289,6 +291,13 @@ class UnexpectedAnswer(RunlaneError):
     http_status = 502
 
 
+class SecretUnreadable(RunlaneError):
+    """A stored secret cannot be decrypted: its key is not here, or its row was changed by somebody else."""
+
+    code = "secret_unreadable"
+    http_status = 409
+
+
 class Refused(RunlaneError):
     """The database refuses to store this, alone and again."""
 
@@ -322,6 +331,19 @@ class InvalidSettings(ConfigurationError):
     """A setting is missing, malformed or contradicts another one."""
 
     code = "invalid_settings"
+
+
+class NoSecretKey(ConfigurationError):
+    """There is no key to encrypt secrets with."""
+
+    code = "no_secret_key"
+    http_status = 409
+
+    def __init__(self) -> None:
+        super().__init__(
+            "There is no key to keep secrets with. Make one: runlane secrets new-key. Give it to every server and "
+            "worker as RUNLANE_SECRET_KEY, or in a file that RUNLANE_SECRET_KEY_FILE names, and keep a copy elsewhere."
+        )
 
 
 class SchemaOutdated(ConfigurationError):

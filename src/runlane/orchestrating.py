@@ -44,6 +44,8 @@ class Start(NamedTuple):
     hold: bool = False
     webhook_url: str | None = None
     session_id: str | None = None
+    pins: Mapping[str, str] | None = None
+    parent: Mapping[str, str] | None = None
 
 
 async def orchestration_run(
@@ -55,8 +57,8 @@ async def orchestration_run(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> NewRun:
-    """The run to accept. It is pinned to the versions that are current now."""
-    pinned = await pins(database, tenant, start.orchestration)
+    """The run to accept. It is pinned to the versions that are current now, or to those of the run that wants it."""
+    pinned = dict(start.pins) if start.pins is not None else await pins(database, tenant, start.orchestration)
     material = await load_pinned(database, tenant, pinned)
     root = cast("Orchestration", material[f"orchestration:{start.orchestration}"])
     if tasks:
@@ -72,6 +74,8 @@ async def orchestration_run(
             "(RUNLANE_MAX_INPUT_BYTES). Store the data elsewhere and pass a reference."
         )
     plan: dict[str, Any] = {"pins": pinned}
+    if start.parent is not None:
+        plan["parent"] = dict(start.parent)
     if start.webhook_url is not None:
         plan["webhook_url"] = check_text(start.webhook_url, "The webhook URL", MAX_URL)
     if start.session_id is not None:
@@ -171,7 +175,18 @@ async def answer(
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
     wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
-    return await answer_wait(database, run_id, wait.path, validate(fields, response), answered_by)
+    return await answer_wait(database, run_id, wait.path, validate(fields, _as_texts(fields, response)), answered_by)
+
+
+def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """A program may send JSON where a person would type it."""
+    if isinstance(response, str):
+        return response
+    long = {field.name for field in fields if field.type == "textarea"}
+    return {
+        name: dump_json(value) if name in long and isinstance(value, (dict, list)) else value
+        for name, value in response.items()
+    }
 
 
 def _chosen(run_id: str, waits: list[Wait], step: str | None) -> Wait:

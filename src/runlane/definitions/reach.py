@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runlane.definitions.check import ALL_TOOLS, Scope
-from runlane.model.definition import Agent, Definition, Kind, Orchestration
+from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
 from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
 
 Key = tuple[Kind, str]
@@ -34,7 +34,12 @@ def uses(definition: Definition, scope: Scope) -> set[Key]:
             found.update(("agent", agent) for agent in definition.delegate_agent_ids if agent in scope.agents)
             if definition.orchestration_id in scope.orchestrations:
                 found.add(("orchestration", definition.orchestration_id))
-        case _:
+        case Tool():
+            if definition.agent_id in scope.agents:
+                found.add(("agent", definition.agent_id))
+            if definition.orchestration_id in scope.orchestrations:
+                found.add(("orchestration", definition.orchestration_id))
+        case McpServer():
             pass
     return found | _tools(tools, scope)
 

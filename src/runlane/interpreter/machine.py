@@ -163,13 +163,27 @@ class Machine:
         """Whether the run has cost more than it may: then nothing more is to be called."""
         return self._walk.root.over_budget
 
-    def budget_left_usd(self, path: str) -> float | None:
-        """What an open todo may still spend before one of the orchestrations it is in has cost too much."""
+    def budget_left_usd(self, path: str, unsettled: Mapping[str, float] | None = None) -> float | None:
+        """What an open todo may still spend before one of the orchestrations it is in has cost too much.
+
+        `unsettled` is what open todos have spent that are not settled yet, by path.
+        """
         leaf = self._walk.open.get(path)
         if leaf is None:
             return None
-        left = [scope.cap - scope.cost for scope in leaf.frame.line.scope.outward() if scope.cap is not None]
-        return min(left) / UNITS_PER_USD if left else None
+        left = [
+            (scope.cap - scope.cost) / UNITS_PER_USD - self._spent_within(scope, unsettled or {})
+            for scope in leaf.frame.line.scope.outward()
+            if scope.cap is not None
+        ]
+        return min(left) if left else None
+
+    def _spent_within(self, scope: Scope, unsettled: Mapping[str, float]) -> float:
+        return sum(
+            cost
+            for path, cost in unsettled.items()
+            if (leaf := self._walk.open.get(path)) is not None and scope in leaf.frame.line.scope.outward()
+        )
 
     def _take_facts(self) -> list[Fact]:
         facts, self._walk.facts = self._walk.facts, []
