@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from runlane import redaction
 from runlane.access.vault import Vault
 from runlane.bridge import Bridge
 from runlane.bus import Bus
@@ -36,6 +37,7 @@ from runlane.store.tenants import is_free
 
 if TYPE_CHECKING:
     from runlane.agents.models import Models
+    from runlane.agents.providers import Providers
     from runlane.duties.duty import Duty
     from runlane.worker.children import ChildWish
     from runlane.worker.worker import Worker
@@ -69,6 +71,7 @@ class App:
         self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
         self._bridge = Bridge(self.close)
         self._models: Models | None = None
+        self._providers: Providers | None = None
 
     @property
     def settings(self) -> Settings:
@@ -313,11 +316,13 @@ class App:
         """The models that steps can ask, by name. Register others before a worker starts."""
         if self._models is None:
             from runlane.agents.models import Models
+            from runlane.agents.providers import register_providers
             from runlane.agents.scripted import scripted
 
             self._models = Models(self.settings.default_model)
             folder = self.settings.definitions_dir or DEFINITIONS_FOLDER
             self._models.register("scripted", scripted([folder]))
+            self._providers = register_providers(self._models, self.settings, self._secret_values, redaction.learn)
         return self._models
 
     async def database(self) -> Database:
@@ -366,11 +371,16 @@ class App:
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
         # Here and below: whoever only hands runs in need not load what executes them.
+        from runlane.worker.outside import Outside
         from runlane.worker.program import Orchestrations
         from runlane.worker.worker import Worker
 
         connection = await self.connect()
-        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models, self._start_child)
+        models = self.models
+        outside = Outside(self.settings, connection.database, self._secret_values, self._providers)
+        orchestrations = Orchestrations(
+            self.settings, connection.database, self._tasks, models, self._start_child, outside
+        )
         return Worker(
             settings=self.settings,
             database=connection.database,
@@ -382,6 +392,9 @@ class App:
             lanes=lanes,
             concurrency=concurrency,
         )
+
+    async def _secret_values(self, tenant: str, names: Collection[str]) -> Mapping[str, str]:
+        return await (await self.connect()).vault.values(tenant, names)
 
     async def _start_child(self, wish: ChildWish) -> str:
         """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""

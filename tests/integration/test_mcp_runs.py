@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx2
 import pytest
 
 from runlane import Status
-from runlane.agents.mcp import McpClients
 from runlane.model.definition import Agent, McpServer
 from runlane.settings import Settings
 from runlane.store.calls import read_calls
 from runlane.store.waits import read_inbox
 from runlane.testing import FakeMcp
 from runlane.testing.crash_points import VARIABLE
-from runlane.worker import program
+from runlane.worker import outside
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_agents import STEP, is_paused, told
@@ -40,19 +40,10 @@ def fake(running: FakeMcp) -> FakeMcp:
     return running
 
 
-async def no_secrets(tenant: str, names: Collection[str]) -> Mapping[str, str]:
-    return {}
-
-
 @pytest.fixture(autouse=True)
-def connecting(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:
-    """Workers of this test call MCP servers, also such as are on this machine."""
-    plain = program.Orchestrations
-
-    def made(*arguments: Any) -> program.Orchestrations:
-        return plain(*arguments, mcp=McpClients(settings, no_secrets, httpx2.AsyncHTTPTransport))
-
-    monkeypatch.setattr(program, "Orchestrations", made)
+def connecting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of this test call MCP servers of this machine."""
+    monkeypatch.setattr(outside, "Outside", partial(outside.Outside, transport=httpx2.AsyncHTTPTransport))
 
 
 def agent(*answers: Any, **more: Any) -> Agent:

@@ -289,7 +289,7 @@ def test_what_never_happens_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("bad", "says"),
     [
-        (step("a", "if_else", if_condition="state.x >"), "field if_condition: Column"),
+        (step("a", "if_else", if_condition="state.x >"), "field if_condition: At its end: invalid syntax"),
         (step("a", "if_else", if_condition="{{x}} > 1"), "This is an expression and has no placeholders."),
         (step("a", "switch", switch_expression="x = 1", switch_cases={"1": None}), "field switch_expression: Column"),
         (step("a", "loop", while_condition="(", loop_step_ids=["b"]), "field while_condition: Column 1: '(' was never"),

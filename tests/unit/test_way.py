@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from runlane.interpreter.machine import Budget
 from runlane.store.steps import StepOutcome, StepRecord
 from runlane.worker.way import go_again
 from tests.unit.interpreter.play import orchestration, say
@@ -19,4 +20,4 @@ def test_the_cost_of_every_try_counts_after_a_takeover(outcome: StepOutcome) -> 
     assert (machine.cost_usd, machine.tokens) == (1.5, 7)
     open_path = "a" if outcome in (StepOutcome.RETRYING, StepOutcome.FAILED) else "b"
     assert [todo.path for todo in machine.todos()] == [open_path]
-    assert machine.budget_left_usd(open_path) == 8.5
+    assert machine.budgets(open_path) == [Budget("main", 10.0, 1.5, "fail")]

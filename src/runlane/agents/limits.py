@@ -1,15 +1,43 @@
-"""Limits of model providers, as whoever asks a model sees them."""
+"""Limits for model calls, held by the whole cluster: in flight, requests and tokens per minute, one shared back-off.
+
+A call enters before it is made and leaves when it has ended. Waiters of one process stand in one line per credential
+and only the first of them asks the desk, so their order is kept and waiting costs the same for one or a thousand. For
+a credential without limits nobody is asked.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
+import random
+import time
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol, Self
+
+from runlane.agents.desks import ASK_SECONDS, DeskAway, DeskForgot, Held
+from runlane.agents.desks.board import Board
+from runlane.errors import Unavailable
+from runlane.model.ids import new_id
+from runlane.model.provider import Kind, Load, ProviderLimits, Refusal, counted_tokens, told
+from runlane.settings import Settings
+from runlane.store.database import Database
+from runlane.store.provider_limits import recover, slow_down
+from runlane.store.provider_slots import Ask
+
+if TYPE_CHECKING:
+    from runlane.agents.desks.redis import RedisDesk
 
 Waiting = Callable[[str], Awaitable[None]]
 
+# When a slot becomes free is unknown; come back soon, but not all at once.
+_LATER_SECONDS: Final = (1.0, 3.0)
+_AWAY_SECONDS: Final = 0.2
+
 
 class MustWait(Exception):
-    """It is not yet one's turn, and waiting on would hold a place that others need."""
+    """There was no room within one's patience: give the worker's slot back and come again after so many seconds."""
 
     def __init__(self, reason: str, retry_in_seconds: float) -> None:
         super().__init__(reason)
@@ -18,31 +46,324 @@ class MustWait(Exception):
 
 
 class Slot(Protocol):
-    """The right to make one call."""
+    """Permission for one call. Leave it when the call has ended, or use it with `async with`."""
 
-    async def leave(self, tokens_used: int = 0) -> None:
-        """Give it back."""
+    tokens_used: int | None
+
+    async def leave(self, tokens_used: int | None = None, *, succeeded: bool = True) -> None:
+        """Give it back with what the call really took; None keeps the estimate. Never raises; twice is harmless."""
         ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None: ...
 
 
 class Limiter(Protocol):
-    """Whose turn it is, over all processes."""
+    """Lets calls begin when there is room for them."""
 
     async def enter(self, credential: str, *, tokens: int, patience_seconds: float, waiting: Waiting) -> Slot:
-        """Wait for a turn; `waiting` is told why, once. Raises MustWait when the patience is over."""
+        """A slot for one call of about so many tokens.
+
+        `waiting` is called once, with the reason, when the call has to wait. MustWait when it would take longer than
+        patience_seconds.
+        """
         ...
 
     async def slow_down(self, credential: str, seconds: float | None, reason: str) -> None:
-        """The provider says so: everybody on this credential waits a while."""
+        """The provider asks us to slow down, for so many seconds if it says so: everybody on the credential does."""
         ...
 
 
+class _Slot:
+    def __init__(self, limiter: ClusterLimiter, credential: str, held: Held | None) -> None:
+        self._limiter = limiter
+        self._credential = credential
+        self._held = held
+        self._entered = time.monotonic()
+        self._left = False
+        self.tokens_used: int | None = None
+
+    async def leave(self, tokens_used: int | None = None, *, succeeded: bool = True) -> None:
+        if self._left:
+            return
+        self._left = True
+        taken = self.tokens_used if tokens_used is None else tokens_used
+        # Whoever is cancelled still leaves.
+        await asyncio.shield(self._limiter.left(self._credential, self._held, self._entered, taken, succeeded))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        await self.leave(succeeded=kind is None)
+
+
+class _Waiter:
+    def __init__(self, credential: str, holder: str, tokens: int, patience_seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._ask = Ask(credential, new_id("slot"), holder, max(0, tokens), 0.0)
+        self._arrived = time.monotonic()
+        self._give_up_at = self._arrived + patience_seconds
+        self.granted: asyncio.Future[_Slot] = loop.create_future()
+        self.refused: asyncio.Future[str] = loop.create_future()
+
+    @property
+    def left_seconds(self) -> float:
+        return self._give_up_at - time.monotonic()
+
+    @property
+    def ask(self) -> Ask:
+        # The first question of all is asked without having waited.
+        waited = time.monotonic() - self._arrived if self.refused.done() else 0.0
+        ask = self._ask
+        return Ask(ask.credential, ask.lease_id, ask.holder, ask.tokens, waited)
+
+
+class ClusterLimiter:
+    """The limiter of a process. Use it in one event loop; close() gives everything back."""
+
+    def __init__(self, database: Database, redis: RedisDesk | None = None) -> None:
+        self._database = database
+        self._redis = redis
+        self._holder = new_id("lim") if redis is None else redis.holder
+        self._board = Board(database, self._redis)
+        self._lines: dict[str, deque[_Waiter]] = {}
+        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._leaving: set[asyncio.Future[None]] = set()
+
+    @property
+    def board(self) -> Board:
+        """What this process knows, for tests and tools."""
+        return self._board
+
+    async def enter(self, credential: str, *, tokens: int, patience_seconds: float, waiting: Waiting) -> Slot:
+        if not credential:
+            return _Slot(self, credential, None)
+        with contextlib.suppress(Unavailable):
+            await self._board.fresh()
+            if not self._board.limits(credential) and self._board.slow(credential)[0] <= 0:
+                return _Slot(self, credential, None)
+        waiter = _Waiter(credential, self._holder, tokens, patience_seconds)
+        self._join(credential, waiter)
+        try:
+            return await self._stand(waiter, waiting)
+        except BaseException:
+            self._abandon(waiter)
+            raise
+
+    async def slow_down(self, credential: str, seconds: float | None, reason: str) -> None:
+        if not credential:
+            return
+        asked = None if seconds is None or not math.isfinite(seconds) else max(0.0, seconds)
+        jitter = random.random()  # noqa: S311 - spreads, guards nothing
+        try:
+            left = await slow_down(self._database, credential, asked, reason, jitter)
+        except Unavailable:
+            # Nobody else can be told, but this process need not go on asking.
+            self._board.tell_slow(credential, asked or 1.0, reason)
+            return
+        self._board.tell_slow(credential, left, reason)
+        if self._redis is not None and self._board.desk is self._redis and self._board.limits(credential):
+            # Everybody reads it within a second anyway.
+            with contextlib.suppress(DeskAway, DeskForgot):
+                await self._redis.slow_down(credential, left, reason)
+
+    async def close(self) -> None:
+        """Give back what is held and let go of Redis. Safe to call twice."""
+        for driver in self._drivers.values():
+            driver.cancel()
+        await asyncio.gather(*self._drivers.values(), return_exceptions=True)
+        self._drivers.clear()
+        self._board.stop()
+        if self._leaving:
+            await asyncio.wait(self._leaving, timeout=2)
+        await asyncio.gather(*(self._board.leave(held, 0) for held in list(self._board.held.values())))
+        if self._redis is not None:
+            await self._redis.close()
+
+    def left(
+        self, credential: str, held: Held | None, entered: float, tokens_used: int | None, succeeded: bool
+    ) -> asyncio.Future[None]:
+        """A call has ended."""
+        task = asyncio.ensure_future(self._left(credential, held, entered, tokens_used, succeeded))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+        return task
+
+    async def _left(
+        self, credential: str, held: Held | None, entered: float, tokens_used: int | None, succeeded: bool
+    ) -> None:
+        if held is not None:
+            await self._board.leave(held, 0 if tokens_used is None else tokens_used - held.tokens)
+        if succeeded and self._board.streak_before(credential, entered):
+            with contextlib.suppress(Unavailable):
+                await recover(self._database, credential, time.monotonic() - entered)
+
+    # --- the line of a credential
+
+    def _join(self, credential: str, waiter: _Waiter) -> None:
+        line = self._lines.setdefault(credential, deque())
+        line.append(waiter)
+        driver = self._drivers.get(credential)
+        if driver is None or driver.done():
+            self._drivers[credential] = asyncio.create_task(
+                self._drive(credential, line), name=f"runlane-limits-{credential}"
+            )
+
+    async def _stand(self, waiter: _Waiter, waiting: Waiting) -> Slot:
+        """Wait for the driver's word, at most as long as the waiter's patience."""
+        await asyncio.wait(
+            {waiter.granted, waiter.refused}, timeout=waiter.left_seconds, return_when=asyncio.FIRST_COMPLETED
+        )
+        if not waiter.granted.done() and waiter.refused.done():
+            await waiting(waiter.refused.result())
+            await asyncio.wait({waiter.granted}, timeout=max(0.0, waiter.left_seconds))
+        if not waiter.granted.done():
+            reason = waiter.refused.result() if waiter.refused.done() else "nobody could be asked for room in time"
+            raise MustWait(reason, random.uniform(*_LATER_SECONDS))  # noqa: S311 - spreads, guards nothing
+        return waiter.granted.result()
+
+    def _abandon(self, waiter: _Waiter) -> None:
+        if waiter.granted.cancel() or waiter.granted.cancelled() or waiter.granted.exception() is not None:
+            return
+        # It was granted in the moment in which its caller went away.
+        slot = waiter.granted.result()
+        task = asyncio.ensure_future(slot.leave(0, succeeded=False))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    async def _drive(self, credential: str, line: deque[_Waiter]) -> None:
+        """Ask for the first of the line until nobody is left in it."""
+        told_waiting = False
+        try:
+            while line:
+                head = line[0]
+                if head.granted.done():
+                    line.popleft()
+                    continue
+                epoch = self._board.epoch
+                try:
+                    refusal, by_desk = await self._try(credential, head)
+                    if refusal is None:
+                        line.popleft()
+                        continue
+                    told_waiting = told_waiting or by_desk
+                    if self._told(line, refusal):
+                        line.popleft()
+                        continue
+                    await self._pause(head, refusal, by_desk)
+                except (DeskAway, DeskForgot) as error:
+                    with contextlib.suppress(Unavailable):
+                        await self._board.move_away(epoch, error)
+                    await asyncio.sleep(_AWAY_SECONDS / 4)
+        except Exception as error:
+            # Nobody must wait for a driver that is gone.
+            for waiter in line:
+                if not waiter.granted.done():
+                    waiter.granted.set_exception(error)
+            line.clear()
+            raise
+        finally:
+            if told_waiting:
+                task = asyncio.ensure_future(self._withdraw(credential))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+
+    async def _withdraw(self, credential: str) -> None:
+        with contextlib.suppress(DeskAway, DeskForgot):
+            await self._board.desk.withdraw(credential, self._holder)
+
+    async def _try(self, credential: str, head: _Waiter) -> tuple[Refusal | None, bool]:
+        """Grant the first waiter its slot, or say why not, and whether the desk said so."""
+        board = self._board
+        try:
+            await board.fresh()
+        except Unavailable:
+            return Refusal(f"{credential}: the database does not answer"), False
+        limits = board.limits(credential)
+        slow_seconds, why = board.slow(credential)
+        if slow_seconds > 0:
+            load = Load(slow_seconds=slow_seconds, slow_reason=why)
+            return told(credential, limits, load, Kind.SLOW, head.ask.tokens, None), False
+        if not limits:
+            self._grant(head, _Slot(self, credential, None))
+            return None, False
+        if board.settling_seconds > 0:
+            seconds = math.ceil(board.settling_seconds)
+            return Refusal(f"{credential}: counting begins anew, {seconds} s more"), False
+        return await self._take(credential, limits, head), True
+
+    async def _take(self, credential: str, limits: ProviderLimits, head: _Waiter) -> Refusal | None:
+        board, ask, epoch = self._board, head.ask, self._board.epoch
+        with contextlib.suppress(Unavailable):
+            await board.introduce(credential)
+        entered = time.monotonic()
+        answer = await board.desk.take(ask, limits)
+        if isinstance(answer, Refusal):
+            return answer
+        held = Held(ask.lease_id, credential, counted_tokens(limits, ask.tokens), entered, epoch, answer.second)
+        if board.epoch != epoch:
+            # The desk that granted it counts no longer, and the one that does has not been asked.
+            return Refusal(f"{credential}: counting begins anew")
+        board.count(held)
+        self._grant(head, _Slot(self, credential, held))
+        return None
+
+    def _grant(self, waiter: _Waiter, slot: _Slot) -> None:
+        if not waiter.granted.done():
+            waiter.granted.set_result(slot)
+            return
+        task = asyncio.ensure_future(slot.leave(0, succeeded=False))
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def _told(self, line: deque[_Waiter], refusal: Refusal) -> bool:
+        """Tell everybody in the line why they wait; True when the first of them need not even try to."""
+        head = line[0]
+        firm = refusal.firm_seconds
+        if firm is not None and firm > head.left_seconds and not head.granted.done():
+            head.granted.set_exception(MustWait(refusal.reason, firm))
+            # A caller that was cancelled does not look at it.
+            head.granted.exception()
+            return True
+        for waiter in line:
+            if not waiter.refused.done():
+                waiter.refused.set_result(refusal.reason)
+        return False
+
+    async def _pause(self, head: _Waiter, refusal: Refusal, by_desk: bool) -> None:
+        seconds = min(ASK_SECONDS, max(0.01, head.left_seconds), max(0.01, refusal.firm_seconds or ASK_SECONDS))
+        if by_desk:
+            await self._board.desk.wait(head.ask, seconds)
+        else:
+            await asyncio.sleep(min(seconds, _AWAY_SECONDS))
+
+
+def make_limiter(settings: Settings, database: Database) -> ClusterLimiter:
+    """The limiter that the settings ask for: over Redis when its URL is set, and over the database always."""
+    if settings.redis_url is None:
+        return ClusterLimiter(database)
+    from runlane.agents.desks.redis import RedisDesk
+    from runlane.bus.redis_client import open_client
+
+    client = open_client(settings.redis_url.get_secret_value())
+    return ClusterLimiter(database, RedisDesk(client, settings.redis_prefix))
+
+
 class _Free:
-    async def leave(self, tokens_used: int = 0) -> None: ...
+    tokens_used: int | None = None
+
+    async def leave(self, tokens_used: int | None = None, *, succeeded: bool = True) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *rest: object) -> None: ...
 
 
 class NoLimits:
-    """Everybody may call at once."""
+    """Everybody may call at once: for tests of single steps."""
 
     async def enter(self, credential: str, *, tokens: int, patience_seconds: float, waiting: Waiting) -> Slot:
         """At once."""

@@ -18,6 +18,8 @@ TenantId = Annotated[str, typer.Argument(help="The tenant's id.", metavar="TENAN
 MaxQueued = Annotated[int | None, typer.Option(help="Runs that have not ended, at most.")]
 MaxRunning = Annotated[int | None, typer.Option(help="Running runs at which new ones are refused.")]
 Rate = Annotated[float | None, typer.Option(help="New runs per second; a second's worth may come at once.")]
+MaxCost = Annotated[float | None, typer.Option(help="What its models may cost on one day (UTC), in dollars.")]
+OnCap = Annotated[str | None, typer.Option(help="What a step does then: fail (the default), or ask a person for more.")]
 DisplayName = Annotated[str | None, typer.Option(help="For people; the id if left out.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000)]
 Before = Annotated[str | None, typer.Option(help="Continue after this id, the last of the page before.")]
@@ -65,12 +67,23 @@ def create_tenant(
     max_queued: MaxQueued = None,
     max_running: MaxRunning = None,
     rate: Rate = None,
+    max_cost_per_day: MaxCost = None,
+    on_cap: OnCap = None,
     json: Json = False,
 ) -> None:
     """Make a tenant."""
     from runlane.cli.administer import make_tenant
 
-    make_tenant(tenant, name=name, max_queued=max_queued, max_running=max_running, rate=rate, json=json)
+    make_tenant(
+        tenant,
+        name=name,
+        max_queued=max_queued,
+        max_running=max_running,
+        rate=rate,
+        max_cost_per_day=max_cost_per_day,
+        on_cap=on_cap,
+        json=json,
+    )
 
 
 @tenants.command(name="list")
@@ -88,9 +101,13 @@ def set_tenant(
     max_queued: MaxQueued = None,
     max_running: MaxRunning = None,
     rate: Rate = None,
+    max_cost_per_day: MaxCost = None,
+    on_cap: OnCap = None,
     no_limit: Annotated[
         str | None,
-        typer.Option(help="Limits to remove, comma-separated: max_queued, max_running, rate_per_second."),
+        typer.Option(
+            help="Limits to remove, comma-separated: max_queued, max_running, rate_per_second, max_cost_usd_per_day."
+        ),
     ] = None,
     enabled: Annotated[
         bool | None, typer.Option("--enable/--disable", help="A disabled tenant's keys are refused.")
@@ -106,6 +123,8 @@ def set_tenant(
         max_queued=max_queued,
         max_running=max_running,
         rate=rate,
+        max_cost_per_day=max_cost_per_day,
+        on_cap=on_cap,
         no_limit=no_limit,
         enabled=enabled,
         json=json,

@@ -6,12 +6,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from runlane.cli.own import own_app
 from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.model.access import ApiKey, Role
-from runlane.model.tenant import Limits, Tenant
+from runlane.model.tenant import Budget, Limits, OnCap, Tenant
 from runlane.store.audit import list_audit
 from runlane.store.database import Database
 from runlane.store.keys import create_key, list_keys, revoke_key
@@ -76,15 +76,20 @@ def make_tenant(
     max_queued: int | None,
     max_running: int | None,
     rate: float | None,
+    max_cost_per_day: float | None,
+    on_cap: str | None,
     json: bool,
 ) -> None:
     """`runlane tenants create`."""
     limits = Limits(max_queued, max_running, rate)
-    made = _with_database(lambda database: create_tenant(database, tenant, name=name, limits=limits, actor=acting()))
+    budget = Budget(max_cost_per_day, cast("OnCap", on_cap or "fail"))
+    made = _with_database(
+        lambda database: create_tenant(database, tenant, name=name, limits=limits, budget=budget, actor=acting())
+    )
     if json:
         print_json(_flat(made))
     else:
-        print(f"{made.id}: created, {_told(made.limits)}.")
+        print(f"{made.id}: created, {_told(made)}.")
 
 
 def show_tenants(*, json: bool) -> None:
@@ -94,10 +99,12 @@ def show_tenants(*, json: bool) -> None:
         print_json([_flat(row) for row in rows])
         return
     print_table(
-        ["tenant", "name", "state", "max_queued", "max_running", "rate_per_second", "created"],
+        ["tenant", "name", "state", "max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day", "on_cap",
+         "created"],
         [
             [row.id, row.name, "enabled" if row.enabled else "disabled", row.limits.max_queued,
-             row.limits.max_running, row.limits.rate_per_second, clock(row.created_at_us)]
+             row.limits.max_running, row.limits.rate_per_second, row.budget.max_cost_usd_per_day, row.budget.on_cap,
+             clock(row.created_at_us)]
             for row in rows
         ],
         "No tenants.",
@@ -111,6 +118,8 @@ def change_tenant(
     max_queued: int | None,
     max_running: int | None,
     rate: float | None,
+    max_cost_per_day: float | None,
+    on_cap: str | None,
     no_limit: str | None,
     enabled: bool | None,
     json: bool,
@@ -122,14 +131,16 @@ def change_tenant(
         max_queued=max_queued,
         max_running=max_running,
         rate_per_second=rate,
+        max_cost_usd_per_day=max_cost_per_day,
+        on_cap=on_cap,
         unlimited=frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip()),
     )
     old, new = _with_database(lambda database: set_tenant(database, tenant, change, actor=acting()))
     before, now = _flat(old), _flat(new)
     changed = {
         field: {"old": before[field], "new": now[field]}
-        for field in ("name", "enabled", "max_queued", "max_running", "rate_per_second")
-        if before[field] != now[field]
+        for field in before
+        if field != "updated_at_us" and before[field] != now[field]
     }
     if json:
         print_json({"tenant": now, "changed": changed})
@@ -199,8 +210,8 @@ def show_audit(*, tenant: str | None, action: str | None, before: str | None, li
 
 def _flat(tenant: Tenant) -> dict[str, Any]:
     fields = asdict(tenant)
-    limits = fields.pop("limits")
-    return {**fields, **limits}
+    limits, budget = fields.pop("limits"), fields.pop("budget")
+    return {**fields, **limits, **budget}
 
 
 def _role(role: Role) -> dict[str, Any]:
@@ -214,6 +225,7 @@ def _state(key: ApiKey) -> str:
     return "expired" if expired else "active"
 
 
-def _told(limits: Limits) -> str:
-    told = [f"{name} {value}" for name, value in asdict(limits).items() if value is not None]
+def _told(tenant: Tenant) -> str:
+    fields = {**asdict(tenant.limits), "max_cost_usd_per_day": tenant.budget.max_cost_usd_per_day}
+    told = [f"{name} {value}" for name, value in fields.items() if value is not None]
     return ", ".join(told) or "no limits"

@@ -10,6 +10,7 @@ import typer
 
 from runlane.cli import access, interact, secrets
 from runlane.cli import definitions as authoring
+from runlane.cli import limits as metering
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
 from runlane.cli.show import Json
 
@@ -28,6 +29,7 @@ lanes = typer.Typer(help="Lanes: cluster-wide slots, drain, and which kind of ru
 runs = typer.Typer(help="Runs: look at them, cancel, retry, approve.", no_args_is_help=True)
 cli.add_typer(db, name="db")
 cli.add_typer(lanes, name="lanes")
+cli.add_typer(metering.limits, name="limits")
 cli.add_typer(runs, name="runs")
 cli.add_typer(interact.of_people)
 runs.add_typer(interact.of_runs)
@@ -37,6 +39,7 @@ cli.add_typer(access.roles, name="roles")
 cli.add_typer(access.audit, name="audit")
 cli.add_typer(secrets.secrets, name="secrets")
 cli.add_typer(authoring.bundle, name="bundle")
+cli.command()(metering.usage)
 for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
     cli.command()(_command)
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import orjson
 
 from runlane.client import wire
+from runlane.client.accounting import Accounting
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
 from runlane.client.secrets import Secrets
@@ -36,7 +37,7 @@ _LOG_PAGE = 1000
 _BATCH = 1000
 
 
-class Client:
+class Client(Accounting):
     """A server by its URL, and the key to it. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(

@@ -273,7 +273,10 @@ def _parse(text: str, mode: str, place: Place, problems: Problems) -> None:
     try:
         ast.parse(text, mode=mode)
     except SyntaxError as error:
-        where = f"Line {error.lineno}, column {error.offset}" if mode == "exec" else f"Column {error.offset}"
+        # Where a text stops too early there is no column.
+        where = f"Column {error.offset}" if error.offset else "At its end"
+        if mode == "exec":
+            where = f"Line {error.lineno}, column {error.offset}" if error.offset else f"Line {error.lineno}"
         problems.error(place, f"{where}: {error.msg}.")
     except (RecursionError, MemoryError, ValueError):
         problems.error(place, "This is too deeply nested to be read. Make it simpler.")

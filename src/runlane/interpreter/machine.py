@@ -9,15 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from runlane.interpreter.scope import UNITS_PER_USD, Library, Scope, units
 from runlane.interpreter.state import Layer, Refused, defaults, measure
 from runlane.interpreter.values import End, EndStatus, Fact, Failed, Outcome, Todo
 from runlane.interpreter.walk import Walk
-from runlane.model.definition import Orchestration
+from runlane.model.definition import OnCap, Orchestration
 
 _CURSOR_VERSION: Final = 1
+
+
+class Budget(NamedTuple):
+    """What an orchestration may cost, and what it has cost so far."""
+
+    orchestration_id: str
+    limit_usd: float
+    spent_usd: float
+    on_cap: OnCap
 
 
 class Machine:
@@ -163,20 +172,24 @@ class Machine:
         """Whether the run has cost more than it may: then nothing more is to be called."""
         return self._walk.root.over_budget
 
-    def budget_left_usd(self, path: str, unsettled: Mapping[str, float] | None = None) -> float | None:
-        """What an open todo may still spend before one of the orchestrations it is in has cost too much.
+    def budgets(self, path: str, unsettled: Mapping[str, float] | None = None) -> list[Budget]:
+        """The bounds of what an open todo may cost: of each orchestration that it is in, the innermost first.
 
         `unsettled` is what open todos have spent that are not settled yet, by path.
         """
         leaf = self._walk.open.get(path)
         if leaf is None:
-            return None
-        left = [
-            (scope.cap - scope.cost) / UNITS_PER_USD - self._spent_within(scope, unsettled or {})
+            return []
+        return [
+            Budget(
+                scope.orchestration.id,
+                scope.cap / UNITS_PER_USD,
+                scope.cost / UNITS_PER_USD + self._spent_within(scope, unsettled or {}),
+                scope.orchestration.on_cap,
+            )
             for scope in leaf.frame.line.scope.outward()
             if scope.cap is not None
         ]
-        return min(left) if left else None
 
     def _spent_within(self, scope: Scope, unsettled: Mapping[str, float]) -> float:
         return sum(

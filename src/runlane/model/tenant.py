@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from runlane.errors import ConcurrencyLimited, InvalidRequest, QueueLimited, RateLimited
 
+OnCap = Literal["fail", "ask"]
+ON_CAP: Final[tuple[OnCap, ...]] = ("fail", "ask")
 DEFAULT_TENANT: Final = "default"
+MAX_COST_USD: Final = 1_000_000_000.0
 MAX_LIMIT: Final = 1_000_000_000
 # Up to here, a nanosecond lost per run cannot add up to one run more in a second.
 MAX_RATE: Final = 10_000.0
@@ -39,6 +42,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """What a tenant's models may cost on one day (UTC), and what happens then. Runs are accepted all the same."""
+
+    max_cost_usd_per_day: float | None = None
+    on_cap: OnCap = "fail"
+
+
+@dataclass(frozen=True, slots=True)
 class Tenant:
     """A tenant as readers see it."""
 
@@ -48,6 +59,7 @@ class Tenant:
     enabled: bool
     created_at_us: int
     updated_at_us: int
+    budget: Budget = Budget()
 
 
 @dataclass(slots=True)
@@ -79,6 +91,16 @@ def check_limits(limits: Limits) -> Limits:
     if rate is not None and not (math.isfinite(rate) and 0.001 <= rate <= MAX_RATE):
         raise InvalidRequest(f"rate_per_second={rate} must be between 0.001 and {MAX_RATE:g}.")
     return limits
+
+
+def check_budget(budget: Budget) -> Budget:
+    """The budget, if it makes sense."""
+    most = budget.max_cost_usd_per_day
+    if most is not None and not (math.isfinite(most) and 0 < most <= MAX_COST_USD):
+        raise InvalidRequest(f"max_cost_usd_per_day={most} must be above 0 and at most {MAX_COST_USD:g}.")
+    if budget.on_cap not in ON_CAP:
+        raise InvalidRequest(f'on_cap="{budget.on_cap}" must be one of: {", ".join(ON_CAP)}.')
+    return budget
 
 
 def scoped_key(tenant: str, key: str) -> str:

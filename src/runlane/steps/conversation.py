@@ -159,7 +159,6 @@ class Conversation:
         async def waiting(reason: str) -> None:
             await work.emit("waiting", reason=reason)
 
-        used = 0
         try:
             slot = await work.tools.limiter.enter(
                 credential,
@@ -169,12 +168,10 @@ class Conversation:
             )
         except MustWait as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
-        try:
+        async with slot:
             reply = await model.answer(request, _placed(work.tools.delta, answer))
-            used = reply.tokens_in + reply.tokens_out
+            slot.tokens_used = reply.tokens_in + reply.tokens_out
             return reply
-        finally:
-            await asyncio.shield(slot.leave(used))
 
     def _later(self, reason: str, seconds: float) -> MustAsk:
         """Give the slot back and come again."""

@@ -362,6 +362,7 @@ def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
             steps=[*known.steps, *entry.steps],
             calls=[*known.calls, *entry.calls],
+            tenant=known.tenant or entry.tenant,
             waits=[*known.waits, *entry.waits],
             settled=[*known.settled, *entry.settled],
             finish=entry.finish,

@@ -32,7 +32,7 @@ from sqlalchemy.sql.base import Executable
 from runlane import redaction
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
-from runlane.store.calls import RECORD_CALLS, CallRecord
+from runlane.store.calls import RECORD_CALLS, CallKind, CallRecord
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
@@ -42,6 +42,7 @@ from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_events, run_results, runs
 from runlane.store.statement import Row
 from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
+from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
 from runlane.store.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 
 
@@ -91,6 +92,7 @@ class Entry:
     waits: list[NewWait] = field(default_factory=list[NewWait])
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
+    tenant: str = ""
 
 
 def cleaned(entry: Entry) -> Entry:
@@ -273,6 +275,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     checkpoints: list[tuple[Any, ...]] = []
     steps: list[tuple[Any, ...]] = []
     calls: list[tuple[Any, ...]] = []
+    used: list[CallUsage] = []
     opened: list[tuple[Any, ...]] = []
     settled: list[tuple[Any, ...]] = []
     ended: list[Row] = []
@@ -288,6 +291,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
         steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
         calls += [call.row(entry.run_id, entry.attempt) for call in entry.calls]
+        used += [_usage(entry, call) for call in entry.calls if call.kind is CallKind.MODEL]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
         if entry.finish is not None and Status(row["status"]).terminal:
@@ -295,6 +299,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(RECORD_STEPS, steps)
     await session.fetch(RECORD_CALLS, calls)
+    await session.fetch(ADD_USAGE, usage_rows(used))
     await session.fetch(OPEN_WAITS, opened)
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)
@@ -320,6 +325,19 @@ async def settle(session: Session, ended: Sequence[Row]) -> list[Released]:
         await bury(session, dead)
     return await release_next(
         session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
+    )
+
+
+def _usage(entry: Entry, call: CallRecord) -> CallUsage:
+    return CallUsage(
+        entry.run_id,
+        entry.attempt,
+        entry.tenant,
+        call.agent or "",
+        call.model or "",
+        call.tokens_in,
+        call.tokens_out,
+        call.cost_usd,
     )
 
 

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, delete, exists, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from runlane.errors import Conflict, InvalidRequest, NotFound, nearest
 from runlane.model.ids import lock_key
-from runlane.model.tenant import DEFAULT_TENANT, Limits, Tenant, check_limits, check_tenant_id
+from runlane.model.tenant import (
+    DEFAULT_TENANT,
+    Budget,
+    Limits,
+    OnCap,
+    Tenant,
+    check_budget,
+    check_limits,
+    check_tenant_id,
+)
 from runlane.model.text import check_text
 from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
@@ -24,6 +33,7 @@ from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
 from runlane.store.schema import api_keys, runs, secrets, tenants
 from runlane.store.statement import Row, Statement
+from runlane.store.usage import FORGET_USAGE
 
 MAX_NAME = 200
 _MARK_AT_ONCE = 500
@@ -46,6 +56,8 @@ class TenantChange:
     max_queued: int | None = None
     max_running: int | None = None
     rate_per_second: float | None = None
+    max_cost_usd_per_day: float | None = None
+    on_cap: str | None = None
     unlimited: frozenset[str] = frozenset()
 
 
@@ -58,6 +70,8 @@ _fields = {
     "max_queued": bindparam("new_max_queued", type_=Integer()),
     "max_running": bindparam("new_max_running", type_=Integer()),
     "rate_per_second": bindparam("new_rate", type_=Float()),
+    "max_cost_usd_per_day": bindparam("new_max_cost", type_=Float()),
+    "on_cap": bindparam("new_on_cap", type_=Text()),
 }
 _CREATE = Statement(
     "create_tenant",
@@ -132,16 +146,23 @@ async def find_tenant(database: Database, tenant: str) -> Tenant:
 
 
 async def create_tenant(
-    database: Database, tenant: str, *, actor: str, name: str | None = None, limits: Limits | None = None
+    database: Database,
+    tenant: str,
+    *,
+    actor: str,
+    name: str | None = None,
+    limits: Limits | None = None,
+    budget: Budget | None = None,
 ) -> Tenant:
     """A new tenant."""
     check_tenant_id(tenant)
     wanted = check_limits(limits or Limits())
+    spend = check_budget(budget or Budget())
     shown = check_text(tenant if name is None else name, "The tenant's name", MAX_NAME)
 
     async def work(session: Session) -> Tenant:
         await session.lock(exclusive=[tenant_lock(tenant)])
-        rows = await session.fetch(_CREATE, tenant=tenant, **_bound(shown, True, wanted))
+        rows = await session.fetch(_CREATE, tenant=tenant, **_bound(shown, True, wanted, spend))
         if not rows:
             raise Conflict(f'The tenant "{tenant}" exists. Change it: runlane tenants set {tenant}')
         created = _value(rows[0])
@@ -168,10 +189,10 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
         if not rows:
             raise await unknown_tenant(session, tenant)
         old = _value(rows[0])
-        limits = check_limits(_changed(old.limits, change))
+        limits, budget = _changed(old.limits, old.budget, change)
         name = old.name if change.name is None else change.name
         enabled = old.enabled if change.enabled is None else change.enabled
-        rows = await session.fetch(_SET, tenant=tenant, **_bound(name, enabled, limits))
+        rows = await session.fetch(_SET, tenant=tenant, **_bound(name, enabled, limits, budget))
         new = _value(rows[0])
         await append_audit(
             session,
@@ -212,6 +233,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
                 raise await unknown_tenant(session, tenant)
             await drop_definitions(session, tenant)
             await session.fetch(_DROP_SECRETS, tenant=tenant)
+            await session.fetch(FORGET_USAGE, tenant=tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_told(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)
@@ -263,28 +285,30 @@ async def unknown_tenant(session: Session, tenant: str) -> NotFound:
     return NotFound(f'No tenant "{tenant}" exists{nearest(tenant, known)}. See: runlane tenants list')
 
 
-def _changed(limits: Limits, change: TenantChange) -> Limits:
-    given = {
-        name: value
-        for name in asdict(limits)
-        if (value := getattr(change, name)) is not None or name in change.unlimited
-    }
+def _changed(limits: Limits, budget: Budget, change: TenantChange) -> tuple[Limits, Budget]:
+    old = {**asdict(limits), **asdict(budget)}
+    removable = [name for name in old if name != "on_cap"]
+    wrong = sorted(change.unlimited - set(removable))
+    if wrong:
+        raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(removable)}.")
+    given = {name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited}
     both = sorted(name for name in given if given[name] is not None and name in change.unlimited)
     if both:
         raise InvalidRequest(f"{both[0]} cannot be set and removed at once.")
-    wrong = sorted(change.unlimited - set(asdict(limits)))
-    if wrong:
-        raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(asdict(limits))}.")
-    return replace(limits, **given)
+    of_limits = {name: value for name, value in given.items() if name in asdict(limits)}
+    of_budget = {name: value for name, value in given.items() if name in asdict(budget)}
+    return check_limits(replace(limits, **of_limits)), check_budget(replace(budget, **of_budget))
 
 
-def _bound(name: str, enabled: bool, limits: Limits) -> dict[str, Any]:
+def _bound(name: str, enabled: bool, limits: Limits, budget: Budget) -> dict[str, Any]:
     return {
         "new_name": name,
         "new_enabled": enabled,
         "new_max_queued": limits.max_queued,
         "new_max_running": limits.max_running,
         "new_rate": limits.rate_per_second,
+        "new_max_cost": budget.max_cost_usd_per_day,
+        "new_on_cap": budget.on_cap,
     }
 
 
@@ -302,8 +326,14 @@ def _value(row: Row) -> Tenant:
         enabled=bool(row["enabled"]),
         created_at_us=row["created_at"],
         updated_at_us=row["updated_at"],
+        budget=_budget_of(row),
     )
 
 
+def _budget_of(row: Row) -> Budget:
+    most = row["max_cost_usd_per_day"]
+    return Budget(None if most is None else float(most), cast("OnCap", row["on_cap"]))
+
+
 def _told(tenant: Tenant) -> Mapping[str, Any]:
-    return {"name": tenant.name, "enabled": tenant.enabled, **asdict(tenant.limits)}
+    return {"name": tenant.name, "enabled": tenant.enabled, **asdict(tenant.limits), **asdict(tenant.budget)}

@@ -92,7 +92,7 @@ class Drive:
         self._held: dict[str, float] = {}
         self._calls: dict[str, list[CallRecord]] = {}
         self._journals: dict[str, Journal] = {}
-        self._spending = Spending(claimed, database)
+        self._spending = Spending(claimed, database, self._journal)
         self._history: deque[tuple[str, Earlier]] = deque(maxlen=MAX_HISTORY)
         self._machine: Machine
         self._no = 0

@@ -101,4 +101,5 @@ class Outbox:
         return bool(entry.events or entry.steps or entry.calls or entry.waits or entry.settled)
 
     def _empty(self) -> Entry:
-        return Entry(self._claimed.run_id, self._claimed.attempt, self._claimed.lane)
+        claimed = self._claimed
+        return Entry(claimed.run_id, claimed.attempt, claimed.lane, tenant=claimed.tenant)

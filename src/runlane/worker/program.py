@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runlane.agents.mcp import McpClients
 from runlane.agents.models import Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
 from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
@@ -28,6 +27,7 @@ from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
+from runlane.worker.outside import Outside
 from runlane.worker.patience import patiently
 
 
@@ -62,21 +62,20 @@ class Orchestrations:
         tasks: Mapping[str, Task],
         models: Models,
         start_child: StartChild,
-        mcp: McpClients | None = None,
+        outside: Outside,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
         self._start_child = start_child
-        self._mcp = mcp
+        self._outside = outside
         self._sandbox = Sandbox(Limits.of(settings))
 
     async def close(self) -> None:
-        """End the sandbox and connections. Safe to call twice."""
+        """End the sandbox. Safe to call twice."""
         await self._sandbox.close()
-        if self._mcp is not None:
-            await self._mcp.close()
+        await self._outside.close()
 
     async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
         """Execute an attempt."""
@@ -95,8 +94,9 @@ class Orchestrations:
             tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
+            limiter=self._outside.limiter,
             call_orchestration=Children(claimed, self._database, self._start_child).call,
-            mcp=self._mcp.for_tenant(claimed.tenant) if self._mcp is not None else None,
+            mcp=self._outside.mcp.for_tenant(claimed.tenant) if self._outside.mcp is not None else None,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
 

@@ -1,30 +1,42 @@
-"""What a run spends: every cap is looked at before each call of a model, with what open steps have spent so far."""
+"""What a run spends: every cap is looked at before each call of a model, with what open steps have spent so far.
+
+A call is refused once a cap is reached, so a cap is passed by no more than the calls that are under way. Where a
+person is asked for more, the answer is kept in the journal, for the step or for the run as a whole, and raises the cap.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any
 
+from runlane.agents.budget import Cap, Capped, check_caps
 from runlane.agents.journal import Journal
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Outcome, Todo
 from runlane.model.definition import Agent
+from runlane.model.step import HumanField
 from runlane.steps.failure import StepFailed
+from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.steps import StepOutcome, StepRecord
+from runlane.store.usage import read_budget
+from runlane.worker.patience import patiently
 
-# A float's worth of rounding: less than anybody is charged.
-_NOTHING: Final = 1e-9
+_MORE = (
+    {"name": "decision", "type": "select", "label": "Decision", "options": ["allow", "stop"], "required": True},
+    {"name": "amount_usd", "type": "number", "label": "How much more, in USD; as much again if empty"},
+)
 
 
 class Spending:
-    """The money of one attempt at a run."""
+    """The money of one attempt at a run. `journals` gives what is known of a step, or, for "", of the run."""
 
-    def __init__(self, claimed: Claimed, database: Database) -> None:
+    def __init__(self, claimed: Claimed, database: Database, journals: Callable[[str], Journal]) -> None:
         self._claimed = claimed
         self._database = database
+        self._journals = journals
         # What earlier tries of a step have cost, which the step machine knows already.
         self._settled: dict[str, tuple[float, int]] = {}
 
@@ -42,16 +54,76 @@ class Spending:
         return replace(outcome, cost_usd=fresh, tokens=max(0, outcome.tokens - tokens))
 
     async def check(
-        self, machine: Machine, journals: Mapping[str, Journal], todo: Todo, agent: Agent | None, step_cap: float | None
+        self,
+        machine: Machine,
+        open_steps: Mapping[str, Journal],
+        todo: Todo,
+        agent: Agent | None,
+        step_cap: float | None,
     ) -> None:
-        """Raise if no model may be asked any more."""
-        unsettled = {path: self._unsettled(path, journal) for path, journal in journals.items()}
-        left = machine.budget_left_usd(todo.path, unsettled)
-        if left is not None and left <= _NOTHING:
-            raise StepFailed("cost_limit", "The run has spent its max_total_cost_usd. Raise it to go on.")
-        spent = journals[todo.path].cost_usd or 0.0
-        if step_cap is not None and spent >= step_cap:
-            raise StepFailed("cost_limit", f"The step has spent its max_cost_usd ({spent:g} of {step_cap:g} USD).")
+        """Raise if no model may be asked any more, or not before somebody has allowed it."""
+        unsettled = {path: self._unsettled(path, journal) for path, journal in open_steps.items()}
+        run, own = self._journals(""), self._journals(todo.path)
+        caps = [
+            Cap("run", bound.limit_usd, bound.spent_usd, bound.on_cap, bound.orchestration_id)
+            for bound in machine.budgets(todo.path, unsettled)
+        ]
+        if step_cap is not None:
+            caps.append(Cap("step", step_cap, own.cost_usd or 0.0, todo.orchestration.on_cap, todo.step.id))
+        caps += await self._caps_of_day(agent)
+        journals = {cap.scope: own if cap.scope == "step" else run for cap in caps}
+        capped = check_caps([self._raised(cap, journals[cap.scope]) for cap in caps])
+        if capped is not None:
+            raise self._refusal(capped, journals[capped.scope])
+
+    async def _caps_of_day(self, agent: Agent | None) -> list[Cap]:
+        limit = agent.max_cost_usd_per_day if agent is not None else None
+        named = agent.id if agent is not None and limit is not None else None
+        tenant = self._claimed.tenant
+        spent = await patiently(lambda: read_budget(self._database, tenant, named))
+        caps = [Cap("tenant", spent.tenant_limit_usd, spent.tenant_usd, spent.on_cap, tenant)]
+        if agent is not None and limit is not None:
+            caps.append(Cap("agent", limit, spent.agent_usd, agent.on_cap, agent.id))
+        return caps
+
+    def _raised(self, cap: Cap, journal: Journal) -> Cap:
+        """The cap with what people have allowed beyond it in this run."""
+        if cap.limit_usd is None:
+            return cap
+        limit = cap.limit_usd
+        for answer in _answers(journal, cap.scope, cap.name):
+            amount = answer.get("amount_usd")
+            limit += cap.limit_usd if amount is None else max(0.0, float(amount))
+        return replace(cap, limit_usd=limit)
+
+    def _refusal(self, capped: Capped, journal: Journal) -> StepFailed | MustAsk:
+        answers = _answers(journal, capped.scope, capped.name)
+        stopped = any(answer.get("decision") != "allow" for answer in answers)
+        if capped.on_cap == "fail" or stopped:
+            return StepFailed("cost_limit", capped.message)
+        return MustAsk(
+            Waiting(
+                kind=WaitKind.HUMAN,
+                name="budget",
+                prompt=f"{capped.message} May it spend more?",
+                fields=tuple(HumanField.model_validate(field) for field in _MORE),
+                context={"scope": capped.scope, "limit_usd": capped.limit_usd, "spent_usd": capped.spent_usd},
+                key=journal.name(_key(capped.scope, capped.name, len(answers))),
+                shared=capped.scope != "step",
+            )
+        )
 
     def _unsettled(self, path: str, journal: Journal) -> float:
         return (journal.cost_usd or 0.0) - self._settled.get(path, (0.0, 0))[0]
+
+
+def _key(scope: str, name: str, number: int) -> str:
+    return f"cap/{scope}/{name}/{number}"
+
+
+def _answers(journal: Journal, scope: str, name: str) -> list[dict[str, Any]]:
+    """What people have said about a cap so far."""
+    answers: list[dict[str, Any]] = []
+    while (answer := journal.find(_key(scope, name, len(answers)))) is not None:
+        answers.append(answer)
+    return answers

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from runlane.interpreter.machine import Budget
 from runlane.interpreter.values import Done, EndStatus, Failed
 from tests.unit.interpreter.play import Play, StepData, if_else, loop, orchestration, parallel, say
 
@@ -214,7 +215,8 @@ def test_a_run_that_has_cost_too_much_does_not_go_on() -> None:
     play = chain(3, max_total_cost_usd=0.5)
     play.do("s0", cost_usd=0.5, tokens=10)
     assert not play.machine.over_budget
-    assert play.machine.budget_left_usd("s1") == 0
+    assert play.machine.budgets("s1") == [Budget("main", 0.5, 0.5, "fail")]
+    assert play.machine.budgets("s1", {"s1": 0.25, "gone": 9.0}) == [Budget("main", 0.5, 0.75, "fail")]
     play.do("s1", cost_usd=0.01)
     assert play.machine.over_budget
     assert play.error().code == "cost_limit"
@@ -260,7 +262,7 @@ def test_without_a_cap_nothing_is_over_budget() -> None:
     play = chain(2)
     play.do("s0", cost_usd=1e6)
     assert not play.machine.over_budget
-    assert play.machine.budget_left_usd("s1") is None
+    assert play.machine.budgets("s1") == []
 
 
 # Nesting.

@@ -31,7 +31,7 @@ from runlane.api.shapes.access import (
 from runlane.api.shapes.fields import MAX_PAGE, Name
 from runlane.errors import NotFound
 from runlane.model.access import ApiKey, Permission, Role
-from runlane.model.tenant import Limits, Tenant
+from runlane.model.tenant import Budget, Limits, Tenant
 from runlane.store.audit import list_audit
 from runlane.store.keys import create_key, list_keys, revoke_key
 from runlane.store.roles import delete_role, find_role, list_roles, set_role
@@ -121,8 +121,9 @@ async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) 
     """Make a tenant."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     limits = Limits(body.max_queued, body.max_running, body.rate_per_second)
+    budget = Budget(body.max_cost_usd_per_day, body.on_cap)
     tenant = await create_tenant(
-        parts_of(request).database, body.id, actor=principal.actor, name=body.name, limits=limits
+        parts_of(request).database, body.id, actor=principal.actor, name=body.name, limits=limits, budget=budget
     )
     return Reply(_tenant(tenant), 201)
 
@@ -132,7 +133,7 @@ async def patch_tenant(request: Request, principal: KeysManage, tenant_id: Tenan
     """Change a tenant; a limit that is null is removed. Exact when this answers."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
-    limits = {"max_queued", "max_running", "rate_per_second"}
+    limits = {"max_queued", "max_running", "rate_per_second", "max_cost_usd_per_day"}
     removed = frozenset(name for name in limits & body.model_fields_set if getattr(body, name) is None)
     change = TenantChange(
         name=body.name,
@@ -140,6 +141,8 @@ async def patch_tenant(request: Request, principal: KeysManage, tenant_id: Tenan
         max_queued=body.max_queued,
         max_running=body.max_running,
         rate_per_second=body.rate_per_second,
+        max_cost_usd_per_day=body.max_cost_usd_per_day,
+        on_cap=body.on_cap,
         unlimited=removed,
     )
     _, tenant = await set_tenant(parts_of(request).database, tenant_id, change, actor=principal.actor)
@@ -237,6 +240,7 @@ def _tenant(tenant: Tenant) -> dict[str, Any]:
         "name": tenant.name,
         "enabled": tenant.enabled,
         **asdict(tenant.limits),
+        **asdict(tenant.budget),
         "created_at": moment(tenant.created_at_us),
         "updated_at": moment(tenant.updated_at_us),
     }

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from runlane.api.shapes.fields import Answer, At, Name, Request
-from runlane.model.tenant import MAX_LIMIT, MAX_RATE
+from runlane.model.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, OnCap
 from runlane.store.keys import MAX_LIFE_SECONDS
 
 
@@ -70,6 +70,10 @@ class NewTenant(Request):
     max_queued: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     max_running: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     rate_per_second: float | None = Field(default=None, ge=0.001, le=MAX_RATE)
+    max_cost_usd_per_day: float | None = Field(
+        default=None, gt=0, le=MAX_COST_USD, description="Of its models, on one day (UTC)."
+    )
+    on_cap: OnCap = Field(default="fail", description="What a step does then: fail, or ask a person for more.")
 
 
 class PatchTenant(Request):
@@ -82,6 +86,8 @@ class PatchTenant(Request):
     max_queued: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     max_running: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
     rate_per_second: float | None = Field(default=None, ge=0.001, le=MAX_RATE)
+    max_cost_usd_per_day: float | None = Field(default=None, gt=0, le=MAX_COST_USD)
+    on_cap: OnCap | None = None
 
 
 class TenantView(Answer):
@@ -93,6 +99,8 @@ class TenantView(Answer):
     max_queued: int | None
     max_running: int | None
     rate_per_second: float | None
+    max_cost_usd_per_day: float | None
+    on_cap: OnCap
     created_at: At
     updated_at: At
 

@@ -1,0 +1,119 @@
+"""Limits of model providers, changed while everything runs; and what models took."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+
+from runlane.access.rules import tenant_to_list
+from runlane.agents.occupancy import Occupancy, read_occupancy
+from runlane.api.door import RunsRead, WorkersManage, WorkersView
+from runlane.api.once import OnceRoute, idempotency_header
+from runlane.api.parts import parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply, moment
+from runlane.api.shapes.fields import Name
+from runlane.api.shapes.limits import LimitsList, LimitsView, PutLimits, UsageList
+from runlane.errors import InvalidRequest
+from runlane.model.provider import LimitChange
+from runlane.store.provider_limits import SetLimits, reset_limits, set_limits
+from runlane.store.usage import Group, Used, read_usage
+
+router = APIRouter(tags=["limits and usage"])
+changes = APIRouter(tags=["limits and usage"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+
+Credential = Annotated[
+    str, Path(description="The credential, such as openai or openai@acme.", examples=["openai"], max_length=200)
+]
+_DEFAULT_DAYS = 30
+_MAX_DAYS = 3660
+
+
+@router.get("/limits", response_model=LimitsList, responses=answers())
+async def get_limits(request: Request, principal: WorkersView) -> Reply:
+    """Every credential with its limits and what is used of them now."""
+    parts = parts_of(request)
+    found = await read_occupancy(parts.app.settings, parts.database)
+    return Reply({"limits": [_occupancy(item) for item in found]})
+
+
+@changes.put("/limits/{credential}", response_model=LimitsView, responses=answers(409))
+async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> Reply:
+    """Change a credential's limits. Every worker follows within about a second."""
+    removed = frozenset(name for name in body.model_fields_set if getattr(body, name) is None)
+    change = LimitChange(**body.model_dump(), unlimited=removed)
+    _, limits = await set_limits(parts_of(request).database, credential, change, actor=principal.actor)
+    return Reply(_limits(limits))
+
+
+@changes.delete("/limits/{credential}", response_model=LimitsView, responses=answers(409))
+async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> Reply:
+    """Back to the credential's defaults, which is what this answers."""
+    _, limits = await reset_limits(parts_of(request).database, credential, actor=principal.actor)
+    return Reply(_limits(limits))
+
+
+@router.get("/usage", response_model=UsageList, responses=answers(404))
+async def get_usage(
+    request: Request,
+    principal: RunsRead,
+    tenant: Annotated[Name | None, Query()] = None,
+    first: Annotated[date | None, Query(alias="from", description="The first day (UTC); 30 days ago if empty.")] = None,
+    last: Annotated[date | None, Query(alias="to", description="The last day (UTC); today if empty.")] = None,
+    group: Annotated[Group, Query(description="By what it is added up.")] = "day",
+) -> Reply:
+    """What models took, per day, agent or model."""
+    only = tenant_to_list(principal, tenant)
+    to = last or datetime.now(UTC).date()
+    since = first or to - timedelta(days=_DEFAULT_DAYS)
+    if since > to or (to - since).days > _MAX_DAYS:
+        raise InvalidRequest(f"from={since} to={to} must be days in this order, at most {_MAX_DAYS} apart.")
+    used = await read_usage(parts_of(request).database, only, since, to, group)
+    total = Used(
+        "total",
+        sum(item.calls for item in used),
+        sum(item.tokens_in for item in used),
+        sum(item.tokens_out for item in used),
+        sum(item.cost_usd for item in used),
+        sum(item.unpriced_calls for item in used),
+    )
+    return Reply(
+        {
+            "tenant": only,
+            "first": since.isoformat(),
+            "last": to.isoformat(),
+            "group": group,
+            "usage": [asdict(item) for item in used],
+            "total": asdict(total),
+        }
+    )
+
+
+def _limits(limits: SetLimits) -> dict[str, Any]:
+    return {
+        "credential": limits.credential,
+        **asdict(limits.limits),
+        "default": limits.updated_by is None,
+        "updated_at": moment(limits.updated_at_us),
+        "updated_by": limits.updated_by,
+    }
+
+
+def _occupancy(item: Occupancy) -> dict[str, Any]:
+    busy = item.busy
+    return {
+        **_limits(item.limits),
+        "now": None
+        if busy is None
+        else {
+            "in_flight": busy.in_flight,
+            "requests_this_minute": busy.requests,
+            "tokens_this_minute": busy.tokens,
+            "waiting_processes": busy.waiting,
+        },
+        "backing_off_until": moment(item.backing_off_until_us),
+        "backing_off_reason": item.backing_off_reason or None,
+    }

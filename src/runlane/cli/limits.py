@@ -1,0 +1,67 @@
+"""The commands for limits of model providers and for what models took. They work on the database, like `lanes`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from runlane.cli.show import Json
+
+limits = typer.Typer(help="Limits of model providers, for the whole cluster.", no_args_is_help=True)
+
+Credential = Annotated[str, typer.Argument(help="Such as openai, openai@acme or openai:llm.local.")]
+
+
+@limits.command(name="list")
+def list_limits(json: Json = False) -> None:
+    """List the credentials with their limits and what is used of them now."""
+    from runlane.cli.meter import show_limits
+
+    show_limits(json=json)
+
+
+@limits.command(name="set")
+def set_limits(
+    credential: Credential,
+    in_flight: Annotated[int | None, typer.Option(help="Calls at once; 0 pauses.")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Calls that begin within a minute.")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens of the calls of a minute.")] = None,
+    no_limit: Annotated[
+        str | None,
+        typer.Option(help="Limits to remove, comma-separated: in_flight, requests_per_minute, tokens_per_minute."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Change limits while everything runs. What is left out stays; every worker follows within about a second."""
+    from runlane.cli.meter import change_limits
+
+    change_limits(
+        credential,
+        in_flight=in_flight,
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        no_limit=no_limit,
+        json=json,
+    )
+
+
+@limits.command()
+def reset(credential: Credential, json: Json = False) -> None:
+    """Back to the defaults."""
+    from runlane.cli.meter import reset_limits
+
+    reset_limits(credential, json=json)
+
+
+def usage(
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant; all of them without it.")] = None,
+    first: Annotated[str | None, typer.Option("--from", help="The first day (UTC), such as 2026-01-31.")] = None,
+    last: Annotated[str | None, typer.Option("--to", help="The last day; today without it.")] = None,
+    group: Annotated[str, typer.Option(help="day, agent or model.")] = "day",
+    json: Json = False,
+) -> None:
+    """What models took: calls, tokens and cost."""
+    from runlane.cli.meter import show_usage
+
+    show_usage(tenant=tenant, first=first, last=last, group=group, json=json)

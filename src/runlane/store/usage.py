@@ -1,0 +1,223 @@
+"""Usage: what model calls took, per tenant, day, agent and model, added up in the transaction that records the call.
+
+A call whose price nobody knows adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each
+process writes to a shard of its own, because the row of a busy tenant would otherwise be locked by one worker's
+transaction after the other's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, Final, Literal
+
+from sqlalchemy import (
+    BigInteger,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal,
+    or_,
+    select,
+)
+from sqlalchemy.sql.base import Executable
+
+from runlane.model.ids import lock_key, new_id
+from runlane.model.tenant import OnCap
+from runlane.store.database import Database
+from runlane.store.expressions import lit, now_once, upsert
+from runlane.store.schema import runs, tenants, usage_daily
+from runlane.store.statement import Statement
+
+SHARDS: Final = 32
+_DAY_US: Final = 86_400_000_000
+_EPOCH: Final = date(1970, 1, 1)
+
+Group = Literal["day", "agent", "model"]
+GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
+
+
+@dataclass(frozen=True, slots=True)
+class CallUsage:
+    """What one model call of an attempt took. `agent` is empty for a step without one; no cost means no known price."""
+
+    run_id: str
+    attempt: int
+    tenant: str
+    agent: str
+    model: str
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What was used in a group of calls: on a day, by an agent or with a model. `key` says which."""
+
+    key: str
+    calls: int
+    tokens_in: int
+    tokens_out: int
+    cost_usd: float
+    unpriced_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a tenant may spend today, and what it and one of its agents have spent, in dollars."""
+
+    tenant_limit_usd: float | None
+    on_cap: OnCap
+    tenant_usd: float
+    agent_usd: float
+
+
+_today = cast(now_once() // lit(_DAY_US), Integer)
+_COLUMNS = {
+    "run_id": Text(),
+    "attempt": Integer(),
+    "tenant": Text(),
+    "agent": Text(),
+    "model": Text(),
+    "shard": Integer(),
+    "calls": BigInteger(),
+    "unpriced_calls": BigInteger(),
+    "tokens_in": BigInteger(),
+    "tokens_out": BigInteger(),
+    "cost_usd": Float(),
+}
+_SUMS = ("calls", "unpriced_calls", "tokens_in", "tokens_out", "cost_usd")
+
+
+def _add(batch: FromClause) -> Executable:
+    b = batch.c
+    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
+    named = ("tenant", "agent", "model", "shard", *_SUMS)
+    statement = upsert(usage_daily).from_select(
+        ["day", *named],
+        select(_today, *(b[name] for name in named)).select_from(batch.join(runs, fence)).where(b.attempt > 0),
+    )
+    return statement.on_conflict_do_update(
+        index_elements=["tenant", "day", "agent", "model", "shard"],
+        set_={name: usage_daily.c[name] + statement.excluded[name] for name in _SUMS},
+    )
+
+
+# Its members come from usage_rows() and are for entries that have won the fence in this transaction.
+ADD_USAGE = Statement("add_usage", _add, _COLUMNS)
+# Minted per process start, like a worker's id.
+_SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
+
+
+def usage_rows(calls: Iterable[CallUsage], shard: int = _SHARD) -> list[tuple[Any, ...]]:
+    """The calls as members of ADD_USAGE: one per row that they change, in an order that all transactions share.
+
+    A member stands for calls of several runs and carries the fence of one of them: all have won already, and their
+    rows are locked until the commit.
+    """
+    sums: dict[tuple[str, str, str], list[Any]] = {}
+    for call in calls:
+        found = sums.setdefault((call.tenant, call.agent, call.model), [call.run_id, call.attempt, 0, 0, 0, 0, 0.0])
+        found[2] += 1
+        found[3] += call.cost_usd is None
+        found[4] += call.tokens_in
+        found[5] += call.tokens_out
+        found[6] += call.cost_usd or 0.0
+    return [
+        (run_id, attempt, tenant, agent, model, shard, *rest)
+        for (tenant, agent, model), (run_id, attempt, *rest) in sorted(sums.items())
+    ]
+
+
+def _spent(*conditions: Any) -> Any:
+    total = func.coalesce(func.sum(usage_daily.c.cost_usd), literal(0.0, Float()))
+    return select(total).where(usage_daily.c.tenant == bindparam("tenant"), usage_daily.c.day == _today, *conditions)
+
+
+_of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
+_SPENT = Statement("spent_by_tenant", _spent())
+_SPENT_BY_AGENT = Statement("spent_by_agent", _spent(_of_agent))
+_BUDGET = Statement(
+    "read_budget",
+    select(
+        tenants.c.max_cost_usd_per_day,
+        tenants.c.on_cap,
+        # Nobody adds up what has no cap.
+        case(
+            (tenants.c.max_cost_usd_per_day.is_not(None), _spent().scalar_subquery()), else_=literal(0.0, Float())
+        ).label("tenant_usd"),
+        case(
+            (bindparam("by_agent", type_=Integer()) == lit(1), _spent(_of_agent).scalar_subquery()),
+            else_=literal(0.0, Float()),
+        ).label("agent_usd"),
+    ).where(tenants.c.id == bindparam("tenant")),
+)
+FORGET_USAGE = Statement("forget_usage", delete(usage_daily).where(usage_daily.c.tenant == bindparam("tenant")))
+
+
+def _used_by(group: Group) -> Statement:
+    key = usage_daily.c[group]
+    wanted = bindparam("tenant", type_=Text())
+    return Statement(
+        f"used_by_{group}",
+        select(key.label("key"), *(func.sum(usage_daily.c[name]).label(name) for name in _SUMS))
+        .where(
+            or_(wanted.is_(None), usage_daily.c.tenant == wanted),
+            usage_daily.c.day >= bindparam("first", type_=Integer()),
+            usage_daily.c.day <= bindparam("last", type_=Integer()),
+        )
+        .group_by(key)
+        .order_by(key),
+    )
+
+
+_USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
+
+
+async def read_spent(database: Database, tenant: str, agent: str | None = None) -> float:
+    """What a tenant, or one of its agents, has spent today (UTC), as far as prices are known."""
+    if agent is None:
+        rows = await database.look(_SPENT, tenant=tenant)
+    else:
+        rows = await database.look(_SPENT_BY_AGENT, tenant=tenant, agent=agent)
+    return float(next(iter(dict(rows[0]).values())))
+
+
+async def read_budget(database: Database, tenant: str, agent: str | None = None) -> Spent:
+    """The tenant's cap and what counts against it and, if an agent is named, against the agent's; in one look."""
+    rows = await database.look(_BUDGET, tenant=tenant, agent=agent or "", by_agent=int(agent is not None))
+    if not rows:
+        return Spent(None, "fail", 0.0, 0.0)
+    row = rows[0]
+    limit = row["max_cost_usd_per_day"]
+    return Spent(
+        None if limit is None else float(limit), row["on_cap"], float(row["tenant_usd"]), float(row["agent_usd"])
+    )
+
+
+async def read_usage(
+    database: Database, tenant: str | None, first: date, last: date, group: Group = "day"
+) -> Sequence[Used]:
+    """What a tenant, or all of them, used from the first day to the last one, both included (UTC)."""
+    rows = await database.look(_USED[group], tenant=tenant, first=(first - _EPOCH).days, last=(last - _EPOCH).days)
+    return [
+        Used(
+            key=(_EPOCH + timedelta(days=row["key"])).isoformat() if group == "day" else row["key"],
+            calls=int(row["calls"]),
+            tokens_in=int(row["tokens_in"]),
+            tokens_out=int(row["tokens_out"]),
+            cost_usd=float(row["cost_usd"]),
+            unpriced_calls=int(row["unpriced_calls"]),
+        )
+        for row in rows
+    ]

@@ -1,0 +1,41 @@
+"""The outside of a worker: providers of models, their limits, web services and MCP servers.
+
+One for all runs of a worker. Nothing is connected before a step needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from runlane.agents.limits import ClusterLimiter, make_limiter
+from runlane.agents.mcp import McpClients, TransportFactory
+from runlane.agents.providers import Providers
+from runlane.settings import Settings
+from runlane.store.database import Database
+
+Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
+
+
+class Outside:
+    """What steps reach beyond this process. close() ends every connection."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        values: Values,
+        providers: Providers | None = None,
+        transport: TransportFactory | None = None,
+    ) -> None:
+        self._values = values
+        self._providers = providers
+        self.limiter: ClusterLimiter = make_limiter(settings, database)
+        self.mcp = McpClients(settings, values, transport) if transport is not None else None
+
+    async def close(self) -> None:
+        """End every connection. Safe to call twice."""
+        if self._providers is not None:
+            await self._providers.close()
+        if self.mcp is not None:
+            await self.mcp.close()
+        await self.limiter.close()

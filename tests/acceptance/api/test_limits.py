@@ -1,0 +1,129 @@
+"""Limits of model providers and usage over HTTP: seen, changed while everything runs, and each tenant's own."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from runlane import Client, Forbidden, InvalidRequest, NotFound
+from runlane.agents.limits import make_limiter
+from runlane.store.database import Session
+from runlane.store.tenants import create_tenant
+from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
+from tests.acceptance.api.serving import API, Api
+from tests.harness import Store, eventually, new_run
+
+
+async def nobody(reason: str) -> None:
+    """Waiting without a word."""
+
+
+async def listed(api: Api, credential: str) -> dict[str, Any]:
+    answer = await api.get("/limits")
+    assert answer.status_code == 200, answer.text
+    return {item["credential"]: item for item in answer.json()["limits"]}[credential]
+
+
+async def test_limits_are_listed_with_what_is_used_now(idle_api: Api) -> None:
+    assert (await listed(idle_api, "openai"))["in_flight"] == 8
+    assert (await listed(idle_api, "openai"))["default"] is True
+    limiter = make_limiter(idle_api.parts.app.settings, idle_api.parts.database)
+    try:
+        slot = await limiter.enter("openai", tokens=120, patience_seconds=10, waiting=nobody)
+        now = (await listed(idle_api, "openai"))["now"]
+        assert now == {
+            "in_flight": 1, "requests_this_minute": 1, "tokens_this_minute": 120, "waiting_processes": 0,
+        }  # fmt: skip
+        await limiter.slow_down("openai", 30, "429 Too Many Requests")
+        await slot.leave(20)
+        seen = await listed(idle_api, "openai")
+        assert seen["now"]["in_flight"] == 0
+        assert seen["now"]["tokens_this_minute"] == 20
+        assert seen["backing_off_reason"] == "429 Too Many Requests"
+        left = datetime.fromisoformat(seen["backing_off_until"]) - datetime.now(UTC)
+        assert timedelta(seconds=10) < left <= timedelta(seconds=31)
+    finally:
+        await limiter.close()
+
+
+async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> None:
+    limiter = make_limiter(idle_api.parts.app.settings, idle_api.parts.database)
+    try:
+        await (await limiter.enter("openai@acme", tokens=1, patience_seconds=10, waiting=nobody)).leave(1)
+        async with Client(idle_api.url, await idle_api.key("operator")) as client:
+            changed = await client.set_limits("openai@acme", in_flight=2, requests_per_minute=60)
+            assert (changed["in_flight"], changed["requests_per_minute"], changed["default"]) == (2, 60, False)
+            again = await client.set_limits("openai@acme", in_flight=None, tokens_per_minute=9)
+            assert (again["in_flight"], again["requests_per_minute"], again["tokens_per_minute"]) == (None, 60, 9)
+            await eventually(lambda: limiter.board.limits("openai@acme").tokens_per_minute == 9, seconds=10)
+            assert [item["in_flight"] for item in await client.limits() if item["credential"] == "openai@acme"] == [
+                None
+            ]
+            back = await client.reset_limits("openai@acme")
+            assert (back["in_flight"], back["requests_per_minute"], back["default"]) == (8, None, True)
+            with pytest.raises(InvalidRequest, match="Nothing to change"):
+                await client.set_limits("openai")
+            with pytest.raises(InvalidRequest, match="is no credential"):
+                await client.set_limits("{x}", in_flight=1)
+    finally:
+        await limiter.close()
+    entries = (await idle_api.get("/audit", params={"subject": "openai@acme"})).json()["entries"]
+    assert [entry["action"] for entry in entries] == ["limits.reset", "limits.set", "limits.set"]
+    assert entries[1]["old"] == {"in_flight": 2, "requests_per_minute": 60, "tokens_per_minute": None}
+    assert entries[1]["new"] == {"in_flight": None, "requests_per_minute": 60, "tokens_per_minute": 9}
+
+
+async def test_who_may_not_change_limits_does_not(idle_api: Api) -> None:
+    async with Client(idle_api.url, await idle_api.key("viewer")) as client:
+        assert await client.limits()
+        with pytest.raises(Forbidden):
+            await client.set_limits("openai", in_flight=1)
+        with pytest.raises(Forbidden):
+            await client.reset_limits("openai")
+    answer = await idle_api.client.put(f"{API}/limits/openai", json={"in_flight": -1})
+    assert answer.status_code == 422
+    answer = await idle_api.client.put(f"{API}/limits/openai", json={"speed": 1})
+    assert answer.status_code == 422
+
+
+async def test_usage_is_each_tenants_own(idle_api: Api) -> None:
+    database = idle_api.parts.database
+    store = Store(idle_api.parts.app.settings, database)
+    await create_tenant(database, "acme", actor="test")
+    await store.accept(new_run())
+    (claimed,) = await store.claim(await store.worker())
+    calls = [
+        CallUsage(claimed.run_id, claimed.attempt, tenant, "writer", model, 100, 10, cost)
+        for tenant, model, cost in (("default", "a", 0.5), ("default", "b", None), ("acme", "a", 2.0))
+    ]
+
+    async def work(session: Session) -> None:
+        await session.fetch(ADD_USAGE, usage_rows(calls))
+
+    await database.transact(work)
+    async with Client(idle_api.url, await idle_api.key("viewer", "acme")) as client:
+        own = await client.usage(group="model")
+        assert [(item["key"], item["cost_usd"]) for item in own["usage"]] == [("a", 2.0)]
+        assert own["tenant"] == "acme"
+        with pytest.raises(NotFound):
+            await client.usage(tenant="default")
+    async with Client(idle_api.url, await idle_api.key()) as client:
+        everything = await client.usage(group="agent")
+        assert everything["total"] == {
+            "key": "total", "calls": 3, "tokens_in": 300, "tokens_out": 30, "cost_usd": 2.5, "unpriced_calls": 1,
+        }  # fmt: skip
+        assert (await client.usage(tenant="default"))["total"]["unpriced_calls"] == 1
+        assert (await client.usage(first=date(2020, 1, 1), last=date(2020, 1, 2)))["usage"] == []
+        with pytest.raises(InvalidRequest):
+            await client.usage(first=date(2020, 1, 2), last=date(2020, 1, 1))
+
+
+async def test_a_tenant_has_a_cap_per_day(idle_api: Api) -> None:
+    made = await idle_api.post("/tenants", {"id": "acme", "max_cost_usd_per_day": 5, "on_cap": "ask"})
+    assert (made.status_code, made.json()["max_cost_usd_per_day"], made.json()["on_cap"]) == (201, 5.0, "ask")
+    changed = await idle_api.client.patch(f"{API}/tenants/acme", json={"max_cost_usd_per_day": None})
+    assert (changed.json()["max_cost_usd_per_day"], changed.json()["on_cap"]) == (None, "ask")
+    wrong = await idle_api.client.patch(f"{API}/tenants/acme", json={"on_cap": "beg"})
+    assert wrong.status_code == 422

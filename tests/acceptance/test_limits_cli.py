@@ -1,0 +1,42 @@
+"""The commands for provider limits, usage and caps of tenants, as processes."""
+
+from __future__ import annotations
+
+from tests.acceptance.test_access_cli import environment, run, told
+
+__all__ = ["environment"]
+
+
+def test_limits_are_set_listed_and_reset(environment: dict[str, str]) -> None:
+    set_ = told(environment, "limits", "set", "openai", "--in-flight", "3", "--tokens-per-minute", "9000")
+    assert set_["changed"] == {
+        "in_flight": {"old": 8, "new": 3}, "tokens_per_minute": {"old": None, "new": 9000},
+    }  # fmt: skip
+    rows = {row["credential"]: row for row in told(environment, "limits", "list")}
+    assert set(rows) == {"anthropic", "ollama", "openai"}
+    assert rows["openai"]["limits"] == {"in_flight": 3, "requests_per_minute": None, "tokens_per_minute": 9000}
+    assert rows["openai"]["now"] == {"in_flight": 0, "requests": 0, "tokens": 0, "waiting": 0}
+    assert rows["ollama"]["updated_by"] is None
+    done = run(environment, "limits", "set", "openai", "--no-limit", "in-flight")
+    assert done.stdout == "openai: in_flight 3 -> None\n"
+    assert "openai\t0 of no limit\t0 of no limit\t0 of 9000\t0\t" in run(environment, "limits", "list").stdout
+    assert run(environment, "limits", "reset", "openai").stdout == (
+        "openai: in_flight None -> 8\nopenai: tokens_per_minute 9000 -> None\n"
+    )
+    refused = run(environment, "limits", "set", "openai")
+    assert (refused.returncode, "Nothing to change" in refused.stderr) == (1, True)
+    actions = [entry["action"] for entry in told(environment, "audit", "list")]
+    assert actions == ["limits.reset", "limits.set", "limits.set"]
+
+
+def test_usage_and_caps(environment: dict[str, str]) -> None:
+    assert told(environment, "usage", "--group", "model", "--from", "2026-01-01", "--to", "2026-01-31") == []
+    for wrong in (["--group", "colour"], ["--from", "yesterday"]):
+        refused = run(environment, "usage", *wrong)
+        assert (refused.returncode, "Error (invalid_request)" in refused.stderr) == (1, True)
+    made = told(environment, "tenants", "create", "acme", "--max-cost-per-day", "2.5", "--on-cap", "ask")
+    assert (made["max_cost_usd_per_day"], made["on_cap"]) == (2.5, "ask")
+    changed = told(environment, "tenants", "set", "acme", "--max-cost-per-day", "7", "--on-cap", "fail")["changed"]
+    assert changed == {"max_cost_usd_per_day": {"old": 2.5, "new": 7.0}, "on_cap": {"old": "ask", "new": "fail"}}
+    done = run(environment, "tenants", "set", "acme", "--no-limit", "max_cost_usd_per_day")
+    assert done.stdout == "acme: max_cost_usd_per_day 7.0 -> None\n"

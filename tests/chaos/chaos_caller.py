@@ -1,0 +1,55 @@
+"""A process that calls a metered provider without end, as many at once as it is told, each under the cluster's limits.
+
+Usage: python -m tests.chaos.chaos_caller PORT CALLERS CREDENTIAL. A provider that answers "slow" makes everybody slow
+down; one that is gone ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from runlane.agents.limits import ClusterLimiter, MustWait, make_limiter
+from runlane.settings import load_settings
+from runlane.store.database import open_database
+
+
+async def nobody(reason: str) -> None:
+    """Waiting without a word."""
+
+
+async def call(limiter: ClusterLimiter, port: int, credential: str) -> None:
+    try:
+        slot = await limiter.enter(credential, tokens=10, patience_seconds=30, waiting=nobody)
+    except MustWait as wait:
+        await asyncio.sleep(wait.retry_in_seconds)
+        return
+    answer = b""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"{os.getpid()}\n".encode())
+        answer = await reader.read()
+        writer.close()
+        if answer == b"slow":
+            await limiter.slow_down(credential, None, "429 Too Many Requests")
+    finally:
+        await slot.leave(10, succeeded=answer == b"done")
+
+
+async def main(port: int, callers: int, credential: str) -> None:
+    settings = load_settings()
+    database = await open_database(settings)
+    limiter = make_limiter(settings, database)
+
+    async def keep_calling() -> None:
+        while True:
+            await call(limiter, port, credential)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(callers):
+            group.create_task(keep_calling())
+
+
+if __name__ == "__main__":
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))
