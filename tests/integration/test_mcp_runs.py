@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from collections.abc import Generator
@@ -197,3 +198,28 @@ async def test_a_person_decides_about_a_call_that_was_not_recorded(process: Proc
         ended = await process.end(run_id)
     assert (ended.status, ended.result) == (Status.COMPLETED, "done")
     assert len(fake.calls("once")) == before + 1
+
+
+async def test_a_worker_that_calls_no_server_does_not_load_the_library(process: Process) -> None:
+    """In a process of its own: this one has loaded it."""
+    code = (
+        "import asyncio, sys\n"
+        "from tests.integration.process import Process\n"
+        "from tests.integration.test_orchestrations import flow, run, say\n"
+        "from tests.harness import settings_for\n"
+        "async def main():\n"
+        "    process = Process(settings_for(sys.argv[1]))\n"
+        "    await process.start()\n"
+        "    try:\n"
+        "        assert (await run(process, flow(say('hello', 'Hello')))).result == 'Hello'\n"
+        "    finally:\n"
+        "        await process.stop()\n"
+        "asyncio.run(main())\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types')])\n"
+    )
+    await process.app.database()
+    url = process.settings.database_url
+    assert url is not None
+    command = [sys.executable, "-c", code, url.get_secret_value()]
+    found = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60, check=False)
+    assert found.stdout.splitlines()[-1:] == ["[]"], found.stderr
