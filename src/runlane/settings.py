@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from runlane.addresses import parse_allow_list
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
@@ -82,6 +83,12 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
+    outbound_allow: str = Field(
+        default="",
+        max_length=20_000,
+        description="What tools and MCP servers may reach although it is not public: names, name:port, addresses and "
+        "networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
+    )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
     )
@@ -128,6 +135,12 @@ class Settings(BaseSettings):
         if url is not None:
             check_database_url(url.get_secret_value())
         return url
+
+    @field_validator("outbound_allow")
+    @classmethod
+    def _check_allowed(cls, text: str) -> str:
+        parse_allow_list(text)
+        return text
 
     @property
     def sqlite_path(self) -> Path | None:

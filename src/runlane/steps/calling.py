@@ -13,9 +13,9 @@ from typing import Any, Final
 from runlane.agents.models import ToolOffer
 from runlane.errors import RunlaneError, nearest
 from runlane.model.definition import Tool
+from runlane.model.schema_check import misfit
 from runlane.model.step import Step, TaskStep
 from runlane.model.template import render_value, text_of
-from runlane.steps.arguments import misfit
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Tools
 from runlane.steps.work import Work
