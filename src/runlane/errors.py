@@ -8,6 +8,7 @@ RunlaneError
 │   ├── InputTooLarge         over the size limit
 │   ├── InvalidDefinitions    definitions have errors; each is told with its place and cure
 │   ├── UnknownDefinition     no such orchestration, agent, tool or MCP server
+│   ├── UrlTemplateError      a tool's URL or header is wrong, or its arguments do not fill it
 │   └── TemplateError         a text with placeholders cannot be filled
 │       ├── UnknownPlaceholder    the state has nothing for it
 │       ├── InvalidPlaceholder    it is written in a way that means nothing
@@ -144,6 +145,12 @@ class UnknownDefinition(InvalidRequest):
             f'No {what} "{name}" is known{nearest(name, names)}. {_listing("Known", names)} '
             "Bring it from its folder: runlane sync --dir definitions"
         )
+
+
+class UrlTemplateError(InvalidRequest):
+    """A URL or a header of a tool is written wrongly, or its arguments do not fill it."""
+
+    code = "invalid_url"
 
 
 class TemplateError(InvalidRequest):

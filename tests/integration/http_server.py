@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -57,7 +57,7 @@ def redirect(location: str, status: str = "302 Found") -> Answering:
 @asynccontextmanager
 async def serving(
     answer: Answering, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
-) -> AsyncIterator[Server]:
+) -> AsyncGenerator[Server]:
     """A server until the block ends."""
     server = Server(0)
     writers: set[Writer] = set()

@@ -191,8 +191,7 @@ def _hint(error: ValidationError) -> str:
 def _properties(schema: Any, path: Sequence[str | int]) -> list[str]:
     """The names that a part of the schema knows, as far as it can be found without following references."""
     for part in path:
-        inner = cast("Mapping[str | int, Any]", schema) if isinstance(schema, Mapping) else {}
-        schema = inner.get(part)
+        schema = cast("Mapping[str | int, Any]", schema).get(part) if isinstance(schema, Mapping) else None
     known = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
     return list(cast("Mapping[str, Any]", known)) if isinstance(known, Mapping) else []
 
