@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runlane.definitions.check import ALL_TOOLS, Scope
-from runlane.model.definition import Agent, Definition, Kind, Orchestration
+from runlane.definitions.scope import ALL_TOOLS, Scope
+from runlane.model.definition import Agent, Definition, Kind, Orchestration, Tool
 from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
 
 Key = tuple[Kind, str]
@@ -34,6 +34,11 @@ def uses(definition: Definition, scope: Scope) -> set[Key]:
             found.update(("agent", agent) for agent in definition.delegate_agent_ids if agent in scope.agents)
             if definition.orchestration_id in scope.orchestrations:
                 found.add(("orchestration", definition.orchestration_id))
+        case Tool():
+            if definition.called_agent in scope.agents:
+                found.add(("agent", definition.called_agent))
+            if definition.called_orchestration in scope.orchestrations:
+                found.add(("orchestration", definition.called_orchestration))
         case _:
             pass
     return found | _tools(tools, scope)

@@ -159,6 +159,16 @@ class Tool(Written):
         """The name."""
         return self.name
 
+    @property
+    def called_agent(self) -> str | None:
+        """The agent that it calls, if it calls one."""
+        return self.agent_id if self.tool_type == "agent" else None
+
+    @property
+    def called_orchestration(self) -> str | None:
+        """The orchestration that it calls, if it calls one."""
+        return self.orchestration_id if self.tool_type == "orchestration" else None
+
     @model_validator(mode="after")
     def _complete(self) -> Tool:
         needs = {
