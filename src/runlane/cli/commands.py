@@ -36,6 +36,7 @@ cli.add_typer(access.tenants, name="tenants")
 cli.add_typer(access.roles, name="roles")
 cli.add_typer(access.audit, name="audit")
 cli.add_typer(authoring.bundle, name="bundle")
+cli.add_typer(authoring.tools, name="tools")
 for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
     cli.command()(_command)
 
