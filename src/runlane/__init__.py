@@ -27,6 +27,11 @@ if typing.TYPE_CHECKING:
         InvalidSettings,
         LeaseLost,
         NotFound,
+        OutboundError,
+        OutboundRefused,
+        OutboundTimeout,
+        OutboundTooLarge,
+        OutboundUnreachable,
         QueueLimited,
         RateLimited,
         Refused,
@@ -45,6 +50,7 @@ if typing.TYPE_CHECKING:
         UnknownLane,
         UnknownPlaceholder,
         UnknownTask,
+        UrlTemplateError,
         WrongState,
     )
     from runlane.model.event import Event
@@ -76,6 +82,11 @@ __all__ = [
     "LeaseLost",
     "LiveEvent",
     "NotFound",
+    "OutboundError",
+    "OutboundRefused",
+    "OutboundTimeout",
+    "OutboundTooLarge",
+    "OutboundUnreachable",
     "QueueLimited",
     "RateLimited",
     "Refused",
@@ -97,6 +108,7 @@ __all__ = [
     "UnknownLane",
     "UnknownPlaceholder",
     "UnknownTask",
+    "UrlTemplateError",
     "WrongState",
 ]
 

@@ -83,8 +83,8 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
-    outbound_allow: str = Field(
-        default="",
+    outbound_allow: str | None = Field(
+        default=None,
         max_length=20_000,
         description="What tools and MCP servers may reach although it is not public: names, name:port, addresses and "
         "networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
@@ -138,8 +138,8 @@ class Settings(BaseSettings):
 
     @field_validator("outbound_allow")
     @classmethod
-    def _check_allowed(cls, text: str) -> str:
-        parse_allow_list(text)
+    def _check_allowed(cls, text: str | None) -> str | None:
+        parse_allow_list(text or "")
         return text
 
     @property

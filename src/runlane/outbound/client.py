@@ -1,7 +1,7 @@
 """Outbound: requests to servers elsewhere, and guarded httpx2 clients for libraries that make their own.
 
 One of these serves a process. Its own requests keep nothing between each other, no cookies least of all: they are made
-for many tenants.
+for many tenants. The HTTP library is loaded by the first request: most workers never make one.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ssl import SSLContext
-from typing import Any, Final
-
-import httpx2
+from typing import TYPE_CHECKING, Any, Final
 
 from runlane.addresses import parse_allow_list
 from runlane.errors import OutboundError, OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
-from runlane.outbound.guard import Guard, Resolve, resolve_name
-from runlane.outbound.transport import LIMITS, GuardedTransport, Limits, check_url, origin
+from runlane.outbound.limits import Limits
+from runlane.outbound.resolve import Resolve, resolve_name
 from runlane.settings import Settings
 from runlane.version import VERSION
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from runlane.outbound.transport import GuardedTransport
 
 _DEFAULTS: Final = Limits()
 _USER_AGENT: Final = f"runlane/{VERSION}"
@@ -29,10 +32,10 @@ _CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "wind
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A whole answer."""
+    """A whole answer. Headers are found by names in any case."""
 
     status: int
-    headers: httpx2.Headers
+    headers: Mapping[str, str]
     body: bytes
 
     @property
@@ -53,16 +56,22 @@ class Outbound:
     def __init__(
         self, settings: Settings, *, resolve: Resolve = resolve_name, ssl_context: SSLContext | None = None
     ) -> None:
-        self._guard = Guard(parse_allow_list(settings.outbound_allow), resolve)
+        self._allowed = parse_allow_list(settings.outbound_allow or "")
+        self._resolve = resolve
         self._ssl_context = ssl_context
         self._shared: GuardedTransport | None = None
 
     def transport(self, limits: Limits = _DEFAULTS) -> GuardedTransport:
         """A transport of one's own, to be closed by whoever asked for it."""
+        import httpx2
+
+        from runlane.outbound.guard import Guard
+        from runlane.outbound.transport import GuardedTransport
+
         if self._ssl_context is None:
             # Certificates of an operator's own authority (SSL_CERT_FILE) are welcome; proxies and .netrc are not.
             self._ssl_context = httpx2.create_ssl_context()
-        return GuardedTransport(self._guard, self._ssl_context, limits)
+        return GuardedTransport(Guard(self._allowed, self._resolve), self._ssl_context, limits)
 
     def client(self, limits: Limits = _DEFAULTS, *, headers: Mapping[str, str] | None = None) -> httpx2.AsyncClient:
         """A guarded client for a library that takes one, to be closed by whoever asked for it.
@@ -70,11 +79,13 @@ class Outbound:
         It raises our OutboundRefused, OutboundTimeout and OutboundTooLarge besides the errors of httpx2. It follows
         redirects by itself. For streams without an end, give limits without a total time and without a size.
         """
+        import httpx2
+
         return httpx2.AsyncClient(
             transport=self.transport(limits),
             trust_env=False,
             follow_redirects=False,
-            timeout=limits.timeout,
+            timeout=httpx2.Timeout(**limits.timeouts),
             headers={"user-agent": _USER_AGENT, **(headers or {})},
         )
 
@@ -89,6 +100,10 @@ class Outbound:
     ) -> Answer:
         """Make a request and read the whole answer. Raises OutboundError, whose message has nothing of the request
         but the origin."""
+        import httpx2
+
+        from runlane.outbound.transport import LIMITS, origin
+
         target = _parsed(url)
         named = {"user-agent": _USER_AGENT} | {name.lower(): value for name, value in (headers or {}).items()}
         request = httpx2.Request(
@@ -96,7 +111,7 @@ class Outbound:
             target,
             headers=[(name.encode(), value.encode()) for name, value in named.items()],
             content=content,
-            extensions={"timeout": limits.timeout.as_dict(), LIMITS: limits},
+            extensions={"timeout": limits.timeouts, LIMITS: limits},
         )
         try:
             async with asyncio.timeout(limits.total_seconds):
@@ -111,7 +126,7 @@ class Outbound:
                 f"The request to {origin(target)} cannot be sent: a header has characters that HTTP does not allow."
             ) from None
         except httpx2.HTTPError as error:
-            raise _failure(target, str(error)) from None
+            raise _failure(origin(target), str(error)) from None
 
     async def close(self) -> None:
         """Close what is open. Safe at any time."""
@@ -135,6 +150,10 @@ def _stream(response: httpx2.Response) -> Any:
 
 
 def _parsed(url: str) -> httpx2.URL:
+    import httpx2
+
+    from runlane.outbound.transport import check_url
+
     try:
         target = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError, UnicodeError):
@@ -145,9 +164,8 @@ def _parsed(url: str) -> httpx2.URL:
     return target.copy_with(fragment=None)
 
 
-def _failure(url: httpx2.URL, told: str) -> OutboundError:
+def _failure(where: str, told: str) -> OutboundError:
     """What a library says is looked at and not passed on."""
-    where = origin(url)
     if "too long" in told:
         return OutboundTooLarge(f"{where} answered with more headers than allowed.")
     if "CERTIFICATE_VERIFY_FAILED" in told:

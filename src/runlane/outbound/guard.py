@@ -7,27 +7,19 @@ the name resolves to a moment later does not matter. TLS still checks the certif
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import httpcore2
 
 from runlane.addresses import Address, AllowList, literal, normal_host, odd_number, refusal
 from runlane.errors import OutboundRefused
-
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+from runlane.outbound.resolve import Resolve, resolve_name
 
 # A name may have hundreds of addresses; a server that is down is found out with a few.
 _TRIED: Final = 4
 _SHOWN: Final = 253
 _CURE: Final = "If it may be called, name it in RUNLANE_OUTBOUND_ALLOW."
-
-
-async def resolve_name(host: str, port: int) -> Sequence[str]:
-    """The addresses of a name, as the system knows them."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(item[4][0]) for item in found]
 
 
 class Guard(httpcore2.AsyncNetworkBackend):

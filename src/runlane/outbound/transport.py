@@ -11,7 +11,6 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from ssl import SSLContext
 from typing import Any, Final, cast
 
@@ -20,6 +19,7 @@ import httpx2
 
 from runlane.errors import OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.outbound.guard import Guard
+from runlane.outbound.limits import Limits
 
 # Where a request's own limits are among its extensions.
 LIMITS: Final = "runlane.limits"
@@ -33,23 +33,6 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 _MAX_CONNECTIONS: Final = 100
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may take. Bytes are counted after unpacking; the total time includes redirects and the body."""
-
-    connect_seconds: float = 10.0
-    read_seconds: float | None = 60.0
-    total_seconds: float | None = 60.0
-    max_body_bytes: int | None = 4 * 1024 * 1024
-    max_header_bytes: int = 64 * 1024
-    max_redirects: int = 5
-
-    @property
-    def timeout(self) -> httpx2.Timeout:
-        """The part that httpx2 watches."""
-        return httpx2.Timeout(self.read_seconds, connect=self.connect_seconds, pool=self.connect_seconds)
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
