@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from runlane.agents.http_tools import HttpTools
 from runlane.agents.limits import ClusterLimiter, make_limiter
 from runlane.agents.providers import Providers
+from runlane.agents.tools import ToolCaller
+from runlane.outbound import Outbound
 from runlane.settings import Settings
 from runlane.store.database import Database
 
@@ -21,12 +24,18 @@ class Outside:
     def __init__(
         self, settings: Settings, database: Database, values: Values, providers: Providers | None = None
     ) -> None:
-        self._values = values
         self._providers = providers
+        self._outbound = Outbound(settings)
+        self._http = HttpTools(self._outbound, values)
         self.limiter: ClusterLimiter = make_limiter(settings, database)
+
+    def callers(self, tenant: str) -> Mapping[str, ToolCaller]:
+        """What calls tools for a tenant, by their type."""
+        return {"http": self._http.for_tenant(tenant)}
 
     async def close(self) -> None:
         """End every connection. Safe to call twice."""
         if self._providers is not None:
             await self._providers.close()
         await self.limiter.close()
+        await self._outbound.close()

@@ -95,6 +95,7 @@ class Orchestrations:
             tasks=self._tasks.keys(),
             call_task=call_task,
             limiter=self._outside.limiter,
+            callers=self._outside.callers(claimed.tenant),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
