@@ -23,7 +23,7 @@ import asyncpg
 import pytest
 import structlog
 
-from runlane import probes
+from runlane import probes, redaction
 from runlane.settings import Settings
 from runlane.store.database import open_database
 from runlane.store.lanes import declare_lanes
@@ -54,6 +54,13 @@ def no_probe_left() -> Generator[None]:
     """A hook that a failed test left behind must not stop the next one."""
     yield
     probes.install(None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_learned() -> Generator[None]:
+    """What one test made the process hide must not be hidden from the next one."""
+    yield
+    redaction.forget_all()
 
 
 @pytest.fixture(scope="session")

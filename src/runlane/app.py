@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from runlane.access.vault import Vault
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
@@ -23,7 +24,7 @@ from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
-from runlane.settings import DEFINITIONS_FOLDER, Settings, load_settings
+from runlane.settings import DEFINITIONS_FOLDER, Settings, hide, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer, in_batches
@@ -36,6 +37,7 @@ from runlane.store.tenants import is_free
 if TYPE_CHECKING:
     from runlane.agents.models import Models
     from runlane.duties.duty import Duty
+    from runlane.worker.children import ChildWish
     from runlane.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,6 +56,7 @@ class Connection:
     committer: Committer
     bus: Bus
     lanes: set[str]
+    vault: Vault
 
 
 class App:
@@ -177,8 +180,14 @@ class App:
         return accepted
 
     async def get(self, run_id: str) -> Run:
-        """A run as it is now, with its input and its result or error."""
-        return await run_store.find_run(await self.database(), run_id)
+        """A run as it is now, with its input, its result or error, and the state of an orchestration."""
+        database = await self.database()
+        run = await run_store.find_run(database, run_id)
+        if run.orchestration is None:
+            return run
+        from runlane.orchestrating import with_state
+
+        return await with_state(database, run)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds.
@@ -361,7 +370,7 @@ class App:
         from runlane.worker.worker import Worker
 
         connection = await self.connect()
-        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models)
+        orchestrations = Orchestrations(self.settings, connection.database, self._tasks, self.models, self._start_child)
         return Worker(
             settings=self.settings,
             database=connection.database,
@@ -369,9 +378,27 @@ class App:
             bus=connection.bus,
             tasks=self._tasks,
             orchestrations=orchestrations,
+            secrets=connection.vault.values,
             lanes=lanes,
             concurrency=concurrency,
         )
+
+    async def _start_child(self, wish: ChildWish) -> str:
+        """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""
+        from runlane.orchestrating import Start, orchestration_run
+
+        start = Start(
+            wish.orchestration,
+            wish.message,
+            wish.input,
+            idempotency_key=wish.key,
+            pins=wish.pins,
+            parent={"run_id": wish.parent, "path": wish.path},
+        )
+        wanted = await orchestration_run(
+            await self.database(), start, tasks=(), max_input_bytes=self.settings.max_input_bytes, tenant=wish.tenant
+        )
+        return (await self._accept([wanted]))[0].run_id
 
     async def duties(self) -> list[Duty]:
         """The duties that every process does; the caller starts and stops them."""
@@ -392,6 +419,7 @@ class App:
 
     async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
         settings = self.settings
+        hide(settings)
         database = await open_ready(settings)
         try:
             lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
@@ -403,7 +431,7 @@ class App:
         except BaseException:
             await database.close()
             raise
-        return Connection(loop, database, committer, bus, lanes)
+        return Connection(loop, database, committer, bus, lanes, Vault(database, settings))
 
     async def _accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
         if not new_runs:

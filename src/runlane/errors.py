@@ -15,7 +15,7 @@ RunlaneError
 │       └── TemplateTooLarge      filled, it is too long
 ├── IdempotencyConflict       the key was used before with another body
 ├── RunNotFound
-├── NotFound                  no such tenant, key or role
+├── NotFound                  no such tenant, key, role or secret
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  what is there already forbids this
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
@@ -30,11 +30,13 @@ RunlaneError
 │   ├── OutboundTooLarge      its answer is too large
 │   └── OutboundUnreachable   it cannot be reached, or does not speak HTTP
 ├── UnexpectedAnswer          what answered a client is no Runlane server
+├── SecretUnreadable          a stored secret cannot be decrypted
 ├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
 │   ├── AppNotFound           the app path does not import
 │   ├── InvalidSettings
+│   ├── NoSecretKey           there is no key to keep secrets with
 │   ├── SchemaOutdated        the database is older than the code
 │   └── SchemaTooNew          the database is newer than the code
 ├── Fail                      raised by a task: end the run, no more attempts
@@ -221,7 +223,7 @@ class RunNotFound(RunlaneError):
 
 
 class NotFound(RunlaneError):
-    """No tenant, key or role of this name exists, or none that the caller may see."""
+    """No tenant, key, role or secret of this name exists, or none that the caller may see."""
 
     code = "not_found"
     http_status = 404
@@ -296,10 +298,11 @@ class Unavailable(RunlaneError):
 
 class OutboundError(RunlaneError):
     """A server elsewhere could not be called. The message names it by scheme, host and port, and nothing else of the
-    request, since any other part of that may be a secret."""
+    request, since any other part of that may be a secret. `sent` is False if certainly nothing was sent."""
 
     code = "outbound_error"
     http_status = 502
+    sent: bool = True
 
 
 class OutboundRefused(OutboundError):
@@ -331,6 +334,13 @@ class UnexpectedAnswer(RunlaneError):
 
     code = "unexpected_answer"
     http_status = 502
+
+
+class SecretUnreadable(RunlaneError):
+    """A stored secret cannot be decrypted: its key is not here, or its row was changed by somebody else."""
+
+    code = "secret_unreadable"
+    http_status = 409
 
 
 class Refused(RunlaneError):
@@ -366,6 +376,19 @@ class InvalidSettings(ConfigurationError):
     """A setting is missing, malformed or contradicts another one."""
 
     code = "invalid_settings"
+
+
+class NoSecretKey(ConfigurationError):
+    """There is no key to encrypt secrets with."""
+
+    code = "no_secret_key"
+    http_status = 409
+
+    def __init__(self) -> None:
+        super().__init__(
+            "There is no key to keep secrets with. Make one: runlane secrets new-key. Give it to every server and "
+            "worker as RUNLANE_SECRET_KEY, or in a file that RUNLANE_SECRET_KEY_FILE names, and keep a copy elsewhere."
+        )
 
 
 class SchemaOutdated(ConfigurationError):

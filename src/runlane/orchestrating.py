@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
 from runlane.model.definition import Orchestration, Tool
 from runlane.model.form import validate
-from runlane.model.run import ORCHESTRATION, Accepted
+from runlane.model.run import ORCHESTRATION, Accepted, Run
 from runlane.model.step import HumanField
 from runlane.model.task import input_json
 from runlane.model.tenant import DEFAULT_TENANT
@@ -21,6 +23,7 @@ from runlane.store.fork import fork_run, read_source, step_number
 from runlane.store.resume import answer_wait, resume_run, send_event
 from runlane.store.runs import Change
 from runlane.store.search import find_standing
+from runlane.store.steps import read_way
 from runlane.store.waits import Wait, read_waits
 
 MAX_LOSSES = 10
@@ -41,6 +44,8 @@ class Start(NamedTuple):
     hold: bool = False
     webhook_url: str | None = None
     session_id: str | None = None
+    pins: Mapping[str, str] | None = None
+    parent: Mapping[str, str] | None = None
 
 
 async def orchestration_run(
@@ -52,8 +57,8 @@ async def orchestration_run(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> NewRun:
-    """The run to accept. It is pinned to the versions that are current now."""
-    pinned = await pins(database, tenant, start.orchestration)
+    """The run to accept. It is pinned to the versions that are current now, or to those of the run that wants it."""
+    pinned = dict(start.pins) if start.pins is not None else await pins(database, tenant, start.orchestration)
     material = await load_pinned(database, tenant, pinned)
     root = cast("Orchestration", material[f"orchestration:{start.orchestration}"])
     if tasks:
@@ -69,6 +74,8 @@ async def orchestration_run(
             "(RUNLANE_MAX_INPUT_BYTES). Store the data elsewhere and pass a reference."
         )
     plan: dict[str, Any] = {"pins": pinned}
+    if start.parent is not None:
+        plan["parent"] = dict(start.parent)
     if start.webhook_url is not None:
         plan["webhook_url"] = check_text(start.webhook_url, "The webhook URL", MAX_URL)
     if start.session_id is not None:
@@ -138,6 +145,20 @@ async def fork(
     return await fork_run(database, run_id, no, fresh)
 
 
+async def with_state(database: Database, run: Run) -> Run:
+    """The run of an orchestration with its state: as it was stored with the end, or as far as its records lead."""
+    if run.orchestration is None or run.state is not None or run.plan is None:
+        return run
+    # Whoever only hands runs in need not load the step machine.
+    from runlane.worker.way import stand
+
+    pinned = await load_pinned(database, run.tenant, run.plan["pins"])
+    way = await read_way(database, run.id)
+    # Up to some hundred records are settled again, and whoever reads streams here should not wait for that.
+    machine, _ = await asyncio.to_thread(stand, run.target, run.input or {}, run.plan, pinned.values(), way)
+    return replace(run, state=dict(machine.state))
+
+
 async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
     """Give a run an event that one of its steps waits for, or will."""
     standing = await find_standing(database, run_id)
@@ -156,7 +177,18 @@ async def answer(
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
     wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
-    return await answer_wait(database, run_id, wait.path, validate(fields, response), answered_by)
+    return await answer_wait(database, run_id, wait.path, validate(fields, _as_texts(fields, response)), answered_by)
+
+
+def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """A program may send JSON where a person would type it."""
+    if isinstance(response, str):
+        return response
+    long = {field.name for field in fields if field.type == "textarea"}
+    return {
+        name: dump_json(value) if name in long and isinstance(value, (dict, list)) else value
+        for name, value in response.items()
+    }
 
 
 def _chosen(run_id: str, waits: list[Wait], step: str | None) -> Wait:

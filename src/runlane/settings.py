@@ -1,23 +1,73 @@
 """Settings: one frozen object, read from the environment here and nowhere else.
 
-Each field is RUNLANE_ + its name in capitals. Rules between fields are checked at start, so that a worker
-that could only fail later refuses to start now.
+Each field is RUNLANE_ + its name in capitals, but for keys and addresses of model providers: those have the names that
+everybody knows. Rules between fields are checked at start, so that a worker that could only fail later refuses to start
+now.
 """
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Annotated, Any, Final, Self
+from urllib.parse import unquote, urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
+from runlane import redaction
 from runlane.addresses import parse_allow_list
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
+# Made by itself beside the embedded file, and used only with it.
+EMBEDDED_KEY_FILE = Path(".runlane") / "secret.key"
+SECRET_KEY_BYTES: Final = 32
 DEFINITIONS_FOLDER = Path("definitions")
+# Prefixes of models that are ours, so that no other provider may be called like them.
+OWN_PROVIDERS: Final = ("anthropic", "google", "ollama", "openai", "openai-chat", "openrouter", "scripted")
+
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+", max_length=2000)]
+ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
+
+
+class Price(BaseModel):
+    """What a model costs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    input_usd_per_million: float = Field(ge=0)
+    output_usd_per_million: float = Field(ge=0)
+
+
+class CompatibleProvider(BaseModel):
+    """A server that speaks the chat completions API. `secret` names its key; without it none is sent."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    base_url: Url
+    secret: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")
+    prices: dict[str, Price] = Field(default_factory=dict[str, Price])
+
+    @property
+    def api_key(self) -> SecretStr | None:
+        """The key of this process: the variable that is called like the secret."""
+        value = os.environ.get(self.secret) if self.secret is not None else None
+        return SecretStr(value) if value else None
 
 
 class Settings(BaseSettings):
@@ -80,6 +130,14 @@ class Settings(BaseSettings):
         pattern=r"^https?://",
         description="Where spans are sent (OTLP over HTTP), such as http://localhost:4318. Without it: no tracing.",
     )
+    secret_key: SecretStr | None = Field(
+        default=None,
+        description="Keeps secrets: 32 bytes as base64 or hex (runlane secrets new-key makes one). Several with commas "
+        "between them, to change it: the first one encrypts, all of them decrypt.",
+    )
+    secret_key_file: Path | None = Field(
+        default=None, description="A file with the key instead; several keys in lines of their own."
+    )
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
@@ -88,6 +146,51 @@ class Settings(BaseSettings):
         max_length=20_000,
         description="What tools and MCP servers may reach although it is not public: names, name:port, addresses and "
         "networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
+    )
+    providers: dict[ProviderName, CompatibleProvider] = Field(
+        default_factory=dict[str, CompatibleProvider],
+        description='Servers with the chat completions API, as JSON: {"acme": {"base_url": "https://…", "secret": '
+        '"ACME_KEY"}} makes models called acme:NAME.',
+    )
+    openai_api_key: SecretStr | None = Field(
+        default=None, validation_alias="openai_api_key", description="For models called openai:… and openai-chat:…"
+    )
+    openai_base_url: Url = Field(
+        default="https://api.openai.com/v1",
+        validation_alias="openai_base_url",
+        description="Of OpenAI, or a proxy to it.",
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        default=None, validation_alias="anthropic_api_key", description="For models called anthropic:…"
+    )
+    anthropic_base_url: Url = Field(
+        default="https://api.anthropic.com",
+        validation_alias="anthropic_base_url",
+        description="Of Anthropic, or a proxy to it.",
+    )
+    google_api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("google_api_key", "gemini_api_key"),
+        description="For models called google:…; GEMINI_API_KEY is read as well.",
+    )
+    google_base_url: Url = Field(
+        default="https://generativelanguage.googleapis.com",
+        validation_alias=AliasChoices("google_gemini_base_url", "google_base_url"),
+        description="Of the Gemini API, or a proxy to it.",
+    )
+    ollama_base_url: Url = Field(
+        default="http://localhost:11434/v1",
+        validation_alias="ollama_base_url",
+        description="For models called ollama:…",
+    )
+    ollama_api_key: SecretStr | None = Field(
+        default=None, validation_alias="ollama_api_key", description="If that server wants one."
+    )
+    openrouter_api_key: SecretStr | None = Field(
+        default=None, validation_alias="openrouter_api_key", description="For models called openrouter:…"
+    )
+    openrouter_base_url: Url = Field(
+        default="https://openrouter.ai/api/v1", validation_alias="openrouter_base_url", description="Of OpenRouter."
     )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
@@ -129,6 +232,27 @@ class Settings(BaseSettings):
             )
         return self
 
+    @field_validator("providers")
+    @classmethod
+    def _check_names(cls, providers: dict[str, CompatibleProvider]) -> dict[str, CompatibleProvider]:
+        for name in providers:
+            if name in OWN_PROVIDERS:
+                raise ValueError(f'"{name}" is a provider already; choose another name')
+        return providers
+
+    @model_validator(mode="after")
+    def _check_one_secret_key(self) -> Self:
+        if self.secret_key is not None and self.secret_key_file is not None:
+            raise ValueError("RUNLANE_SECRET_KEY and RUNLANE_SECRET_KEY_FILE are both set; keep one of them")
+        return self
+
+    @field_validator("secret_key")
+    @classmethod
+    def _check_secret_key(cls, key: SecretStr | None) -> SecretStr | None:
+        if key is not None:
+            parse_secret_keys(key.get_secret_value())
+        return key
+
     @field_validator("database_url")
     @classmethod
     def _check_url(cls, url: SecretStr | None) -> SecretStr | None:
@@ -164,13 +288,65 @@ class Settings(BaseSettings):
 def load_settings(**overrides: Any) -> Settings:
     """The settings of this process; what is given here wins over the environment."""
     try:
-        return Settings(**overrides)
+        settings = Settings(**overrides)
     except ValidationError as error:
         problems = "; ".join(
             f"{_environment_name(item['loc'])}: {item['msg'].removeprefix('Value error, ')}"
             for item in error.errors(include_url=False, include_input=False)
         )
         raise InvalidSettings(f"The settings are not valid: {problems}.") from None
+    except SettingsError as error:
+        # Told without the value: it may hold anything.
+        field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "*")
+        raise InvalidSettings(f"The settings are not valid: {variable_of(field)}: it is not valid JSON.") from None
+    hide(settings)
+    return settings
+
+
+def hide(settings: Settings) -> None:
+    """Have passwords and keys that are in the settings replaced in whatever this process says."""
+    redaction.learn_all(text for _, value in settings if isinstance(value, SecretStr) for text in _hidden(value))
+
+
+def _hidden(value: SecretStr) -> Iterator[str]:
+    text = value.get_secret_value()
+    if "://" not in text:
+        yield from re.split(r"[\s,]+", text)
+        return
+    try:
+        parts = urlsplit(text)
+        username, password, host = parts.username or "", parts.password or "", parts.hostname or ""
+    except ValueError:
+        return
+    # One that is also the user's or the database's name hides nothing, and to replace it everywhere would hide much.
+    yield from {password, unquote(password)} - {username, host, parts.path.strip("/")}
+
+
+def parse_secret_keys(text: str) -> list[bytes]:
+    """The keys in a text, between commas or line ends; ValueError, which tells nothing of them, for what is none."""
+    keys = [_parse_key(part) for part in re.split(r"[\s,]+", text) if part]
+    if not keys:
+        raise ValueError("there is no key in it. Make one: runlane secrets new-key")
+    return keys
+
+
+def _parse_key(text: str) -> bytes:
+    with contextlib.suppress(ValueError):
+        if re.fullmatch(r"[0-9A-Fa-f]{64}", text):
+            return bytes.fromhex(text)
+        key = base64.b64decode(text.translate(str.maketrans("-_", "+/")) + "=" * (-len(text) % 4), validate=True)
+        if len(key) == SECRET_KEY_BYTES:
+            return key
+    raise ValueError("a key must be 32 bytes as base64 or hex. Make one: runlane secrets new-key")
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    field = Settings.model_fields.get(name)
+    alias = field.validation_alias if field is not None else None
+    if isinstance(alias, AliasChoices):
+        alias = alias.choices[0]
+    return alias.upper() if isinstance(alias, str) else f"RUNLANE_{name.upper()}"
 
 
 def check_database_url(url: str) -> None:
@@ -195,4 +371,8 @@ def check_database_url(url: str) -> None:
 
 
 def _environment_name(location: tuple[int | str, ...]) -> str:
-    return f"RUNLANE_{str(location[0]).upper()}" if location else "RUNLANE_*"
+    if not location:
+        return "RUNLANE_*"
+    first, *inner = (str(part) for part in location)
+    variable = next((known for name in Settings.model_fields if (known := variable_of(name)) == first.upper()), None)
+    return ".".join([variable or variable_of(first), *inner])

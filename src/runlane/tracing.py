@@ -8,10 +8,11 @@ workers that do trace can continue it.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
+from runlane import redaction
 from runlane.settings import Settings
 from runlane.version import VERSION
 
@@ -34,8 +35,51 @@ def start_tracing(settings: Settings, service: str) -> None:
 
     provider = TracerProvider(resource=Resource.create({"service.name": service, "service.version": VERSION}))
     endpoint = f"{settings.otlp_endpoint.rstrip('/')}/v1/traces"
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    provider.add_span_processor(BatchSpanProcessor(clean_exporter(OTLPSpanExporter(endpoint=endpoint))))
     _provider = provider
+
+
+def clean_exporter(inner: Any) -> Any:
+    """The exporter, given spans without secrets: also those that FastAPI makes, and the exceptions in them."""
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Status
+
+    def cleaned(span: ReadableSpan) -> ReadableSpan:
+        events = [
+            Event(redaction.clean(event.name), _plain(event.attributes), event.timestamp) for event in span.events
+        ]
+        told = span.status.description
+        return ReadableSpan(
+            name=redaction.clean(span.name),
+            context=span.context,
+            parent=span.parent,
+            resource=span.resource,
+            attributes=_plain(span.attributes),
+            events=events,
+            links=span.links,
+            kind=span.kind,
+            status=Status(span.status.status_code, None if told is None else redaction.clean(told)),
+            start_time=span.start_time,
+            end_time=span.end_time,
+            instrumentation_scope=span.instrumentation_scope,
+        )
+
+    class Clean(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> Any:
+            return inner.export([cleaned(span) for span in spans] if redaction.knows_any() else spans)
+
+        def shutdown(self) -> None:
+            inner.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return inner.force_flush(timeout_millis)
+
+    return Clean()
+
+
+def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    return redaction.clean_value(dict(attributes or {}))
 
 
 def stop_tracing() -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from runlane.testing import RedisServer
+
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
@@ -106,3 +108,15 @@ def test_what_is_refused_says_why(
     assert done.returncode == code
     assert words in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("alive", [True, False], ids=["redis", "redis-away"])
+def test_nothing_but_the_answer_is_on_stdout_with_redis(environment: dict[str, str], alive: bool) -> None:
+    with RedisServer() as server:
+        with_redis = {**environment, "RUNLANE_REDIS_URL": server.url}
+        if not alive:
+            server.kill()
+        made = told(with_redis, "keys", "create", "ci", "--role", "operator")
+        assert made["id"] in [key["id"] for key in told(with_redis, "keys", "list")]
+        assert told(with_redis, "lanes", "list")
+        assert told(with_redis, "runs", "list") == []

@@ -39,6 +39,7 @@ from runlane.definitions.read import FOLDERS
 from runlane.model.definition import KINDS, Kind
 from runlane.model.event import EventType
 from runlane.model.step import Step
+from runlane.settings import variable_of
 from runlane.store.sync import sync_definitions
 from tests.harness import eventually
 from tests.server_process import environment, serving
@@ -304,7 +305,8 @@ def test_every_page_can_be_reached() -> None:
 def test_every_setting_is_documented_as_it_is() -> None:
     page = (DOCS / "reference" / "settings.md").read_text()
     for name, field in Settings.model_fields.items():
-        row = f"| `RUNLANE_{name.upper()}` | {_default(field.default)} | {field.description} |"
+        default = _default(field.get_default(call_default_factory=True))
+        row = f"| `{variable_of(name)}` | {default} | {field.description} |"
         assert row in page, f"settings.md lacks: {row}"
 
 
@@ -380,6 +382,8 @@ def _default(value: object) -> str:
             return str(value).lower()
         case float():
             return f"{value:g}"
+        case dict():
+            return "none"
         case _:
             return str(value)
 

@@ -13,9 +13,9 @@ from runlane.store.attempts import running_seconds
 from runlane.store.claim import Claimed
 from runlane.store.fork import fork_run, step_number
 from runlane.store.record import Finish, Outcome
-from runlane.store.resume import answer_wait, send_event
+from runlane.store.resume import MAX_SENT, answer_wait, send_event
 from runlane.store.runs import Change, cancel_run
-from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
+from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_totals, read_way
 from runlane.store.timers import queue_due
 from runlane.store.waits import NewWait, WaitKind, read_inbox, read_waits
 from tests.harness import Store, entry_of, new_run
@@ -27,8 +27,12 @@ def question(path: str = "approve", kind: WaitKind = "human", due_us: int | None
     return NewWait(path, kind, path, name, '{"prompt":"Ok?","fields":[]}', due_us)
 
 
-def done(path: str, no: int, output: str = '"x"') -> StepRecord:
-    return StepRecord(path, no, path, "print", StepOutcome.DONE, output=output)
+def done(path: str, no: int, output: str = '"x"', cost_usd: float | None = None, tokens: int = 0) -> StepRecord:
+    return StepRecord(path, no, path, "print", StepOutcome.DONE, output=output, cost_usd=cost_usd, tokens=tokens)
+
+
+def retrying(path: str, no: int) -> StepRecord:
+    return StepRecord(path, no, path, "llm", StepOutcome.RETRYING, error="{}", tries=no, cost_usd=0.5, tokens=5)
 
 
 async def begun(store: Store, **fields: Any) -> Claimed:
@@ -137,6 +141,25 @@ async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store:
     assert kinds == {"event", "sent"}
 
 
+async def test_events_that_nobody_waits_for_do_not_pile_up_without_end(store: Store) -> None:
+    claimed = await begun(store)
+    await store.sql(
+        "insert into run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, "
+        "answered_at) "
+        f"select '{claimed.run_id}', '.sent/' || path, 'default', 'o', 'sent', '', 'early', '{{}}', 1, '1', 1 from ("
+        "with recursive n (path) as (select 1 union all select path + 1 from n "
+        f"where path < {MAX_SENT - 1}) select path from n) as many"
+    )
+    await send_event(store.database, claimed.run_id, "early", 1, "ada")
+    with pytest.raises(WrongState, match="no step has waited for"):
+        await send_event(store.database, claimed.run_id, "early", 2, "ada")
+    # What a step waits for is not kept, so it still arrives.
+    await store.record(entry_of(claimed, waits=[question("wait", "event", name="now")]))
+    await send_event(store.database, claimed.run_id, "now", 3, "ada")
+    waits = await read_waits(store.database, claimed.run_id)
+    assert [wait.answer for wait in waits if wait.path == "wait"] == [3]
+
+
 async def test_an_ended_run_takes_no_event(store: Store) -> None:
     claimed = await begun(store)
     await store.finish(claimed)
@@ -208,6 +231,44 @@ async def test_a_snapshot_spares_the_records_before_it(store: Store) -> None:
     await store.record(entry_of(claimed, steps=[later]))
     (only,) = await read_way(store.database, claimed.run_id)
     assert only.output == '{"v":2}'
+
+
+async def test_later_records_of_a_path_replace_earlier_ones_also_within_one_commit(store: Store) -> None:
+    # A slow commit lets many steps gather: two snapshots, or two tries of one step.
+    claimed = await begun(store)
+    first, second = (
+        StepRecord(SNAPSHOT_PATH, no, "", "snapshot", StepOutcome.SNAPSHOT, output=f'{{"v":{no}}}') for no in (2, 4)
+    )
+    steps = [retrying("a", 1), done("a", 2), first, done("b", 3), done("c", 4), second, done("d", 5)]
+    await store.record(entry_of(claimed, steps=steps))
+    assert [step.path for step in await read_way(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "d"]
+    told = await read_steps(store.database, claimed.run_id)
+    assert [(step["path"], step["outcome"]) for step in told] == [(path, "done") for path in "abcd"]
+
+
+async def test_what_every_try_of_a_step_has_cost_counts(store: Store) -> None:
+    claimed = await begun(store)
+    await store.record(entry_of(claimed, steps=[retrying("a", 1), retrying("a", 2)]))
+    await store.record(entry_of(claimed, steps=[retrying("a", 3)]))
+    assert await read_totals(store.database, claimed.run_id) == (1.5, 15)
+    await store.record(entry_of(claimed, steps=[done("a", 4, cost_usd=0.25, tokens=2)]))
+    assert await read_totals(store.database, claimed.run_id) == (1.75, 17)
+    (step,) = await read_way(store.database, claimed.run_id)
+    assert (step.cost_usd, step.tokens) == (1.75, 17)
+    failed = StepRecord("b", 5, "b", "llm", StepOutcome.FAILED, error="{}", cost_usd=1.0)
+    await store.record(entry_of(claimed, steps=[failed]))
+    await store.record(entry_of(claimed, steps=[done("b", 6)]))
+    assert await read_totals(store.database, claimed.run_id) == (2.75, 17)
+
+
+async def test_a_fork_does_not_pay_for_the_tries_that_it_took_over(store: Store) -> None:
+    claimed = await begun(store)
+    await store.record(entry_of(claimed, steps=[retrying("a", 1), done("b", 2)]))
+    fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
+    await fork_run(store.database, claimed.run_id, 2, fresh)
+    (fork,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
+    await store.record(entry_of(fork, steps=[done("a", 2, cost_usd=0.25)]))
+    assert await read_totals(store.database, fork.run_id) == (0.25, 0)
 
 
 async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:

@@ -462,8 +462,8 @@ async def test_a_database_that_is_away_for_a_moment_does_not_fail_an_orchestrati
             raise Unavailable("away")
         return await look(statement, **params)
 
-    monkeypatch.setattr(database, "look", shaky)
     run_id = await paused(process, flow(say("draft", "d"), ASK, say("end", "fine")))
+    monkeypatch.setattr(database, "look", shaky)
     await process.app.resume(run_id, {"decision": "approve"})
     ended = await process.app.wait(run_id, timeout=30)
     assert (ended.result, ended.failures) == ("fine", 0)

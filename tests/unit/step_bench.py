@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runlane.agents.journal import Journal
 from runlane.agents.models import Models
 from runlane.agents.scripted import scripted
 from runlane.interpreter.values import Done, Failed, Outcome, Part, Todo
 from runlane.model.definition import Agent, Orchestration, Tool
 from runlane.steps.perform import Tools, Waiting, perform
 from runlane.steps.sandbox import Limits, Sandbox
+from runlane.steps.tools import Patience
 
 
 class Bench:
@@ -29,7 +31,9 @@ class Bench:
             models=models,
             tasks=("ship", "count"),
             call_task=self._call_task,
+            patience=Patience(tries=2, backoff_seconds=0.001),
             emit=self._emit,
+            note=lambda kind, data: self.events.append((kind, dict(data))),
             delta=lambda piece: self.deltas.append(piece.text),
         )
 
@@ -59,7 +63,8 @@ class Bench:
         return Todo(path or "it", made, made.steps[0], dict(state or {}), part, tries)
 
     async def perform(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Any:
-        """Perform a step; whatever comes of it."""
+        """Perform a step for the first time; whatever comes of it."""
+        self.tools = replace(self.tools, journal=Journal("run_1", more.get("path") or "it"))
         return await perform(self.todo(step, state, **more), self.tools)
 
     async def done(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Done:

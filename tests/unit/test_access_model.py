@@ -24,7 +24,7 @@ from runlane.model.access import (
 ALLOWED = {
     "viewer": {"runs:read", "workers:view"},
     "operator": {"runs:read", "workers:view", "runs:write", "workers:manage"},
-    "developer": {"runs:read", "workers:view", "runs:write", "definitions:write"},
+    "developer": {"runs:read", "workers:view", "runs:write", "definitions:write", "secrets:manage"},
     "platform_admin": {
         "runs:read",
         "runs:write",
@@ -32,6 +32,7 @@ ALLOWED = {
         "workers:manage",
         "definitions:write",
         "keys:manage",
+        "secrets:manage",
         "audit:read",
     },
 }

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from runlane.agents.models import ModelReply, ModelRequest, Scene
+from runlane.agents.tools import ToolFailed
 from runlane.interpreter.values import Done, Failed
-from runlane.model.definition import Tool
+from runlane.model.definition import Agent, Tool
+from runlane.steps.failure import StepFailed
 from runlane.steps.perform import Earlier, perform
 from runlane.steps.work import visits_before
 from tests.unit.step_bench import Bench
@@ -28,7 +30,8 @@ def listen(bench: Bench) -> list[ModelRequest]:
     requests: list[ModelRequest] = []
 
     class Told:
-        credential = ""
+        async def credential(self) -> str:
+            return ""
 
         def __init__(self, scene: Scene) -> None:
             self._scene = scene
@@ -172,8 +175,8 @@ async def test_agent_answers_after_its_tools(bench: Bench) -> None:
     assert second.prompt == '{"doubled":42}'
     assert [message.role for message in second.messages] == ["user", "assistant", "tool"]
     assert (first.key, second.key) == ("it#0", "it#1")
-    assert bench.told("tool_execution") == [{"tool_name": "double", "args": {"n": 21}}]
-    assert bench.told("tool_result") == [{"tool_name": "double", "preview": '{"doubled":42}'}]
+    assert bench.told("tool_execution") == [{"tool_name": "double", "call_id": "call_0", "args": {"n": 21}}]
+    assert bench.told("tool_result") == [{"tool_name": "double", "call_id": "call_0", "preview": '{"doubled":42}'}]
     assert bench.told("final") == [{"response": "It is 42."}]
 
 
@@ -228,21 +231,44 @@ async def test_agent_stops_at_its_turns_and_calls_nothing_in_the_last(bench: Ben
 
 
 async def test_agent_stops_when_the_budget_is_spent(bench: Bench) -> None:
-    bench.have(agents=[helper()], tools=[DOUBLE], budget_usd=0.75)
+    asked: list[Any] = []
+
+    async def check(agent: Agent | None, step_cap: float | None) -> None:
+        asked.append((agent and agent.id, step_cap))
+        if (bench.tools.journal.cost_usd or 0.0) >= 0.75:
+            raise StepFailed("cost_limit", "Enough.")
+
+    bench.have(agents=[helper()], tools=[DOUBLE], check_budget=check)
     answers = {"it": [{"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5}]}
-    failed = await bench.failed(AGENT, answers=answers)
+    failed = await bench.failed({**AGENT, "max_cost_usd": 3}, answers=answers)
     assert (failed.code, failed.cost_usd) == ("cost_limit", 1.0)
-    bench.have(budget_usd=0.0)
-    assert (await bench.failed(LLM, answers={"it": ["x"]})).code == "cost_limit"
+    assert asked == [("helper", 3.0)] * 3
 
 
-async def test_agent_whose_tool_or_model_fails_fails(bench: Bench) -> None:
-    broken = {**DOUBLE, "code": "result = 1 / 0"}
-    bench.have(agents=[helper()], tools=[broken])
-    call = {"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5}
+async def test_agent_is_told_of_a_tool_that_fails_for_good(bench: Bench) -> None:
+    requests = listen(bench)
+    bench.have(agents=[helper()], tools=[{**DOUBLE, "code": "result = 1 / 0"}])
+    answers = {"it": [{"tool": "double", "arguments": {"n": 1}}, "no luck"]}
+    assert (await bench.done({**AGENT, "model": "told"}, answers=answers)).output == "no luck"
+    assert requests[1].messages[-1].failed
+    assert requests[1].prompt.startswith("expression_error: ")
+    assert bench.told("tool_result")[0]["failed"] is True
+
+
+async def test_agent_whose_tool_stays_away_or_whose_model_fails_fails(bench: Bench) -> None:
+    calls: list[str] = []
+
+    async def away(tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
+        calls.append(key)
+        raise ToolFailed("outbound_unreachable", "Nobody answers.", passing=True)
+
+    bench.have(agents=[helper(tools=["web"])], tools=[WEB], callers={"http": away})
+    call = {"tool": "web", "arguments": {"q": "tea"}, "cost_usd": 0.5}
     failed = await bench.failed(AGENT, answers={"it": [call, "never"]})
-    assert (failed.code, failed.cost_usd) == ("expression_error", 0.5)
-    bench.have(tools=[DOUBLE])
+    assert (failed.code, failed.passing, failed.cost_usd) == ("outbound_unreachable", True, 0.5)
+    assert calls == ["run_1/it#0/0/call_0"] * 2
+    call = {"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5}
+    bench.have(agents=[helper()], tools=[DOUBLE])
     failed = await bench.failed(AGENT, answers={"it": [call, {"fail": {"message": "away"}}]})
     assert (failed.code, failed.message, failed.passing, failed.cost_usd) == ("model_error", "away", True, 0.5)
     assert not bench.told("final")
@@ -262,7 +288,7 @@ async def test_agent_calls_a_task_with_a_stable_key(bench: Bench) -> None:
     bench.task_result = "sent"
     answers = {"it": [{"tool": "ship", "arguments": {"to": "Ann"}}, "done"]}
     assert (await bench.done(AGENT, answers=answers, path="it~1")).output == "done"
-    assert bench.task_calls == [("ship", {"to": "Ann"}, "it~1#0.0")]
+    assert bench.task_calls == [("ship", {"to": "Ann"}, "it~1#0/0/call_0")]
 
 
 FORCED = {"type": "tool", "forced_tool": "double", "model": "scripted:it"}
@@ -273,7 +299,7 @@ async def test_tool_with_arguments_asks_no_model(bench: Bench) -> None:
     step = {"type": "tool", "forced_tool": "double", "arguments": {"n": "{state.n}"}}
     assert await bench.done(step, {"n": 4}) == Done({"doubled": 8})
     assert not bench.told("thinking")
-    assert bench.told("tool_execution") == [{"tool_name": "double", "args": {"n": 4}}]
+    assert bench.told("tool_execution") == [{"tool_name": "double", "call_id": "0", "args": {"n": 4}}]
     assert bench.told("final") == [{"response": {"doubled": 8}}]
     assert (await bench.failed(step, {"n": "four"})).code == "bad_arguments"
     assert (await bench.failed({**step, "forced_tool": "doubel"}, {"n": 4})).code == "unknown_tool"
@@ -335,7 +361,7 @@ async def test_a_tool_of_a_type_that_nobody_calls(bench: Bench) -> None:
 
     bench.have(callers={"http": call})
     assert (await bench.done(step)).output == {"status": 200}
-    assert calls == [("web", {"q": "tea"}, "it")]
+    assert calls == [("web", {"q": "tea"}, "run_1/it#0/0")]
     failed = await bench.failed({**step, "arguments": {"q": "slow"}})
     assert (failed.code, failed.passing) == ("tool_timeout", True)
     assert (await bench.failed({**step, "arguments": {"q": "away"}})).code == "step_error"
@@ -345,7 +371,7 @@ async def test_a_task_as_a_forced_tool(bench: Bench) -> None:
     bench.task_result = [1]
     step = {"type": "tool", "forced_tool": "ship", "arguments": {"to": "{{who}}"}}
     assert (await bench.done(step, {"who": "Ann"})).output == [1]
-    assert bench.task_calls == [("ship", {"to": "Ann"}, "it")]
+    assert bench.task_calls == [("ship", {"to": "Ann"}, "it#0/0")]
 
 
 async def test_a_long_result_is_told_in_short(bench: Bench) -> None:

@@ -13,6 +13,7 @@ from runlane.cli.doctor import (
     lane_findings,
     letters_finding,
     misspelt,
+    secrets_finding,
     task_findings,
     workers_finding,
 )
@@ -107,3 +108,15 @@ def test_clock_and_dead_letters() -> None:
     assert "12.0 s ahead of" in clock_finding(-12).message
     assert letters_finding(0).level is Level.OK
     assert "1000 or more" in letters_finding(1000).message
+
+
+def test_secrets_without_their_key_are_broken_and_older_keys_are_told() -> None:
+    assert secrets_finding({}, []).level is Level.NOTE
+    assert secrets_finding({"aa": 2}, ["aa"]).level is Level.OK
+    older = secrets_finding({"aa": 2, "bb": 1}, ["bb", "aa"])
+    assert (older.level, older.cure) == (Level.NOTE, "Run: runlane secrets rotate")
+    assert older.message.startswith("2 ")
+    for keys in ([], ["bb"]):
+        missing = secrets_finding({"aa": 2, "bb": 1}, keys)
+        assert missing.level is Level.BROKEN
+        assert "2 with aa" in missing.message

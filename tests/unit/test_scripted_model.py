@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.models import Message, ModelFailed, ModelReply, ModelRequest, Models, Scene
+from runlane.agents.models import Message, ModelFailed, ModelReply, ModelRequest, Models, Piece, Scene
 from runlane.agents.scripted import ScriptedModel, scripted
 from runlane.model.definition import Agent, Orchestration
 
@@ -104,7 +104,11 @@ async def test_an_answer_can_take_its_time_and_be_cancelled() -> None:
 async def test_text_is_told_piece_by_piece(text: str) -> None:
     pieces: list[str] = []
     scene = Scene(orchestration(ask=[text]), None, "ask")
-    reply = await said("scripted", scene, delta=lambda piece: pieces.append(piece.text))
+
+    def delta(piece: Piece) -> None:
+        pieces.append(piece.text)
+
+    reply = await said("scripted", scene, delta=delta)
     assert "".join(pieces) == reply.text == text
     assert len(pieces) <= 50
     assert len(pieces) > 1 or len(text) < 10
@@ -158,7 +162,8 @@ def test_which_model_is_asked() -> None:
 
 async def test_others_register_their_models() -> None:
     class Echo:
-        credential = ""
+        async def credential(self) -> str:
+            return ""
 
         def __init__(self, name: str) -> None:
             self.name = name

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from runlane import InvalidSettings, Settings
-from runlane.settings import load_settings
+from runlane.settings import load_settings, variable_of
 
 BAD = {
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
@@ -34,6 +34,7 @@ BAD = {
     "RETENTION_DAYS": ["0", "-3"],
     "EVENTS_RETENTION_DAYS": ["0", "-3", "never"],
     "RETENTION_SECONDS": ["0"],
+    "SECRET_KEY": ["short", "ab" * 31, "A" * 42, "ä" * 43, ","],
     "DEFAULT_MODEL": ["x" * 201],
     "OUTBOUND_ALLOW": ["a b", "10.0.0.1/8", "x:0", "http://x"],
     "SANDBOX_CONDITION_SECONDS": ["0", "61"],
@@ -41,7 +42,25 @@ BAD = {
     "SANDBOX_MEMORY_BYTES": ["1024", "lots"],
     "SANDBOX_OUTPUT_BYTES": ["1023"],
     "SANDBOX_PROCESSES": ["0", "65"],
+    "PROVIDERS": [
+        "{",
+        "[]",
+        '{"a": {}}',
+        '{"A B": {"base_url": "https://x"}}',
+        '{"openai": {"base_url": "https://x"}}',
+        '{"a": {"base_url": "x"}}',
+        '{"a": {"base_url": "https://x", "secret": "no name"}}',
+        '{"a": {"base_url": "https://x", "key": "hunter2"}}',
+        '{"a": {"base_url": "https://x", "prices": {"m": {"input_usd_per_million": -1, "output_usd_per_million": 1}}}}',
+    ],
 }
+BAD_OF_PROVIDERS = (
+    "OPENAI_BASE_URL",
+    "ANTHROPIC_BASE_URL",
+    "GOOGLE_GEMINI_BASE_URL",
+    "OLLAMA_BASE_URL",
+    "OPENROUTER_BASE_URL",
+)
 
 
 @pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
@@ -51,14 +70,48 @@ def test_a_bad_value_is_told_by_its_variable(name: str, value: str, monkeypatch:
         load_settings()
     message = str(caught.value)
     assert message.startswith("The settings are not valid: ")
-    assert f"RUNLANE_{name}: " in message
+    assert f"RUNLANE_{name}" in message
     assert "pydantic" not in message
+    assert "hunter2" not in message
     assert len(message) < 300
 
 
+@pytest.mark.parametrize("name", BAD_OF_PROVIDERS)
+def test_a_bad_address_of_a_provider_is_told_by_its_usual_variable(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "localhost:11434")
+    with pytest.raises(InvalidSettings, match=f": {name}: "):
+        load_settings()
+
+
 def test_every_setting_with_bounds_has_a_bad_value_here() -> None:
-    free = {"worker_health_host", "redis_url", "definitions_dir"}
-    assert {name.lower() for name in BAD} | free == set(Settings.model_fields)
+    free = {"RUNLANE_WORKER_HEALTH_HOST", "RUNLANE_REDIS_URL", "RUNLANE_DEFINITIONS_DIR", "RUNLANE_SECRET_KEY_FILE"}
+    keys = {"OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OLLAMA_API_KEY", "OPENROUTER_API_KEY"}
+    bounded = {f"RUNLANE_{name}" for name in BAD} | set(BAD_OF_PROVIDERS)
+    assert bounded | free | keys == {variable_of(name) for name in Settings.model_fields}
+
+
+@pytest.mark.parametrize("variable", ["GOOGLE_API_KEY", "GEMINI_API_KEY"])
+def test_keys_of_providers_have_their_usual_names_and_are_not_printed(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-hunter2")
+    monkeypatch.setenv(variable, "g-hunter2")
+    settings = load_settings()
+    assert settings.openai_api_key is not None
+    assert settings.openai_api_key.get_secret_value() == "sk-hunter2"
+    assert settings.google_api_key is not None
+    assert settings.google_api_key.get_secret_value() == "g-hunter2"
+    assert "hunter2" not in f"{settings!r} {settings}"
+
+
+def test_the_key_of_a_compatible_server_is_the_variable_called_like_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUNLANE_PROVIDERS", '{"acme": {"base_url": "https://x/v1", "secret": "ACME_KEY"}}')
+    acme = load_settings().providers["acme"]
+    assert acme.api_key is None
+    monkeypatch.setenv("ACME_KEY", "hunter2")
+    assert acme.api_key is not None
+    assert acme.api_key.get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(acme)
 
 
 def test_several_bad_values_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,22 @@ class Story:
         ]
 
 
+def test_an_inner_orchestration_is_a_step_with_steps_inside() -> None:
+    story = Story().tell("step_start", "sub", name="Inner", step_type="orchestration").step("sub/>one", name="One")
+    assert story.shown()[1:] == ["  runs Inner", "    done One  250 ms"]
+    story.tell("step_complete", "sub", name="Inner", step_type="orchestration")
+    assert story.shown()[1:] == ["  done Inner  3.0 s", "    done One  250 ms"]
+
+
+def test_tries_that_failed_have_cost_something_too() -> None:
+    story = Story().tell("step_start", "write", name="Write", step_type="llm")
+    story.tell("step_retry", "write", tries=1, delay_seconds=1.0, error="late", cost_usd=0.5)
+    story.tell("step_complete", "write", duration_seconds=2.5, cost_usd=0.25)
+    story.tell("step_start", "read", step_type="llm").tell("step_error", "read", code="x", error="y", cost_usd=1.0)
+    assert story.tree.cost_usd == 1.75
+    assert "$0.7500" in story.shown()[1]
+
+
 def test_steps_in_a_row_with_times_costs_and_retries() -> None:
     story = Story().tell("queued", status="queued").tell("worker_picked_up", worker_id="w")
     story.tell("orchestration_start", orchestration_id="o", orchestration_name="Article")

@@ -14,16 +14,23 @@ from runlane.errors import nearest
 from runlane.model.definition import Agent, ModelSettings, Orchestration
 
 _DEFAULTS: Final = ModelSettings()
+# The only argument of a call whose arguments are no JSON object: what the model wrote instead.
+INVALID_JSON: Final = "__invalid_json__"
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call."""
+    """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call.
+
+    Whoever asks says to which answer it belongs and where in it; one at 0 begins it anew.
+    """
 
     kind: Literal["text", "thinking", "arguments"]
     text: str
     call_id: str | None = None
     tool: str | None = None
+    answer: str = ""
+    offset: int = 0
 
 
 Delta = Callable[[Piece], None]
@@ -55,7 +62,11 @@ class ModelFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A model wants a tool to be called. `id` is unique within the answer's conversation."""
+    """A model wants a tool to be called. `id` is unique within the answer's conversation.
+
+    Arguments that are no JSON object come as {INVALID_JSON: what was written}: there is nothing to call with, and the
+    model has to be told.
+    """
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -133,9 +144,12 @@ class ModelReply:
 class Model(Protocol):
     """Answers requests. It does not ask again by itself: whoever asks knows when that may be done."""
 
-    @property
-    def credential(self) -> str:
-        """Whose limits a call counts against, such as "openai" or "openai:api.example.com"; empty for nobody's."""
+    async def credential(self) -> str:
+        """Whose limits a call counts against; empty for nobody's.
+
+        A provider, ":" and a host if it is not the provider's own, "@" and a tenant if the key is that tenant's:
+        "openai", "openai:llm.example.com", "anthropic@acme". It may change when a secret is set or removed.
+        """
         ...
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:

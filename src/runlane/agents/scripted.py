@@ -40,10 +40,18 @@ class ScriptedFailure(_Part):
     passing: bool = True
 
 
+class ScriptedCall(_Part):
+    """A tool that a scripted answer asks for."""
+
+    tool: str = Field(min_length=1, max_length=200)
+    arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+
+
 class ScriptedAnswer(_Part):
-    """One answer of a script: a text, a tool to call, or a failure."""
+    """One answer of a script: a text, a tool to call or several, or a failure."""
 
     say: str = ""
+    thinking: str = ""
     when: str | None = Field(default=None, min_length=1)
     delay_seconds: float = Field(default=0.0, ge=0, le=86400)
     fail: ScriptedFailure | None = None
@@ -51,11 +59,12 @@ class ScriptedAnswer(_Part):
     cost_usd: float | None = Field(default=None, ge=0)
     tool: str | None = None
     arguments: dict[str, Any] = Field(default_factory=dict[str, Any])
+    calls: list[ScriptedCall] = Field(default_factory=list[ScriptedCall], max_length=100)
 
     @model_validator(mode="after")
     def _says_something(self) -> ScriptedAnswer:
-        if not self.model_fields_set & {"say", "fail", "tool"}:
-            raise ValueError("give one of say, tool and fail")
+        if not self.model_fields_set & {"say", "fail", "tool", "calls"}:
+            raise ValueError("give one of say, tool, calls and fail")
         return self
 
 
@@ -77,8 +86,7 @@ class ScriptedModel:
     answers: tuple[ScriptedAnswer, ...]
     calls: Path | None = None
 
-    @property
-    def credential(self) -> str:
+    async def credential(self) -> str:
         """Nobody's."""
         return ""
 
@@ -92,10 +100,23 @@ class ScriptedModel:
         if chosen.fail is not None:
             raise ModelFailed(chosen.fail.code, chosen.fail.message, passing=chosen.fail.passing)
         if delta is not None:
+            for piece in _pieces(chosen.thinking):
+                delta(Piece("thinking", piece))
             for piece in _pieces(chosen.say):
                 delta(Piece("text", piece))
-        calls = () if chosen.tool is None else (ToolCall(chosen.tool, chosen.arguments, f"call_{request.number}"),)
-        return ModelReply(chosen.say, calls, tokens_out=chosen.tokens, cost_usd=chosen.cost_usd, model=self.name)
+        wanted = chosen.calls if chosen.tool is None else [ScriptedCall(tool=chosen.tool, arguments=chosen.arguments)]
+        calls = tuple(
+            ToolCall(call.tool, call.arguments, f"call_{request.number}{f'_{place}' if place else ''}")
+            for place, call in enumerate(wanted)
+        )
+        return ModelReply(
+            chosen.say,
+            calls,
+            chosen.thinking,
+            tokens_out=chosen.tokens,
+            cost_usd=chosen.cost_usd,
+            model=self.name,
+        )
 
     def _chosen(self, request: ModelRequest) -> ScriptedAnswer:
         in_order: list[ScriptedAnswer] = []

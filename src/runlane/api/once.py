@@ -1,12 +1,13 @@
 """Idempotency-Key for changes other than creating a run: the answer of a call that succeeded is kept for a day.
 
-The key belongs to the caller's own API key, method and path. A call that failed is forgotten, since repeating it may
+The key belongs to the caller's own API key, method and address. A call that failed is forgotten, since repeating it may
 succeed. See `store.answers` for what happens when a process dies in between.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hmac
 import re
 from collections.abc import Callable, Coroutine
 from hashlib import sha256
@@ -81,9 +82,10 @@ async def _once(request: Request, key: str, handle: Callable[[Request], Coroutin
         raise InvalidRequest(f"The Idempotency-Key must have 1 to {MAX_KEY} characters.")
     principal = await who(request)
     database = parts_of(request).database
-    scope = "\x1f".join((principal.tenant, principal.key_id, request.method, request.url.path, key))
-    name = sha256(scope.encode()).hexdigest()
-    known = await claim_answer(database, name, _fingerprint(await request.body()))
+    where = f"{request.url.path}?{request.url.query}"
+    scope = "\x1f".join((principal.tenant, principal.key_id, request.method, where, key)).encode()
+    name = sha256(scope).hexdigest()
+    known = await claim_answer(database, name, _fingerprint(scope, await request.body()))
     if known is not None:
         if not known.same_request:
             raise KeyReused(f'The Idempotency-Key "{key}" was used before with another body. Use a new one.')
@@ -102,11 +104,12 @@ async def _once(request: Request, key: str, handle: Callable[[Request], Coroutin
             await drop_claim(database, name)
 
 
-def _fingerprint(body: bytes) -> str:
+def _fingerprint(scope: bytes, body: bytes) -> str:
     # What is not JSON is compared as it is; the handler will refuse it.
     with contextlib.suppress(orjson.JSONDecodeError):
         body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
-    return sha256(body).hexdigest()
+    # Keyed by what is not stored: a body may hold a secret, and a plain hash lets whoever reads the table try values.
+    return hmac.digest(scope, body, "sha256").hex()
 
 
 def _storable(response: Response) -> str:

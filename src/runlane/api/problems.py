@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from runlane import redaction
 from runlane.errors import (
     InvalidDefinitions,
     InvalidInput,
@@ -90,7 +91,7 @@ def problem(
     body: dict[str, Any] = {"detail": message, "code": code, "message": message}
     if fields is not None:
         body["fields"] = fields
-    return JSONResponse(body, status, headers=headers)
+    return JSONResponse(redaction.clean_value(body), status, headers=headers)
 
 
 def handle_problems(api: FastAPI) -> None:

@@ -191,8 +191,9 @@ def log_json(line: Line) -> dict[str, Any]:
     }
     if isinstance(data.get("fields"), dict):
         entry["fields"] = data["fields"]
-    error: dict[str, Any] = data.get("error") or {}
-    if "traceback" in error:
+    error = data.get("error")
+    # Steps tell their error as a text.
+    if isinstance(error, dict) and "traceback" in error:
         entry["traceback"] = error["traceback"]
     return entry
 
@@ -209,8 +210,9 @@ def _message(kind: str, data: Mapping[str, Any]) -> str:
             error: Mapping[str, Any] = data.get("error") or {}
             return f"{error.get('type', 'error')}: {error.get('message', '')}"
         case _:
-            status = data.get("status")
-            return kind if status is None else f"{kind}: {status}"
+            about = [data.get(name) for name in ("path", "status", "error", "prompt", "message", "decision")]
+            told = [text for text in about if isinstance(text, str) and text]
+            return f"{kind}: {', '.join(told)}" if told else kind
 
 
 def lane_json(lane: Lane) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from runlane.api.routes import (
     lanes,
     orchestrating,
     runs,
+    secrets,
     stream,
     system,
     tasks,
@@ -107,6 +108,8 @@ def _routers() -> list[APIRouter]:
         bundles.changes,
         access_routes.router,
         access_routes.changes,
+        secrets.router,
+        secrets.changes,
     ]
 
 

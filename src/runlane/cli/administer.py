@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from runlane.app import App
+from runlane.cli.own import own_app
 from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.model.access import ApiKey, Role
 from runlane.model.tenant import Limits, Tenant
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with App() as app:
+        async with own_app() as app:
             return await work(await app.database())
 
     return asyncio.run(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +15,10 @@ from runlane.definitions.load import Loaded, load_directory, parse_directory
 from runlane.definitions.problem import Problem, Problems
 from runlane.definitions.read import FOLDERS, Item, read_directory
 from runlane.definitions.schema import schema_of
+from runlane.definitions.secrets import secret_names
 from runlane.definitions.svg import svg as draw_svg
 from runlane.definitions.version import restore
-from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound, UnknownDefinition, nearest
+from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound, RunlaneError, UnknownDefinition, nearest
 from runlane.model.definition import KINDS, Orchestration
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import dump_json
@@ -48,9 +50,9 @@ def with_either(
 
             async with Client(url, api_key) as client:
                 return await on_server(client)
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        app = App()
+        app = own_app()
         try:
             await app.connect()
             return await on_database(await app.database())
@@ -64,6 +66,7 @@ def validate_directory(given: Path | None, *, app: str | None, json: bool) -> in
     """`runlane validate`."""
     directory = chosen_directory(given)
     loaded = load_directory(directory, tasks=_tasks(app))
+    loaded = replace(loaded, problems=[*loaded.problems, *asyncio.run(_missing_secrets(loaded))])
     if json:
         print_json(
             {
@@ -81,6 +84,30 @@ def validate_directory(given: Path | None, *, app: str | None, json: bool) -> in
         return 1
     print(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
     return 0
+
+
+async def _missing_secrets(loaded: Loaded) -> Sequence[Problem]:
+    """What is not set of the secrets, if there is a database that can tell; to check definitions none is needed."""
+    if not any(secret_names(parsed.definition) for parsed in loaded.definitions):
+        return []
+    settings = load_settings()
+    if settings.sqlite_path is not None and not settings.sqlite_path.exists():
+        return []
+    from runlane.store.database import open_database
+    from runlane.store.migrate import check_schema
+    from runlane.store.missing import missing_secrets
+
+    try:
+        database = await open_database(settings, 2)
+    except (RunlaneError, OSError):
+        return []
+    try:
+        await check_schema(database, settings.shown_database)
+        return await missing_secrets(database, DEFAULT_TENANT, loaded.definitions)
+    except RunlaneError:
+        return []
+    finally:
+        await database.close()
 
 
 def sync_directory(

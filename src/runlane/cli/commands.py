@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli import access, interact
+from runlane.cli import access, interact, secrets
 from runlane.cli import definitions as authoring
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
 from runlane.cli.show import Json
@@ -35,6 +35,7 @@ cli.add_typer(access.keys, name="keys")
 cli.add_typer(access.tenants, name="tenants")
 cli.add_typer(access.roles, name="roles")
 cli.add_typer(access.audit, name="audit")
+cli.add_typer(secrets.secrets, name="secrets")
 cli.add_typer(authoring.bundle, name="bundle")
 cli.add_typer(authoring.tools, name="tools")
 for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
@@ -164,7 +165,7 @@ def start(
 
 @cli.command()
 def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Check settings, database, schema, Redis, clock, workers and lanes, and say what to do. Exit code 1 if broken."""
+    """Check settings, database, schema, Redis, clock, workers, lanes, secrets; say what to do. Exit code 1: broken."""
     from runlane.cli.doctor import examine
 
     raise typer.Exit(examine(url=url, api_key=api_key, json=json))

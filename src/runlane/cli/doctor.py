@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
-from runlane.settings import Settings, load_settings
+from runlane.settings import Settings, load_settings, variable_of
 
 if TYPE_CHECKING:
     from runlane.model.lane import Lane
@@ -81,7 +81,7 @@ async def _examine(environment: Mapping[str, str], url: str | None, api_key: str
 
 def misspelt(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Variables that look like settings and are none: whoever set them believes that they work."""
-    known = [*(f"RUNLANE_{name.upper()}" for name in Settings.model_fields), *OTHER_VARIABLES]
+    known = [*map(variable_of, Settings.model_fields), *OTHER_VARIABLES]
     for name in sorted(environment):
         if name.startswith("RUNLANE_") and name not in known:
             yield Finding(
@@ -110,7 +110,12 @@ async def _examine_database(settings: Settings) -> list[Finding]:
             await check_schema(database, shown)
         except RunlaneError as error:
             return [*findings, Finding("schema", Level.BROKEN, str(error), "Run: runlane db upgrade")]
-        return [*findings, Finding("schema", Level.OK, "fits this version"), *await _examine_work(database)]
+        return [
+            *findings,
+            Finding("schema", Level.OK, "fits this version"),
+            *await _examine_work(database),
+            await _examine_secrets(database, settings),
+        ]
     except Unavailable as error:
         return [Finding("database", Level.BROKEN, f"{shown} stopped answering: {error}", "Look at the database.")]
     finally:
@@ -136,6 +141,35 @@ async def _examine_work(database: Database) -> list[Finding]:
         *task_findings(await count_queued_in_lanes(database), workers),
         letters_finding(letters),
     ]
+
+
+async def _examine_secrets(database: Database, settings: Settings) -> Finding:
+    from runlane.access.keyring import Keyring
+    from runlane.store.secrets import count_by_key
+
+    try:
+        return secrets_finding(await count_by_key(database), Keyring(settings).key_ids)
+    except InvalidSettings as error:
+        return Finding("secrets", Level.BROKEN, str(error), "Correct the file, or RUNLANE_SECRET_KEY_FILE.")
+
+
+def secrets_finding(kept: Mapping[str, int], keys: Sequence[str]) -> Finding:
+    """Whether the keys that secrets are kept with are here."""
+    missing = {key_id: count for key_id, count in kept.items() if key_id not in keys}
+    if missing:
+        told = ", ".join(f"{count} with {key_id}" for key_id, count in sorted(missing.items()))
+        return Finding(
+            "secrets",
+            Level.BROKEN,
+            f"{sum(missing.values())} cannot be read, because their key is not here: {told}",
+            "Add the key after the current one in RUNLANE_SECRET_KEY or its file, or set these secrets again.",
+        )
+    older = sum(count for key_id, count in kept.items() if key_id != keys[0])
+    if older:
+        return Finding("secrets", Level.NOTE, f"{older} are kept with an older key", "Run: runlane secrets rotate")
+    if not keys:
+        return Finding("secrets", Level.NOTE, "none, and no key to keep any with; see: runlane secrets new-key")
+    return Finding("secrets", Level.OK, f"{sum(kept.values())}, all kept with the key {keys[0]}")
 
 
 def clock_finding(skew_seconds: float) -> Finding:

@@ -28,10 +28,10 @@ _SHOWN_EVENTS = 10_000
 
 
 def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
-    from runlane.app import App
+    from runlane.cli.own import own_app
 
     async def run() -> T:
-        async with App() as app:
+        async with own_app() as app:
             return await work(await app.database())
 
     return asyncio.run(run())

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from runlane import redaction
 from runlane.app import App
 from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
 from runlane.settings import EMBEDDED_FILE
@@ -133,8 +134,11 @@ def greet(app: App, url: str) -> None:
         print("Enqueue from another process in this folder; look with: runlane runs list", flush=True)
 
 
-def configure_logs(*, dev: bool) -> None:
-    """Log lines for programs, or for the person at the terminal. They carry the run that they are about."""
+def configure_logs(*, dev: bool, quiet: bool = False) -> None:
+    """Log lines for programs, or for the person at the terminal. They carry the run that they are about.
+
+    `quiet` is for commands that are over soon: only what went wrong.
+    """
     renderer = (
         structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
         if dev or sys.stderr.isatty()
@@ -147,8 +151,24 @@ def configure_logs(*, dev: bool) -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([] if dev else [structlog.processors.format_exc_info]),
             renderer,
+            _without_secrets,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    # What libraries log, such as the traceback of a request that failed.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_CleanFormatter("%(message)s"))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def _without_secrets(logger: Any, method: str, line: Any) -> Any:
+    return redaction.clean_json(line) if isinstance(line, str) else line
+
+
+class _CleanFormatter(logging.Formatter):
+    """The last hand on a line of somebody else's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return redaction.clean(super().format(record))

@@ -174,7 +174,12 @@ class _OwnDatabase:
     async def get(self, run_id: str) -> Run:
         from runlane.store.runs import find_run
 
-        return await find_run(self._database, run_id)
+        run = await find_run(self._database, run_id)
+        if run.orchestration is None:
+            return run
+        from runlane.orchestrating import with_state
+
+        return await with_state(self._database, run)
 
     async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
         from runlane.store.runs import list_runs
@@ -217,15 +222,15 @@ class _OwnDatabase:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def change(self, run_id: str, verb: str) -> Status:
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        async with App() as app:
+        async with own_app() as app:
             return (await getattr(app, verb)(run_id)).status
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        async with App() as app:
+        async with own_app() as app:
             return (await app.set_priority(run_id, priority)).status
 
     async def waits(self, run_id: str) -> Sequence[Question]:
@@ -240,21 +245,21 @@ class _OwnDatabase:
         return [_question(wait) for wait in await read_inbox(self._database, None, limit=limit)]
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        async with App() as app:
+        async with own_app() as app:
             return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
 
     async def send_event(self, run_id: str, name: str, data: Any) -> Status:
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        async with App() as app:
+        async with own_app() as app:
             return (await app.send_event(run_id, name, data, sent_by=getuser())).status
 
     async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
-        from runlane.app import App
+        from runlane.cli.own import own_app
 
-        async with App() as app:
+        async with own_app() as app:
             return await app.fork(run_id, path, state)
 
 

@@ -44,7 +44,7 @@ def plain_line(event: Event | LiveEvent) -> str | None:
     """An event as one line of text; None for what is only worth showing where it can be painted over."""
     if not isinstance(event, Event):
         return f"events before {event.data.get('first_seq')} are no longer kept" if event.type == "truncated" else None
-    return f"{clock(event.at_us)}  {event.seq:>5}  {event.type:<17} {sentence(event)}".rstrip()
+    return f"{clock(event.at_us)}  {event.seq:>5}  {event.type:<22} {sentence(event)}".rstrip()
 
 
 def wire_line(event: Event | LiveEvent) -> str:
@@ -77,7 +77,8 @@ def _of_step(kind: str, data: Mapping[str, Any]) -> str:
             return f"{path}  {data.get('step_type')}"
         case "step_complete":
             cost = f"  ${data['cost_usd']:.4f}" if data.get("cost_usd") else ""
-            return f"{path}  {float(data.get('duration_seconds', 0)):.3f} s{cost}"
+            seconds = data.get("duration_seconds")
+            return f"{path}{'' if seconds is None else f'  {float(seconds):.3f} s'}{cost}"
         case "step_retry":
             return f"{path}  try {int(data.get('tries', 0)) + 1} in {data.get('delay_seconds')} s: {data.get('error')}"
         case "step_error":

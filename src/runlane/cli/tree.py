@@ -131,14 +131,15 @@ class StepTree:
                 node.state, node.begun_us = State.RUNS, event.at_us
             case "step_complete":
                 node.state, node.text = State.DONE, ""
-                node.seconds = float(data.get("duration_seconds", 0.0))
-                node.cost_usd = data.get("cost_usd")
-                self.cost_usd += node.cost_usd or 0.0
+                node.seconds = float(data.get("duration_seconds", (event.at_us - node.begun_us) / 1_000_000))
+                self._pay(node, data)
             case "step_retry":
                 node.state, node.tries, node.text = State.RETRIES, int(data.get("tries", 1)), ""
                 node.note = _short(data.get("error"))
+                self._pay(node, data)
             case "step_error":
                 node.state, node.note, node.text = State.FAILED, _short(data.get("error")), ""
+                self._pay(node, data)
             case "human_input_required":
                 node.state, node.note = State.ASKS, _short(data.get("prompt"))
             case "resumed":
@@ -163,6 +164,13 @@ class StepTree:
                 node.note = _short(data.get("message"))
             case _:
                 pass
+
+    def _pay(self, node: Node, data: dict[str, Any]) -> None:
+        """Every try has a cost of its own."""
+        cost = data.get("cost_usd")
+        if cost is not None:
+            node.cost_usd = (node.cost_usd or 0.0) + cost
+            self.cost_usd += cost
 
     def _write(self, data: dict[str, Any]) -> None:
         node = self._node(str(data["path"]), 0)

@@ -2,6 +2,19 @@
 
 from runlane.client.client import Client
 from runlane.client.patience import Patience
+from runlane.client.secrets import RotatedSecrets
 from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
 
-__all__ = ["Attempt", "Client", "Health", "LiveEvent", "LogLine", "Logs", "Patience", "Question", "Step", "WorkerInfo"]
+__all__ = [
+    "Attempt",
+    "Client",
+    "Health",
+    "LiveEvent",
+    "LogLine",
+    "Logs",
+    "Patience",
+    "Question",
+    "RotatedSecrets",
+    "Step",
+    "WorkerInfo",
+]

@@ -16,6 +16,7 @@ import orjson
 from runlane.client import wire
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
+from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
 from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
 from runlane.errors import InvalidRequest
@@ -53,6 +54,11 @@ class Client:
     def url(self) -> str:
         """The server's address."""
         return self._http.url
+
+    @property
+    def secrets(self) -> Secrets:
+        """The secrets that definitions refer to."""
+        return Secrets(self._http)
 
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from runlane.definitions.scope import ALL_TOOLS, Scope
-from runlane.model.definition import Agent, Definition, Kind, Orchestration, Tool
+from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
 from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
 
 Key = tuple[Kind, str]
@@ -39,7 +39,7 @@ def uses(definition: Definition, scope: Scope) -> set[Key]:
                 found.add(("agent", definition.called_agent))
             if definition.called_orchestration in scope.orchestrations:
                 found.add(("orchestration", definition.called_orchestration))
-        case _:
+        case McpServer():
             pass
     return found | _tools(tools, scope)
 

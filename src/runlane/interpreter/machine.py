@@ -115,17 +115,23 @@ class Machine:
         is no longer needed, changes nothing but the totals.
         """
         walk = self._walk
-        cost = units(outcome.cost_usd)
         leaf = walk.open.get(path)
-        scope = walk.root if leaf is None else leaf.frame.line.scope
-        for around in scope.outward():
-            around.cost += cost
-        self._tokens += outcome.tokens
+        scope = self.charge(path, outcome.cost_usd, outcome.tokens)
         if leaf is not None:
             walk.settle(leaf, outcome)
             walk.run()
         walk.keep_limits(scope)
         return self._take_facts()
+
+    def charge(self, path: str, cost_usd: float | None, tokens: int) -> Scope:
+        """Count what was spent on a todo, without an outcome; the orchestration that it is part of."""
+        leaf = self._walk.open.get(path)
+        scope = self._walk.root if leaf is None else leaf.frame.line.scope
+        cost = units(cost_usd)
+        for around in scope.outward():
+            around.cost += cost
+        self._tokens += tokens
+        return scope
 
     @property
     def end(self) -> End | None:
@@ -157,13 +163,27 @@ class Machine:
         """Whether the run has cost more than it may: then nothing more is to be called."""
         return self._walk.root.over_budget
 
-    def budget_left_usd(self, path: str) -> float | None:
-        """What an open todo may still spend before one of the orchestrations it is in has cost too much."""
+    def budget_left_usd(self, path: str, unsettled: Mapping[str, float] | None = None) -> float | None:
+        """What an open todo may still spend before one of the orchestrations it is in has cost too much.
+
+        `unsettled` is what open todos have spent that are not settled yet, by path.
+        """
         leaf = self._walk.open.get(path)
         if leaf is None:
             return None
-        left = [scope.cap - scope.cost for scope in leaf.frame.line.scope.outward() if scope.cap is not None]
-        return min(left) / UNITS_PER_USD if left else None
+        left = [
+            (scope.cap - scope.cost) / UNITS_PER_USD - self._spent_within(scope, unsettled or {})
+            for scope in leaf.frame.line.scope.outward()
+            if scope.cap is not None
+        ]
+        return min(left) if left else None
+
+    def _spent_within(self, scope: Scope, unsettled: Mapping[str, float]) -> float:
+        return sum(
+            cost
+            for path, cost in unsettled.items()
+            if (leaf := self._walk.open.get(path)) is not None and scope in leaf.frame.line.scope.outward()
+        )
 
     def _take_facts(self) -> list[Fact]:
         facts, self._walk.facts = self._walk.facts, []

@@ -43,6 +43,8 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
 
     def begin(self, walk: Walk) -> None:
         """Fill the inner state and go to the inner first step."""
+        # Nobody performs this step, so nobody else tells of it.
+        walk.tell(self, "step_start", step_name=self.step.title, step_type=self.step.type)
         scope = self._open(walk)
         if scope.depth > MAX_NESTED:
             raise Refused(
@@ -58,6 +60,7 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
         if self.shelf is not None:
             self.shelf.discard()
         walk.store(self, line.output)
+        walk.tell(self, "step_complete", step_name=self.step.title, step_type=self.step.type)
         walk.leave(self, line.output)
 
     def lines(self) -> Iterable[Line]:

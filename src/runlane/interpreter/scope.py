@@ -88,7 +88,8 @@ class Scope:
     @property
     def over_budget(self) -> bool:
         """Whether more has been spent than is allowed."""
-        return self.cap is not None and self.cost > self.cap
+        # Where a person is asked for more, the calls themselves wait for the answer.
+        return self.cap is not None and self.cost > self.cap and self.orchestration.on_cap == "fail"
 
     def exceeded(self) -> Failed | None:
         """The guard that forbids what would have to be performed next."""

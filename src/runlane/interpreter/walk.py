@@ -166,7 +166,8 @@ class Walk:
     def fail(self, frame: AnyFrame, error: Failed, *, source: str | None = None, retried: bool = False) -> None:
         """A step failed, or what is inside it: then its retry, its on_error, or what is around it.
 
-        `source` is the step inside that failed first; its event has been told.
+        `source` is the step inside that failed first; its event has been told. An inner orchestration has begun as a
+        step of its own, so its end is told as well.
         """
         line, step = frame.line, frame.step
         self._drop(frame)
@@ -176,6 +177,8 @@ class Walk:
             self._enter(line, step, tries=frame.tries + 1)
             return
         if source is None:
+            self.tell(frame, "step_error", code=error.code, error=error.message, **_spent(error))
+        elif isinstance(frame, Nested):
             self.tell(frame, "step_error", code=error.code, error=error.message)
         source = source or step.id
         if step.on_error is not None:
@@ -206,7 +209,7 @@ class Walk:
         self._tell_retry(frame, error, tries, delay)
 
     def _tell_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
-        self.tell(frame, "step_retry", tries=tries, delay_seconds=delay, error=error.message)
+        self.tell(frame, "step_retry", tries=tries, delay_seconds=delay, error=error.message, **_spent(error))
 
     def _move(self, line: Line, target: str | None, by_order: bool) -> None:
         passed: set[str] = set()
@@ -323,6 +326,12 @@ def _again(retry: Retry | None, error: Failed, tries: int) -> bool:
     if retry is None or not error.passing or tries + 1 >= retry.attempts:
         return False
     return not retry.on or error.code in retry.on
+
+
+def _spent(error: Failed) -> dict[str, Any]:
+    """What a try has cost that failed, if it has cost anything."""
+    spent = {"cost_usd": error.cost_usd or None, "tokens": error.tokens or None}
+    return {name: value for name, value in spent.items() if value is not None}
 
 
 def _delay(retry: Retry | None, failures: int) -> float:

@@ -33,6 +33,7 @@ class Permission(StrEnum):
     WORKERS_MANAGE = "workers:manage"
     DEFINITIONS_WRITE = "definitions:write"
     KEYS_MANAGE = "keys:manage"
+    SECRETS_MANAGE = "secrets:manage"
     AUDIT_READ = "audit:read"
 
 
@@ -40,11 +41,12 @@ PLATFORM_ADMIN: Final = "platform_admin"
 
 _VIEWER: Final = frozenset({Permission.RUNS_READ, Permission.WORKERS_VIEW})
 
-# An operator keeps things running, a developer changes what runs; neither may hand out keys.
+# An operator keeps things running, a developer changes what runs and gives it the secrets that it refers to; neither
+# may hand out keys.
 BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
     "viewer": _VIEWER,
     "operator": _VIEWER | {Permission.RUNS_WRITE, Permission.WORKERS_MANAGE},
-    "developer": _VIEWER | {Permission.RUNS_WRITE, Permission.DEFINITIONS_WRITE},
+    "developer": _VIEWER | {Permission.RUNS_WRITE, Permission.DEFINITIONS_WRITE, Permission.SECRETS_MANAGE},
     PLATFORM_ADMIN: frozenset(Permission),
 }
 

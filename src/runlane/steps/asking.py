@@ -7,15 +7,18 @@ from typing import Any, Final, cast
 
 import orjson
 
-from runlane.agents.models import Message, ModelReply, ToolCall, ToolOffer
+from runlane.agents.models import ModelReply, ToolCall, ToolOffer
 from runlane.interpreter.values import Done
 from runlane.model.definition import Agent
-from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, Step, ToolStep
+from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
 from runlane.model.template import render_value, text_of
-from runlane.steps.calling import call_tool, check_arguments, known_tools, offer
+from runlane.steps.agent import Task, ask_agent, fitting_answer, work_on
+from runlane.steps.conversation import Conversation
 from runlane.steps.failure import StepFailed
 from runlane.steps.prompt import prompt, task
 from runlane.steps.shaping import find_json
+from runlane.steps.toolbox import Usable, find_tool
+from runlane.steps.using import Use
 from runlane.steps.work import Work
 
 ROUTE: Final = "route_"
@@ -23,89 +26,85 @@ _QUOTES: Final = " \t\r\n`'\"*."
 _SHOWN: Final = 200
 
 
-async def llm(work: Work[LlmStep]) -> str:
-    """One answer."""
+async def llm(work: Work[LlmStep]) -> Any:
+    """One answer: a text, or an object that fits the step's schema."""
     step = work.step
     wanted = task(step.prompt_template, work.todo.state)
-    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
-    reply = await work.model(step.model, None).ask([Message("user", said)])
-    await work.emit("final", response=reply.text)
-    return reply.text
+    asking = Conversation(work, None, work.tools.journal, model=step.model)
+    asking.tell(prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history)))
+    if step.output_schema is None:
+        answer: Any = (await asking.ask()).text
+    else:
+        answer = await fitting_answer(asking, step.output_schema, step.max_turns)
+    await work.emit("final", response=answer)
+    return answer
 
 
-async def agent(work: Work[AgentStep]) -> str:
+async def agent(work: Work[AgentStep]) -> Any:
     """The agent's answer, after as many turns and tools as it takes."""
     step = work.step
     definition = cast("Agent", work.agent(step.agent_id))
-    if definition.type == "orchestrator":
-        raise StepFailed(
-            "orchestrator_agent",
-            f'The agent "{definition.id}" is an orchestration; it is started as one and cannot be asked by a model.',
-        )
-    offers = tuple(offer(work.tools, name) for name in _allowed(work, definition))
-    asking = work.model(step.model, definition)
     wanted = task(step.prompt_template, work.todo.state)
     said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
-    messages = [Message("user", said)]
-    turns = min(step.max_turns, definition.max_turns)
-    while True:
-        reply = await asking.ask(messages, offers)
-        if not reply.calls:
-            await work.emit("final", response=reply.text)
-            return reply.text
-        if asking.turn >= turns:
-            # A tool whose result nobody will read must not be called.
-            raise StepFailed(
-                "turn_limit",
-                f'The agent "{definition.id}" has no answer after {turns} turns. Raise max_turns, or make the task '
-                "smaller.",
-            )
-        messages.append(Message("assistant", reply.text, calls=reply.calls))
-        for number, call in enumerate(reply.calls):
-            result = await _tool_result(work, call, offers, f"{work.todo.path}#{asking.turn - 1}.{number}")
-            messages.append(Message("tool", result, tool=call.name))
+    answer = await work_on(
+        work,
+        definition,
+        Task(
+            said,
+            model=step.model,
+            turns=min(step.max_turns, definition.max_turns),
+            tool_calls=step.max_tool_calls,
+            schema=step.output_schema or definition.output_schema,
+            allowed=step.allowed_tools,
+            before=work.tools.conversation,
+        ),
+        work.tools.journal,
+    )
+    await work.emit("final", response=answer)
+    return answer
 
 
 async def tool(work: Work[ToolStep]) -> Any:
     """The result of one tool: the one that the step names, whatever a model would like."""
-    step, tools = work.step, work.tools
-    offered = offer(tools, step.forced_tool)
+    step, journal = work.step, work.tools.journal
+    usable = await find_tool(work, step.forced_tool, journal)
     if step.arguments is not None:
         arguments = cast("dict[str, Any]", render_value(step.arguments, work.todo.state))
-        problem = check_arguments(tools, offered.name, arguments)
+        problem = usable.misfit(arguments)
         if problem is not None:
-            raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{offered.name}": {problem}.')
+            raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{usable.name}": {problem}.')
     else:
-        arguments = await _written_arguments(work, offered)
-    result = await call_tool(work, offered.name, arguments, work.todo.path)
-    await work.emit("final", response=result)
-    return result
+        arguments = await _written_arguments(work, usable)
+    use = Use(work, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
+    result = await use.result(ask_agent(work, depth=0))
+    if result.failed:
+        code, _, message = result.text.partition(": ")
+        raise StepFailed(code if message and " " not in code else "tool_failed", message or result.text)
+    await work.emit("final", response=result.value)
+    return result.value
 
 
 async def evaluator(work: Work[EvaluatorStep]) -> Done:
     """One of the routes. An answer that names none is asked again; it is never taken for the first one."""
     step = work.step
-    asking = work.model(step.model, work.agent(step.agent_id))
+    asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
     wanted = task(step.evaluator_prompt or step.prompt_template, work.todo.state)
     routes = "\n".join(f"- {label}{_meaning(step, label)}" for label in step.route_map)
     said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
-    messages = [Message("user", f"{said}\n\nAnswer with one of these labels and nothing else:\n{routes}")]
+    asking.tell(f"{said}\n\nAnswer with one of these labels and nothing else:\n{routes}")
     offers = tuple(
         ToolOffer(ROUTE + label, step.route_descriptions.get(label, ""), _REASONING) for label in step.route_map
     )
     answers: list[str] = []
     while asking.turn < step.max_turns:
-        reply = await asking.ask(messages, offers)
+        reply = await asking.ask(offers)
         label, reasoning = _route(reply, step)
         if reasoning:
             await work.emit("llm_reasoning", reasoning=reasoning, turn=asking.turn)
         if label is not None:
             return Done(label, route=label)
         answers.append(_shown(reply))
-        messages += [
-            Message("assistant", reply.text, calls=reply.calls),
-            Message("user", f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}."),
-        ]
+        asking.refuse(f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}.")
     if step.fallback_route is not None:
         await work.emit(
             "step_warning",
@@ -122,48 +121,25 @@ async def evaluator(work: Work[EvaluatorStep]) -> Done:
 _REASONING: Final[Mapping[str, Any]] = {"type": "object", "properties": {"reasoning": {"type": "string"}}}
 
 
-def _allowed(work: Work[AgentStep], definition: Agent) -> list[str]:
-    names = known_tools(work.tools) if definition.tools == ["all"] else definition.tools
-    narrowed = work.step.allowed_tools
-    return [name for name in dict.fromkeys(names) if narrowed is None or name in narrowed]
-
-
-async def _tool_result(work: Work[Step], call: ToolCall, offers: tuple[ToolOffer, ...], key: str) -> str:
-    """What the model is told: the tool's result, or why it was not called."""
-    names = [offered.name for offered in offers]
-    if call.name not in names:
-        return f"There is no tool {call.name!r} here. Tools: {', '.join(names) or 'none'}."[:_SHOWN]
-    problem = check_arguments(work.tools, call.name, call.arguments)
-    if problem is not None:
-        return f"The tool {call.name} was not called: {problem}."
-    return text_of(await call_tool(work, call.name, call.arguments, key))
-
-
-async def _written_arguments(work: Work[ToolStep], offered: ToolOffer) -> Mapping[str, Any]:
-    step = work.step
-    asking = work.model(step.model, work.agent(step.agent_id))
+async def _written_arguments(work: Work[ToolStep], usable: Usable) -> Mapping[str, Any]:
+    step, offered = work.step, usable.offer
+    asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
     wanted = task(step.prompt_template, work.todo.state)
     said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
     schema = orjson.dumps(dict(offered.input_schema)).decode()
-    messages = [
-        Message(
-            "user",
-            f"{said}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"
-            f"{offered.description}\nSchema: {schema}",
-        )
-    ]
+    asking.tell(
+        f"{said}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"
+        f"{offered.description}\nSchema: {schema}"
+    )
     problem = ""
     while asking.turn < step.max_turns:
-        reply = await asking.ask(messages, (offered,))
+        reply = await asking.ask((offered,))
         arguments, problem = _arguments(reply, offered.name)
         if arguments is not None:
-            problem = check_arguments(work.tools, offered.name, arguments) or ""
+            problem = usable.misfit(arguments) or ""
             if not problem:
                 return arguments
-        messages += [
-            Message("assistant", reply.text, calls=reply.calls),
-            Message("user", f"That does not fit: {problem}. Write the arguments again, as one JSON object."),
-        ]
+        asking.refuse(f"That does not fit: {problem}. Write the arguments again, as one JSON object.")
     raise StepFailed(
         "bad_arguments",
         f'The model wrote no arguments that fit the tool "{offered.name}" in {asking.turn} tries: {problem}.',

@@ -1,7 +1,8 @@
 """Performing: a todo becomes an outcome, or a wait. The one way in for whoever runs the step machine.
 
 A performer returns the output or raises; every error becomes a failure with a code here. Cancellation passes
-through. How long a step may take is the caller's to enforce.
+through. How long a step may take is the caller's to enforce. Secrets are taken out here, so that a run goes on with the
+same values whether or not its worker dies and they are read back from what was stored.
 """
 
 from __future__ import annotations
@@ -9,27 +10,40 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
+from runlane import redaction
 from runlane.agents.models import ModelFailed
-from runlane.errors import Retry, RunlaneError, Unavailable
+from runlane.agents.tools import ToolFailed
+from runlane.errors import LeaseLost, Retry, RunlaneError, Unavailable
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
 from runlane.model.step import LoopStep, Step
 from runlane.steps import asking, calling, computing, shaping, waiting
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Earlier, ToolCaller, Tools
-from runlane.steps.waiting import Waiting, WaitKind
+from runlane.steps.waiting import Held, MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work
 
-__all__ = ["Earlier", "ToolCaller", "Tools", "WaitKind", "Waiting", "perform"]
+__all__ = ["Earlier", "Held", "ToolCaller", "Tools", "WaitKind", "Waiting", "perform"]
 
 MAX_MESSAGE: Final = 4000
 
 
-async def perform(todo: Todo, tools: Tools) -> Outcome | Waiting:
-    """Perform what is to be done."""
+async def perform(todo: Todo, tools: Tools) -> Outcome | Waiting | Held:
+    """Perform what is to be done. What an outcome says to have cost is what all tries of the step have."""
     work: Work[Any] = Work(todo, tools)
+    outcome = await _performed(work)
+    if isinstance(outcome, Failed) and not outcome.passing:
+        await tools.journal.close_round()
+    return outcome
+
+
+async def _performed(work: Work[Any]) -> Outcome | Waiting | Held:
     try:
         result = await _performer(work)
-    except (StepFailed, ModelFailed) as error:
+    except MustAsk as asks:
+        return Held(asks.waits)
+    except LeaseLost:
+        raise
+    except (StepFailed, ModelFailed, ToolFailed) as error:
         return _failed(work, error.code, error.message, passing=error.passing)
     except RunlaneError as error:
         return _failed(work, error.code, str(error), passing=isinstance(error, Retry | Unavailable))
@@ -39,12 +53,13 @@ async def perform(todo: Todo, tools: Tools) -> Outcome | Waiting:
         case Waiting():
             return result
         case Done():
-            return Done(result.output, result.route, work.cost_usd, work.tokens)
+            return Done(redaction.clean_value(result.output), result.route, work.cost_usd, work.tokens)
         case _:
-            return Done(result, cost_usd=work.cost_usd, tokens=work.tokens)
+            return Done(redaction.clean_value(result), cost_usd=work.cost_usd, tokens=work.tokens)
 
 
 def _failed(work: Work[Step], code: str, message: str, *, passing: bool) -> Failed:
+    message = redaction.clean(message)
     text = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
     return Failed(code, text, passing, work.cost_usd, work.tokens)
 

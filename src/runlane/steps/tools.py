@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from runlane.agents.models import Delta, Models, Piece
-from runlane.model.definition import Agent, Tool
+from runlane.agents.journal import Journal
+from runlane.agents.limits import Limiter, NoLimits
+from runlane.agents.models import Delta, Message, Models, Piece
+from runlane.agents.tools import McpCaller, ToolCaller
+from runlane.model.definition import Agent, McpServer, Tool
+from runlane.model.tenant import DEFAULT_TENANT
 from runlane.steps.failure import StepFailed
 from runlane.steps.sandbox import Sandbox
 
-
-class ToolCaller(Protocol):
-    """Calls tools of one type. `key` is the same when a call is made again after a crash."""
-
-    async def __call__(self, tool: Tool, arguments: Mapping[str, Any], key: str, /) -> Any: ...
+Check = Callable[[Agent | None, float | None], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +30,34 @@ class Earlier:
     output: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How often and how long a model is asked again before the next model, or the step's own retry, has its turn.
+
+    A wait longer than `hold_seconds` gives the worker's slot back.
+    """
+
+    tries: int = 4
+    backoff_seconds: float = 0.5
+    max_backoff_seconds: float = 60.0
+    hold_seconds: float = 10.0
+
+
 async def _no_task(name: str, _arguments: Mapping[str, Any], _path: str, /) -> Any:
     raise StepFailed("unknown_task", f'There are no tasks here, so "{name}" cannot be called.')
 
 
+async def _no_orchestration(name: str, _arguments: Mapping[str, Any], _key: str, /) -> Any:
+    raise StepFailed("unsupported_tool", f'The orchestration "{name}" cannot be started from here.')
+
+
 async def _no_event(_type: str, _data: Mapping[str, Any], /) -> None: ...
+
+
+async def _no_cap(_agent: Agent | None, _step_cap: float | None, /) -> None: ...
+
+
+def _no_note(_type: str, _data: Mapping[str, Any], /) -> None: ...
 
 
 def _no_delta(_piece: Piece, /) -> None: ...
@@ -44,20 +67,31 @@ def _no_delta(_piece: Piece, /) -> None: ...
 class Tools:
     """What one step may use.
 
-    `agents` and `tools` are the definitions that the run has pinned. `tasks` are the names that `call_task` knows;
-    they can be called as tools too. `callers` say how tools of a type, such as http, are called. `emit` writes a
-    durable event, `delta` shows a piece of an answer to whoever looks on. `history` holds the earlier steps, the last
-    one at the end; `budget_usd` is what the run may still spend.
+    `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are the names that `call_task`
+    knows; they can be called as tools too. `callers` say how tools of a type, such as http, are called, and `mcp` how
+    those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
+    keeps next, and `delta` shows a piece of an answer to whoever looks on.
+    `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
+    `check_budget` is asked before each call of a model and raises if it may not be made.
     """
 
     sandbox: Sandbox
     models: Models
+    tenant: str = DEFAULT_TENANT
     agents: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
+    servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
     tasks: Collection[str] = ()
     call_task: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_task
+    call_orchestration: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_orchestration
     callers: Mapping[str, ToolCaller] = field(default_factory=dict[str, ToolCaller])
+    mcp: McpCaller | None = None
     emit: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_event
+    note: Callable[[str, Mapping[str, Any]], None] = _no_note
     delta: Delta = _no_delta
     history: Sequence[Earlier] = ()
-    budget_usd: float | None = None
+    conversation: Sequence[Message] = ()
+    journal: Journal = field(default_factory=Journal)
+    limiter: Limiter = field(default_factory=NoLimits)
+    patience: Patience = field(default_factory=Patience)
+    check_budget: Check = _no_cap

@@ -27,6 +27,9 @@ class Waiting:
 
     For a time, it ends `due_in_seconds` from now or at `until`. For a person or an event, `due_in_seconds` is when
     nobody need answer any more; none: never. `context` is what the person should look at.
+
+    With `key` something inside the step waits: the step is performed again once there is an answer, which its journal
+    then has under this key. A `shared` one is asked once for the whole run, whoever asks.
     """
 
     kind: WaitKind
@@ -37,6 +40,24 @@ class Waiting:
     until: datetime | None = None
     event: str | None = None
     channel_id: str | None = None
+    name: str | None = None
+    key: str | None = None
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A step that cannot go on before something inside it has an answer."""
+
+    waits: tuple[Waiting, ...]
+
+
+class MustAsk(Exception):
+    """Raised inside a step to hold it. What else the step could do has been done and kept."""
+
+    def __init__(self, *waits: Waiting) -> None:
+        super().__init__(", ".join(wait.prompt or wait.kind for wait in waits))
+        self.waits = waits
 
 
 async def human(work: Work[HumanStep]) -> Waiting:

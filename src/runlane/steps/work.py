@@ -1,10 +1,10 @@
-"""Work: one step in the hands of its performer, with what its model calls have cost so far."""
+"""Work: one step in the hands of its performer, and what it knows of the run."""
 
 from __future__ import annotations
 
 from typing import Any, Generic, TypeVar, cast
 
-from runlane.agents.models import Message, Model, ModelReply, ModelRequest, Scene, ToolOffer
+from runlane.agents.models import Scene
 from runlane.errors import nearest
 from runlane.interpreter.values import Todo
 from runlane.model.definition import Agent
@@ -21,18 +21,31 @@ class Work(Generic[S_co]):
     def __init__(self, todo: Todo, tools: Tools) -> None:
         self.todo = todo
         self.tools = tools
-        self.cost_usd: float | None = None
-        self.tokens = 0
 
     @property
     def step(self) -> S_co:
         """The step, of the type that the performer is for."""
         return cast("S_co", self.todo.step)
 
+    @property
+    def cost_usd(self) -> float | None:
+        """What the step has cost so far, in all its tries."""
+        return self.tools.journal.cost_usd
+
+    @property
+    def tokens(self) -> int:
+        """What it has used so far, in all its tries."""
+        return self.tools.journal.tokens
+
     async def emit(self, type_: str, **data: Any) -> None:
         """Write an event of this step."""
         about = {"orch_step_id": self.todo.step.id, "step_name": self.todo.step.title, "path": self.todo.path}
         await self.tools.emit(type_, about | data)
+
+    def note(self, type_: str, **data: Any) -> None:
+        """Write an event of this step in one commit with what the journal keeps next."""
+        about = {"orch_step_id": self.todo.step.id, "step_name": self.todo.step.title, "path": self.todo.path}
+        self.tools.note(type_, about | data)
 
     def agent(self, agent_id: str | None) -> Agent | None:
         """The agent of this id."""
@@ -46,49 +59,9 @@ class Work(Generic[S_co]):
             )
         return agent
 
-    def model(self, name: str | None, agent: Agent | None) -> Asking[S_co]:
-        """The model that a step is to ask: its own, the agent's or the default."""
-        scene = Scene(self.todo.orchestration, agent, self.todo.step.id)
-        full_name, model = self.tools.models.find(name, scene)
-        return Asking(self, full_name, model, agent.system_prompt if agent is not None else "")
-
-
-class Asking(Generic[S_co]):
-    """A conversation with a model, one turn at a time."""
-
-    def __init__(self, work: Work[S_co], name: str, model: Model, instructions: str) -> None:
-        self._work = work
-        self._name = name
-        self._model = model
-        self._instructions = instructions
-        self.turn = 0
-
-    async def ask(self, messages: list[Message], offers: tuple[ToolOffer, ...] = ()) -> ModelReply:
-        """The next answer. Its cost is on the bill even if the step fails later."""
-        work = self._work
-        spent = work.cost_usd or 0.0
-        if work.tools.budget_usd is not None and spent >= work.tools.budget_usd:
-            raise StepFailed(
-                "cost_limit",
-                f"The run has spent its max_total_cost_usd ({spent:g} USD in this step). Raise it to go on.",
-            )
-        await work.emit("thinking", message=f"Asks {self._name}", turn=self.turn + 1)
-        reply = await self._model.answer(
-            ModelRequest(
-                model=self._name,
-                messages=tuple(messages),
-                instructions=self._instructions,
-                offers=offers,
-                key=f"{work.todo.path}#{self.turn}",
-                number=visits_before(work.todo) + work.todo.tries + self.turn,
-            ),
-            work.tools.delta,
-        )
-        self.turn += 1
-        work.tokens += reply.tokens_in + reply.tokens_out
-        if reply.cost_usd is not None:
-            work.cost_usd = spent + reply.cost_usd
-        return reply
+    def scene(self, agent: Agent | None) -> Scene:
+        """Where a model is asked."""
+        return Scene(self.todo.orchestration, agent, self.todo.step.id, self.tools.tenant)
 
 
 def visits_before(todo: Todo) -> int:

@@ -22,7 +22,7 @@ from runlane.probes import reach
 from runlane.store.accept import NewRun, Verdict, accept, accept_alone, stand_alone
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.ordering import Released, key_locks
-from runlane.store.record import Entry, Recorded, record
+from runlane.store.record import Entry, Recorded, cleaned, record
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
@@ -61,6 +61,7 @@ class _Record:
         finish = self.entry.finish
         texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
         texts += [text for step in self.entry.steps for text in (step.input, step.output)]
+        texts += [call.payload for call in self.entry.calls]
         if finish is not None:
             texts += [finish.result, finish.error, finish.state]
         return sum(len(text) for text in texts if text is not None)
@@ -127,10 +128,10 @@ class Committer:
     async def record(self, entry: Entry, give_up_at: float) -> Recorded:
         """Store what an attempt has to say; LeaseLost when the run is not its own any more.
 
-        `give_up_at` is on the monotonic clock: past it the attempt may not write any more.
+        `give_up_at` is on the monotonic clock: past it the attempt may not write any more. Secrets in it are replaced.
         """
         answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-        self._submit(_Record(entry, answer, give_up_at))
+        self._submit(_Record(cleaned(entry), answer, give_up_at))
         return await answer
 
     def _submit(self, member: _Member) -> None:
@@ -360,6 +361,7 @@ def _merged(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
             progress=entry.progress if entry.progress is not None else known.progress,
             progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
             steps=[*known.steps, *entry.steps],
+            calls=[*known.calls, *entry.calls],
             waits=[*known.waits, *entry.waits],
             settled=[*known.settled, *entry.settled],
             finish=entry.finish,

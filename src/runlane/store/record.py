@@ -6,7 +6,7 @@ What follows, in the chain and in the transaction, is for those members alone. A
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -29,8 +29,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
+from runlane import redaction
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
+from runlane.store.calls import RECORD_CALLS, CallRecord
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
@@ -39,7 +41,7 @@ from runlane.store.expressions import MARK, by_key_only, json_of, lit, now_us
 from runlane.store.ordering import Released, release_next
 from runlane.store.schema import run_attempts, run_events, run_results, runs
 from runlane.store.statement import Row
-from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord
+from runlane.store.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
 from runlane.store.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
 
 
@@ -85,9 +87,49 @@ class Entry:
     progress: float | None = None
     progress_note: str | None = None
     steps: list[StepRecord] = field(default_factory=list[StepRecord])
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
     waits: list[NewWait] = field(default_factory=list[NewWait])
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
+
+
+def cleaned(entry: Entry) -> Entry:
+    """The entry without values that nobody may read: whatever an attempt has stored goes through here."""
+    if not redaction.knows_any() or not any(map(redaction.occurs, _texts(entry))):
+        return entry
+    clean, finish, note = redaction.clean_json, entry.finish, entry.progress_note
+    return replace(
+        entry,
+        events=[(kind, clean(data)) for kind, data in entry.events],
+        checkpoint=_maybe(entry.checkpoint),
+        progress_note=None if note is None else redaction.clean(note),
+        steps=[
+            replace(step, output=_maybe(step.output), error=_maybe(step.error), input=_maybe(step.input))
+            for step in entry.steps
+        ],
+        calls=[replace(call, payload=clean(call.payload)) for call in entry.calls],
+        waits=[replace(wait, request=clean(wait.request)) for wait in entry.waits],
+        finish=finish
+        and replace(finish, result=_maybe(finish.result), error=_maybe(finish.error), state=_maybe(finish.state)),
+    )
+
+
+def _texts(entry: Entry) -> Iterator[str]:
+    for _, data in entry.events:
+        yield data
+    for step in entry.steps:
+        yield from filter(None, (step.output, step.error, step.input))
+    for call in entry.calls:
+        yield call.payload
+    for wait in entry.waits:
+        yield wait.request
+    yield from filter(None, (entry.checkpoint, entry.progress_note))
+    if (finish := entry.finish) is not None:
+        yield from filter(None, (finish.result, finish.error, finish.state))
+
+
+def _maybe(text: str | None) -> str | None:
+    return None if text is None else redaction.clean_json(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +272,7 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
     steps: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
     opened: list[tuple[Any, ...]] = []
     settled: list[tuple[Any, ...]] = []
     ended: list[Row] = []
@@ -243,13 +286,15 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
         verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
         if entry.checkpoint is not None:
             checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
-        steps += [step.row(entry.run_id, entry.attempt) for step in entry.steps]
+        steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
+        calls += [call.row(entry.run_id, entry.attempt) for call in entry.calls]
         opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
         settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
         if entry.finish is not None and Status(row["status"]).terminal:
             ended.append(row)
     await session.fetch(SAVE_STEPS, checkpoints)
     await session.fetch(RECORD_STEPS, steps)
+    await session.fetch(RECORD_CALLS, calls)
     await session.fetch(OPEN_WAITS, opened)
     await session.fetch(SETTLE_WAITS, settled)
     await session.fetch(APPEND_FENCED, events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import bindparam, case, select, update
+from sqlalchemy import bindparam, case, func, select, update
 
 from runlane.errors import RunNotFound, WrongState
 from runlane.model.event import EventType, Notice
@@ -18,6 +18,9 @@ from runlane.store.runs import Change, operate
 from runlane.store.schema import run_waits, runs
 from runlane.store.statement import Row, Statement
 from runlane.store.waits import ANSWER, KEEP_EVENT
+
+# Events that a run keeps for steps which do not wait yet. Whoever sends more has the wrong name, or the wrong run.
+MAX_SENT = 1000
 
 _by_id = runs.c.id == bindparam("run_id")
 _HOLD_STILL = Statement(
@@ -46,6 +49,14 @@ _WAITS_FOR = Statement(
         run_waits.c.settled_at.is_(None),
     )
     .order_by(run_waits.c.opened_at, run_waits.c.path),
+)
+_KEPT = Statement(
+    "kept_events",
+    select(func.count().label("kept")).where(
+        run_waits.c.run_id == bindparam("run_id"),
+        run_waits.c.kind == lit("sent"),
+        run_waits.c.settled_at.is_(None),
+    ),
 )
 
 
@@ -80,6 +91,11 @@ async def send_event(database: Database, run_id: str, name: str, data: Any, sent
             raise WrongState(f"Run {run_id} is {run['status']}. Only a run that has not ended takes events.")
         for row in await session.fetch(_WAITS_FOR, run_id=run_id, name=name):
             return await _answered(session, run, run_id, row["path"], data, sent_by)
+        if (await session.fetch(_KEPT, run_id=run_id))[0]["kept"] >= MAX_SENT:
+            raise WrongState(
+                f"Run {run_id} keeps {MAX_SENT} events that no step has waited for yet, and takes no more of them. "
+                f'Does a step wait for "{name}"?'
+            )
         await session.fetch(
             KEEP_EVENT,
             run_id=run_id,

@@ -18,6 +18,7 @@ from runlane.store.schema import (
     dead_letters,
     idempotency_keys,
     run_attempts,
+    run_calls,
     run_events,
     run_inputs,
     run_results,
@@ -58,7 +59,16 @@ def _delete_of(table: Table) -> Statement:
 _DELETES = [
     *(
         _delete_of(table)
-        for table in (run_inputs, run_results, run_attempts, run_steps, run_waits, run_events, idempotency_keys)
+        for table in (
+            run_inputs,
+            run_results,
+            run_attempts,
+            run_steps,
+            run_calls,
+            run_waits,
+            run_events,
+            idempotency_keys,
+        )
     ),
     Statement("delete_runs", delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None))),
 ]

@@ -175,6 +175,25 @@ run_steps = Table(
     sqlite_with_rowid=False,
 )
 
+# The journal of steps that ask models and call tools. `key` names a call within its step and is stored data.
+run_calls = Table(
+    "run_calls",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("model", Text),
+    Column("agent", Text),
+    Column("tokens_in", Integer),
+    Column("tokens_out", Integer),
+    Column("cost_usd", Float),
+    Column("at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 # What a run waits for: a person, a time, or an event that somebody sends. The answer is kept with the question.
 run_waits = Table(
     "run_waits",
@@ -376,4 +395,18 @@ definition_versions = Table(
     Column("version", Text, primary_key=True),
     Column("body", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
+)
+
+# `value` is encrypted with the key that `key_id` names, for this tenant and name only; see access.keyring.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("key_id", Text, nullable=False),
+    Column("value", Text, nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("updated_by", Text, nullable=False),
 )

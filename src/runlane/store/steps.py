@@ -7,12 +7,14 @@ that a takeover reads what came after it and not everything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
+    ColumnElement,
     Float,
     FromClause,
     Integer,
@@ -128,6 +130,30 @@ _RECORDED = {
 }
 
 
+# A try that the run has paid for and that another one follows. A fork has not paid for what it took over.
+_paid = and_(
+    run_steps.c.attempt > 0,
+    or_(run_steps.c.outcome == lit(StepOutcome.RETRYING), run_steps.c.outcome == lit(StepOutcome.FAILED)),
+)
+
+
+def _sum(one: ColumnElement[Any], other: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Both together; null where neither is known."""
+    return case((one.is_(None), other), (other.is_(None), one), else_=one + other)
+
+
+def last_of_each(steps: Sequence[StepRecord]) -> list[StepRecord]:
+    """One record per path, the last one, for a statement that cannot change a row twice. No try's cost gets lost."""
+    found: dict[str, StepRecord] = {}
+    for step in steps:
+        before = found.pop(step.path, None)
+        if before is not None and before.outcome in (StepOutcome.RETRYING, StepOutcome.FAILED):
+            costs = [cost for cost in (before.cost_usd, step.cost_usd) if cost is not None]
+            step = replace(step, cost_usd=sum(costs) if costs else None, tokens=before.tokens + step.tokens)  # noqa: PLW2901
+        found[step.path] = step
+    return list(found.values())
+
+
 def _record_steps(batch: FromClause) -> Executable:
     b = batch.c
     fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
@@ -135,11 +161,15 @@ def _record_steps(batch: FromClause) -> Executable:
         [*_RECORDED, "ended_at"],
         select(*(b[name] for name in _RECORDED), now_us()).select_from(batch.join(runs, fence)).where(b.attempt > 0),
     )
-    # The second try of a step replaces the record of the first; a later snapshot the one before.
-    return statement.on_conflict_do_update(
-        index_elements=["run_id", "path"],
-        set_={name: statement.excluded[name] for name in (*_RECORDED, "ended_at") if name not in ("run_id", "path")},
-    )
+    # The second try of a step replaces the record of the first, but for what that one has cost; a later snapshot
+    # replaces the one before.
+    again = statement.excluded
+    values: dict[str, ColumnElement[Any]] = {
+        name: again[name] for name in (*_RECORDED, "ended_at") if name not in ("run_id", "path")
+    }
+    for name in ("cost_usd", "tokens"):
+        values[name] = case((_paid, _sum(run_steps.c[name], again[name])), else_=again[name])
+    return statement.on_conflict_do_update(index_elements=["run_id", "path"], set_=values)
 
 
 RECORD_STEPS = Statement("record_steps", _record_steps, _RECORDED)

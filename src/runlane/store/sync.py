@@ -29,6 +29,7 @@ from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
 from runlane.store.definitions import load_all, pins_json
 from runlane.store.expressions import now_us
+from runlane.store.missing import missing_secrets
 from runlane.store.schema import definition_versions, definitions
 from runlane.store.statement import Statement
 from runlane.store.tenants import FIND_TENANT, unknown_tenant
@@ -219,6 +220,8 @@ async def sync_definitions(
         kept, skipped = _without(loaded, dict.fromkeys(before, _EXISTS) if keep_existing else {})
         wanted = _Wanted(kept, gone, origin, tasks, tolerant)
         plan, warnings, broken = await asyncio.to_thread(_work_out, wanted, before, stored)
+        brought = {(outcome.kind, outcome.id) for outcome in plan.outcomes}
+        warnings += await missing_secrets(database, tenant, [item for item in kept.definitions if item.key in brought])
         report = SyncReport(plan.outcomes, warnings, dry_run, [*skipped, *broken])
         if dry_run or await _write(database, tenant, before, plan, report, actor, origin):
             return report

@@ -22,7 +22,7 @@ from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
 from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
-from runlane.store.schema import api_keys, runs, tenants
+from runlane.store.schema import api_keys, runs, secrets, tenants
 from runlane.store.statement import Row, Statement
 
 MAX_NAME = 200
@@ -71,6 +71,8 @@ _ENABLE = Statement(
     "enable_tenant",
     update(tenants).where(_by_id).values(enabled=bindparam("new_enabled", type_=Boolean())).returning(tenants.c.id),
 )
+# Here and not with their own statements, which need ours: a tenant of the same name must not find them.
+_DROP_SECRETS = Statement("drop_secrets", delete(secrets).where(secrets.c.tenant == bindparam("tenant")))
 _DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id))
 _REVOKE_ALL = Statement(
     "revoke_keys_of_tenant",
@@ -191,7 +193,7 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
 
 
 async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenant:
-    """Delete a tenant that has no runs, with its definitions, and revoke its keys. Meanwhile it takes no runs."""
+    """Delete a tenant without runs, its definitions and secrets, and revoke its keys. Meanwhile it takes no runs."""
     if tenant == DEFAULT_TENANT:
         raise InvalidRequest('The tenant "default" always exists and cannot be deleted.')
     before = await find_tenant(database, tenant)
@@ -209,6 +211,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             if not await session.fetch(_DELETE, tenant=tenant):
                 raise await unknown_tenant(session, tenant)
             await drop_definitions(session, tenant)
+            await session.fetch(_DROP_SECRETS, tenant=tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_told(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)

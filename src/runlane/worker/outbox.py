@@ -12,6 +12,7 @@ from typing import Any
 from runlane.interpreter.values import Fact, Todo
 from runlane.model.text import dump_json
 from runlane.probes import reach
+from runlane.store.calls import CallRecord
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry
 from runlane.store.steps import StepRecord
@@ -45,6 +46,11 @@ class Outbox:
     def keep(self, step: StepRecord) -> None:
         """Record a step."""
         self._entry.steps.append(step)
+
+    async def keep_call(self, call: CallRecord) -> None:
+        """Record a call within a step; it is stored, with everything before it, when this returns."""
+        self._entry.calls.append(call)
+        await self.store()
 
     def ask(self, wait: NewWait) -> None:
         """Open a question."""
@@ -92,7 +98,7 @@ class Outbox:
 
     def _has_news(self) -> bool:
         entry = self._entry
-        return bool(entry.events or entry.steps or entry.waits or entry.settled)
+        return bool(entry.events or entry.steps or entry.calls or entry.waits or entry.settled)
 
     def _empty(self) -> Entry:
         return Entry(self._claimed.run_id, self._claimed.attempt, self._claimed.lane)

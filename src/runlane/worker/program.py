@@ -10,7 +10,7 @@ from typing import Any
 
 from runlane.agents.models import Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
-from runlane.model.definition import Agent, Definition, Orchestration, Tool
+from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.model.event import EventType
 from runlane.model.task import Task
 from runlane.model.text import dump_json, load_json
@@ -23,6 +23,7 @@ from runlane.store.database import Database
 from runlane.store.definitions import load_pinned
 from runlane.store.record import Entry
 from runlane.store.steps import StepOutcome, StepRecord, read_saved
+from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
@@ -36,6 +37,7 @@ class Pinned:
     orchestrations: Mapping[str, Orchestration]
     agents: Mapping[str, Agent]
     tools: Mapping[str, Tool]
+    servers: Mapping[str, McpServer]
 
     @classmethod
     def of(cls, definitions: Mapping[str, Definition]) -> Pinned:
@@ -45,17 +47,26 @@ class Pinned:
             {item.id: item for item in found if isinstance(item, Orchestration)},
             {item.id: item for item in found if isinstance(item, Agent)},
             {item.id: item for item in found if isinstance(item, Tool)},
+            {item.id: item for item in found if isinstance(item, McpServer)},
         )
 
 
 class Orchestrations:
     """Executes runs of orchestrations. One for all runs of a worker."""
 
-    def __init__(self, settings: Settings, database: Database, tasks: Mapping[str, Task], models: Models) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        tasks: Mapping[str, Task],
+        models: Models,
+        start_child: StartChild,
+    ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._database = database
         self._tasks = tasks
         self._models = models
+        self._start_child = start_child
         self._sandbox = Sandbox(Limits.of(settings))
 
     async def close(self) -> None:
@@ -75,8 +86,11 @@ class Orchestrations:
             models=self._models,
             agents=material.agents,
             tools=material.tools,
+            servers=material.servers,
+            tenant=claimed.tenant,
             tasks=self._tasks.keys(),
             call_task=call_task,
+            call_orchestration=Children(claimed, self._database, self._start_child).call,
         )
         return await Drive(claimed, host, self._database, material, tools).run()
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
+from runlane.definitions.places import templates_of
+from runlane.errors import UnknownPlaceholder
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
-from runlane.model.definition import Orchestration
+from runlane.model.definition import Agent, Definition, Orchestration
+from runlane.model.run import ORCHESTRATION
+from runlane.model.step import Step
+from runlane.model.template import look_up, placeholders_in
 from runlane.model.text import dump_json, load_json
 from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord
 
 MAX_INPUT_CHARACTERS = 64 * 1024
 _BOUNDS = frozenset({"turn_limit", "cost_limit"})
+_KNOWN_STEPS = 2000
+_paths: dict[int, tuple[Step, tuple[str, ...]]] = {}
 
 
 class Edit(NamedTuple):
@@ -51,6 +59,28 @@ def go_again(
     return machine, last
 
 
+def stand(
+    target: str,
+    request: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    pinned: Iterable[Definition],
+    way: Sequence[StepRecord],
+) -> tuple[Machine, int]:
+    """The machine of a run, and the number of its last record: from its request, its plan and its records."""
+    definitions = list(pinned)
+    library = {item.id: item for item in definitions if isinstance(item, Orchestration)}
+    agents = {
+        item.id: item.orchestration_id
+        for item in definitions
+        if isinstance(item, Agent) and item.orchestration_id is not None
+    }
+    message = request.get("message", "")
+    given: Mapping[str, Any] = request.get("input") or {}
+    state = {"user_input": message, "user_query": message, **given}
+    edits = [Edit(edit["no"], edit["state"]) for edit in plan.get("fork", {}).get("edits", [])]
+    return go_again(library, target.removeprefix(ORCHESTRATION), state, agents, way, edits)
+
+
 def _edited(machine: Machine, edit: Edit) -> Machine:
     return machine.with_state({**machine.state, **edit.state})
 
@@ -70,8 +100,12 @@ def settle_again(machine: Machine, record: StepRecord) -> None:
         case StepOutcome.RETRYING:
             for _ in range(record.tries):
                 machine.settle(record.path, Failed(code, message, passing=True))
-        case StepOutcome.FAILED | StepOutcome.SNAPSHOT | StepOutcome.SAVED:
-            # It ended the run, and somebody wants it tried again; or it is no part of the way.
+            machine.charge(record.path, record.cost_usd, record.tokens)
+        case StepOutcome.FAILED:
+            # It ended the run, and somebody wants it tried again. What it has cost is spent.
+            machine.charge(record.path, record.cost_usd, record.tokens)
+        case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
+            # No part of the way.
             pass
 
 
@@ -80,9 +114,32 @@ def output_of(record: StepRecord) -> Any:
     return None if record.output is None else load_json(record.output)
 
 
+def given_to(todo: Todo) -> dict[str, Any]:
+    """What a step was given of the state: its input keys by name, and by their paths the values in its texts."""
+    state = todo.state
+    given: dict[str, Any] = {key: state[key] for key in todo.step.input_keys if key in state}
+    for path in _paths_in(todo.step) if todo.part == "step" else ():
+        # What nothing fills is the step's error, and told as such.
+        with suppress(UnknownPlaceholder):
+            given[path] = look_up(path, state)
+    return given
+
+
+def _paths_in(step: Step) -> tuple[str, ...]:
+    """The placeholders of a step, found once: a loop comes to the same step many thousand times."""
+    known = _paths.get(id(step))
+    if known is not None and known[0] is step:
+        return known[1]
+    if len(_paths) >= _KNOWN_STEPS:
+        _paths.clear()
+    found = tuple(path for _, value in templates_of(step) for path in placeholders_in(value))
+    _paths[id(step)] = (step, found)
+    return found
+
+
 def record_of(todo: Todo, outcome: Outcome, machine: Machine, no: int, seconds: float) -> StepRecord:
     """The record of a step that the machine has settled."""
-    given = {key: todo.state[key] for key in todo.step.input_keys if key in todo.state}
+    given = given_to(todo)
     text = dump_json(given) if given else None
     done = isinstance(outcome, Done)
     return StepRecord(

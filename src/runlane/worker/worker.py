@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import structlog
 
-from runlane import meters, tracing
+from runlane import meters, redaction, tracing
 from runlane.bus import Bus
-from runlane.errors import LeaseLost, Unavailable
+from runlane.errors import LeaseLost, NotFound, Unavailable
 from runlane.model.event import Delta
 from runlane.model.run import ORCHESTRATION, Status
 from runlane.model.task import Task
@@ -37,6 +37,9 @@ from runlane.worker.tags import tag
 
 log = structlog.get_logger(__name__)
 
+# (tenant, names) -> values; names that do not exist are absent.
+Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
+
 _PAUSE_SECONDS = 0.2
 # How long a drain waits for the last ends to be stored; what is not stored by then is the reaper's.
 _LAST_WRITES_SECONDS = 10.0
@@ -54,6 +57,7 @@ class Worker:
         bus: Bus,
         tasks: Mapping[str, Task],
         orchestrations: Program | None = None,
+        secrets: Values | None = None,
         lanes: Collection[str] | None = None,
         concurrency: int | None = None,
     ) -> None:
@@ -63,6 +67,7 @@ class Worker:
         self._bus = bus
         self._tasks = dict(tasks)
         self._orchestrations = orchestrations
+        self._secrets = secrets
         self._targets = frozenset(tasks) if orchestrations is None else frozenset({*tasks, ORCHESTRATION})
         self._capacity = concurrency or settings.concurrency
         self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
@@ -160,7 +165,14 @@ class Worker:
 
     def send_delta(self, delta: Delta) -> None:
         """Tell whoever follows the run something that is not stored."""
-        self._bus.send_delta(delta)
+        self._bus.send_delta(delta._replace(data=redaction.clean_json(delta.data)))
+
+    async def secret(self, tenant: str, name: str) -> str:
+        """The value of a secret. NotFound if there is none of this name."""
+        found = None if self._secrets is None else await self._secrets(tenant, (name,))
+        if found is None or name not in found:
+            raise NotFound(f'No secret "{name}" is set in the tenant "{tenant}". Set it: runlane secrets set {name}')
+        return found[name]
 
     def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a plain function in a thread of its own."""

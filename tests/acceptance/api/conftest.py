@@ -7,6 +7,7 @@ from itertools import count
 
 import pytest
 
+from runlane.access.keyring import new_key
 from runlane.api.parts import WorkerWish
 from runlane.app import App
 from runlane.settings import Settings
@@ -30,13 +31,14 @@ def redis_server() -> Generator[RedisServer | ExternalRedis]:
 def settings(request: pytest.FixtureRequest) -> Settings:
     """Settings of a migrated, empty database."""
     if request.param == "sqlite":
-        return settings_for(request.getfixturevalue("sqlite_url"), grace_seconds=_GRACE_SECONDS)
+        return settings_for(request.getfixturevalue("sqlite_url"), grace_seconds=_GRACE_SECONDS, secret_key=new_key())
     redis: RedisServer | ExternalRedis = request.getfixturevalue("redis_server")
     return settings_for(
         request.getfixturevalue("postgres_url"),
         redis_url=redis.url,
         redis_prefix=f"test{next(_numbers)}",
         grace_seconds=_GRACE_SECONDS,
+        secret_key=new_key(),
     )
 
 

@@ -41,6 +41,8 @@ BODIES: dict[str, Any] = {
     "/tenants": {"id": "fresh"},
     "/tenants/{tenant_id}": {"name": "Acme"},
     "/roles/{name}": {"permissions": ["runs:read"]},
+    "/secrets/{name}": {"value": "a value of a secret"},
+    "/secrets/rotate": {},
     "/sync": {"agents": [{"id": "writer"}]},
     "/bundles/export": {},
     "/bundles/import": {"bundle": {"runlane_export": True}},

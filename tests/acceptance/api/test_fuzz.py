@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from runlane.access.keyring import new_key
 from runlane.app import App
 from runlane.settings import Settings
 from runlane.store.keys import create_key
@@ -22,9 +23,10 @@ _CHECKS = (
 async def test_the_api_does_what_it_says_for_whatever_it_is_sent(settings: Settings, tmp_path: Path) -> None:
     async with App(settings) as app:
         _, key = await create_key(await app.database(), "fuzz", "platform_admin", actor="test")
-    with process("serve", "tests.acceptance.api.shop:app", "--port", "0", "--worker", settings=settings) as server:
+    command = ("serve", "tests.acceptance.api.shop:app", "--port", "0", "--worker")
+    with process(*command, settings=settings, RUNLANE_SECRET_KEY=new_key()) as server:
         url = server.wait_for("serving")["url"]
-        command = [
+        fuzzing = [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json",
             "--phases", "examples,fuzzing", "--max-examples", "8", "--checks", _CHECKS, "--seed", "7",
             "--header", f"Authorization: Bearer {key}", "--request-timeout", "30", "--no-color",
@@ -34,7 +36,7 @@ async def test_the_api_does_what_it_says_for_whatever_it_is_sent(settings: Setti
         ]  # fmt: skip
         found = await asyncio.to_thread(
             subprocess.run,
-            command,
+            fuzzing,
             cwd=tmp_path,
             env={**os.environ, "NO_PROXY": "*", "PYTHONWARNINGS": "ignore"},
             capture_output=True,

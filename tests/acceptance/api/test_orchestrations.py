@@ -58,7 +58,7 @@ async def test_the_whole_course_of_a_run_with_a_question(api: Api) -> None:
     await eventually(asks, "a question")
     assert (status["orchestration_id"], status["current_step_id"]) == ("article", "ask")
     run = (await api.get(f"/runs/{run_id}")).json()
-    assert (run["state"], run["forked_from"], "plan" in run, "pins" in run) == (None, None, False, False)
+    assert (run["forked_from"], "plan" in run, "pins" in run) == (None, False, False)
     assert run["definition"]
     (question,) = run["waiting_for"]
     assert question["prompt"] == "Publish a text on lanes?"
@@ -276,3 +276,46 @@ async def test_tenants_have_their_own_orchestrations_runs_and_inboxes(api: Api) 
 
     await eventually(asked, "their question")
     assert {question["tenant"] for question in (await api.get("/inbox")).json()["questions"]} == {"default", "acme"}
+
+
+async def test_the_logs_of_a_failed_step_tell_its_error_whatever_words_it_has(api: Api) -> None:
+    code = "raise ValueError('see the traceback')\nresult = 1"
+    await bring(api.parts.database, {"id": "bad", "steps": [{"id": "a", "type": "transform", "transform_code": code}]})
+    run = await ended(api, await start(api, "bad"))
+    page = await api.get(f"/runs/{run['run_id']}/logs")
+    assert page.status_code == 200, page.text
+    (line,) = [line for line in page.json()["logs"] if line["event"] == "step_error"]
+    assert line["message"].startswith("step_error: a, ")
+    assert "see the traceback" in line["message"]
+
+
+async def test_the_state_is_told_before_the_run_ends_and_after_it_was_cancelled(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    run_id = await paused(api, "article", message="lanes", input={"tone": "dry"})
+    begun = {"user_input": "lanes", "user_query": "lanes", "tone": "dry"}
+    state = begun | {"draft": "a text on lanes"}
+    assert (await api.get(f"/runs/{run_id}")).json()["state"] == state
+    forked = (await api.post(f"/runs/{run_id}/fork", {"from_step": "draft", "state": {"tone": "wet"}})).json()
+    await eventually(lambda: _asks(api, forked["run_id"]), "a paused fork")
+    assert (await api.get(f"/runs/{forked['run_id']}")).json()["state"] == state | {"tone": "wet"}
+    await api.post(f"/runs/{run_id}/cancel", {})
+    assert (await ended(api, run_id))["state"] == state
+    held = await start(api, "article", message="lanes", input={"tone": "dry"}, hold=True)
+    assert (await api.get(f"/runs/{held}")).json()["state"] == begun
+
+
+async def test_a_record_has_what_its_step_was_given(api: Api) -> None:
+    await bring(api.parts.database, ARTICLE)
+    run_id = await paused(api, "article", message="lanes")
+    await api.post(f"/runs/{run_id}/resume", {"response": {"decision": "approve"}})
+    await ended(api, run_id)
+    steps = (await api.get(f"/runs/{run_id}/steps")).json()["steps"]
+    assert {step["path"]: step["input"] for step in steps} == {
+        "draft": {"user_input": "lanes"},
+        "ask": {"draft": "a text on lanes"},
+        "publish": {"answer.decision": "approve", "draft": "a text on lanes"},
+    }
+
+
+async def _asks(api: Api, run_id: str) -> bool:
+    return (await api.get(f"/runs/{run_id}")).json()["status"] == "paused"

@@ -27,6 +27,16 @@ def test_it_has_a_state_of_its_own_and_its_response_is_the_output() -> None:
     assert "one" not in play.state
 
 
+def test_its_begin_and_its_end_are_told_like_those_of_any_step() -> None:
+    play = Play(orchestration(nested("sub", "inner", "after", name="Inner"), say("after")), INNER)
+    told = {"orch_step_id": "sub", "step_name": "Inner", "step_type": "orchestration", "path": "sub"}
+    assert play.told("step_start") == [told]
+    play.do("sub/>one", 1)
+    assert play.told("step_complete") == []
+    play.do("sub/>two", 2)
+    assert play.told("step_complete") == [told]
+
+
 def test_its_message_and_input_are_filled_from_the_state() -> None:
     step = nested(
         "sub",
@@ -94,7 +104,7 @@ def test_a_failure_inside_is_one_of_the_step_outside() -> None:
     play.fail("sub/>one", "timeout")
     assert play.open == ["rescue"]
     assert play.state["error"] == {"step_id": "sub", "code": "timeout", "message": "It broke."}
-    assert [fact["path"] for fact in play.told("step_error")] == ["sub/>one"]
+    assert [fact["path"] for fact in play.told("step_error")] == ["sub/>one", "sub"]
 
 
 def test_a_failure_inside_that_nobody_takes_fails_the_run() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runlane.interpreter.values import Done, EndStatus
+from runlane.interpreter.values import Done, EndStatus, Failed
 from tests.unit.interpreter.play import Play, loop, nested, orchestration, parallel, say
 
 INNER = orchestration(say("one"), id="inner")
@@ -49,6 +49,15 @@ def test_a_try_is_told_and_an_error_only_at_the_end() -> None:
     assert play.told("step_error") == []
     play.fail("a", passing=True)
     assert len(play.told("step_retry")) == len(play.told("step_error")) == 1
+
+
+def test_what_a_failed_try_has_cost_is_told() -> None:
+    play = retrying(attempts=2)
+    error = Failed("model_error", "It broke.", passing=True, cost_usd=0.5, tokens=7)
+    play.machine.settle("a", error)
+    (told,) = [fact for fact in play.machine.settle("a", error) if fact.type == "step_error"]
+    assert (told.data["cost_usd"], told.data["tokens"]) == (0.5, 7)
+    assert play.machine.cost_usd == 1.0
 
 
 def test_a_try_that_goes_well_is_the_end_of_it() -> None:

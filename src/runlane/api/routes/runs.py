@@ -23,6 +23,7 @@ from runlane.api.shapes.runs import Attempts, EventsPage, LogsPage, RunPage, Run
 from runlane.errors import InvalidRequest
 from runlane.model.event import Line
 from runlane.model.run import Run, Status
+from runlane.orchestrating import with_state
 from runlane.store.attempts import read_attempts
 from runlane.store.follow import read_last, read_page
 from runlane.store.runs import find_run
@@ -215,7 +216,8 @@ async def wait_for_run(
 async def _whole(parts: Parts, run_id: str) -> dict[str, Any]:
     run = await find_run(parts.database, run_id)
     asks = run.orchestration is not None and not run.status.terminal
-    return whole_json(run, await read_waits(parts.database, run_id) if asks else ())
+    waits = await read_waits(parts.database, run_id) if asks else ()
+    return whole_json(await with_state(parts.database, run), waits)
 
 
 async def _course(parts: Parts, run: Run) -> Course:

@@ -20,7 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CLEAN = r"^[^\x00-\x1f\x7f]*$"
 
 
-def _text(value: str) -> str:
+def text_only(value: str) -> str:
+    """The value, if it is text."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -43,9 +44,9 @@ def _moment(value: str) -> str:
 
 
 Moment = Annotated[str, StringConstraints(max_length=40), AfterValidator(_moment)]
-Key = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern=_CLEAN), AfterValidator(_text)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_CLEAN), AfterValidator(_text)]
-StepPath = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_CLEAN), AfterValidator(_text)]
+Key = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern=_CLEAN), AfterValidator(text_only)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_CLEAN), AfterValidator(text_only)]
+StepPath = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_CLEAN), AfterValidator(text_only)]
 Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher runs earlier.")]
 At = Annotated[str, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000000Z"])]
 

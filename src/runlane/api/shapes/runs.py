@@ -50,7 +50,9 @@ class RunWhole(RunSummary):
     input: dict[str, Any] | None
     result: Any
     error: dict[str, Any] | None
-    state: dict[str, Any] | None = Field(description="Of an orchestration that has ended: its last state.")
+    state: dict[str, Any] | None = Field(
+        description="Of an orchestration: what its finished steps have made of it so far."
+    )
     waiting_for: list[Question] = Field(description="What a run of an orchestration waits for now.")
     definition: str | None = Field(description="The version of the orchestration that the run is pinned to.")
     forked_from: Fork | None = Field(description="Where the run was forked from.")
@@ -110,11 +112,13 @@ class Step(Answer):
         description="`done`, `retrying`, `handled`: failed, and its error route took it, `failed`: ended the run."
     )
     route: str | None = Field(description="The way that the step chose.")
-    input: dict[str, Any] | None
+    input: dict[str, Any] | None = Field(
+        description="What it was given of the state: `input_keys`, and by their paths the values in its texts."
+    )
     output: Any
     error: dict[str, Any] | None
     tries: int = Field(description="Tries that failed.")
-    cost_usd: float | None
+    cost_usd: float | None = Field(description="Of all its tries.")
     tokens: int
     duration_seconds: float | None
     ended_at: At

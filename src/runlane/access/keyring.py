@@ -1,0 +1,151 @@
+"""The keyring: the keys that secrets are encrypted with, and the form of what is stored.
+
+A sealed value is base64 of: a version byte, the key's id, a nonce, and AES-256-GCM cipher text. Version, key id, tenant
+and name are authenticated with it, so a row that was changed, or copied to another tenant or name, does not decrypt.
+The first key encrypts, all of them decrypt: that is how a key is changed while everything runs.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+from runlane import redaction
+from runlane.errors import InvalidSettings, NoSecretKey, SecretUnreadable
+from runlane.settings import EMBEDDED_KEY_FILE, SECRET_KEY_BYTES, Settings, parse_secret_keys
+
+_VERSION: Final = b"\x01"
+_ID_BYTES: Final = 6
+_NONCE_BYTES: Final = 12
+_HEAD: Final = len(_VERSION) + _ID_BYTES + _NONCE_BYTES
+
+
+def new_key() -> str:
+    """A key as the settings take it."""
+    return base64.b64encode(secrets.token_bytes(SECRET_KEY_BYTES)).decode()
+
+
+def key_id_of(key: bytes) -> str:
+    """What a key is called where it is not shown. Nothing of the key can be learned from it."""
+    return sha256(b"runlane secret key" + key).hexdigest()[: 2 * _ID_BYTES]
+
+
+class Keyring:
+    """The keys of this process, by the settings. A key file is read again when it has changed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._given = settings.secret_key
+        self._file = settings.secret_key_file
+        # Without any setting: only beside the embedded file is a key made that nobody asked for.
+        self._own = self._given is None and self._file is None and settings.database_url is None
+        self._keys: dict[str, Any] = {}
+        self._read: tuple[int, int] | None = None
+
+    @property
+    def key_ids(self) -> list[str]:
+        """The ids of the keys, that of the one which encrypts first."""
+        self._load()
+        return list(self._keys)
+
+    def seal(self, tenant: str, name: str, value: str) -> tuple[str, str]:
+        """The id of the first key, and the value encrypted with it. NoSecretKey without one."""
+        self._load()
+        if not self._keys and self._own:
+            _make_file(EMBEDDED_KEY_FILE)
+            self._load()
+        if not self._keys:
+            raise NoSecretKey
+        key_id, key = next(iter(self._keys.items()))
+        head = _VERSION + bytes.fromhex(key_id)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = key.encrypt(nonce, value.encode(), _bound_to(head, tenant, name))
+        return key_id, base64.b64encode(head + nonce + sealed).decode()
+
+    def open(self, tenant: str, name: str, sealed: str) -> str:
+        """The value. SecretUnreadable when its key is not here, or what is stored is not what was sealed."""
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            raw = base64.b64decode(sealed, validate=True)
+        except ValueError:
+            raise _damaged(tenant, name) from None
+        if len(raw) <= _HEAD or raw[:1] != _VERSION:
+            raise _damaged(tenant, name)
+        head = raw[: _HEAD - _NONCE_BYTES]
+        key_id = head[1:].hex()
+        self._load()
+        if key_id not in self._keys:
+            raise SecretUnreadable(
+                f'The secret "{name}" of tenant "{tenant}" is kept with the key {key_id}, which this process does not '
+                "have. Add it after the current one in RUNLANE_SECRET_KEY or the key file, or set the secret again."
+            )
+        try:
+            return (
+                self._keys[key_id].decrypt(raw[len(head) : _HEAD], raw[_HEAD:], _bound_to(head, tenant, name)).decode()
+            )
+        except InvalidTag:
+            raise _damaged(tenant, name) from None
+
+    def _load(self) -> None:
+        if self._given is not None:
+            if not self._keys:
+                self._take(self._given.get_secret_value())
+            return
+        file = self._file if self._file is not None else EMBEDDED_KEY_FILE if self._own else None
+        if file is None:
+            return
+        try:
+            told = file.stat()
+            mark = (told.st_mtime_ns, told.st_size)
+            if mark == self._read:
+                return
+            text = file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            if self._own:
+                return
+            raise InvalidSettings(f"RUNLANE_SECRET_KEY_FILE: there is no file {file}.") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidSettings(f"The key file {file} cannot be read: {type(error).__name__}.") from None
+        try:
+            self._take(text)
+        except ValueError as error:
+            raise InvalidSettings(f"The key file {file} is not valid: {error}.") from None
+        self._read = mark
+
+    def _take(self, text: str) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        redaction.learn_all(text.replace(",", " ").split())
+        self._keys = {key_id_of(key): AESGCM(key) for key in parse_secret_keys(text)}
+
+
+def _bound_to(head: bytes, tenant: str, name: str) -> bytes:
+    # Neither ids of tenants nor names of secrets can contain a NUL.
+    return b"\0".join((head, tenant.encode(), name.encode()))
+
+
+def _damaged(tenant: str, name: str) -> SecretUnreadable:
+    return SecretUnreadable(
+        f'The secret "{name}" of tenant "{tenant}" was not stored like this: its row was changed, or copied from '
+        f"another one. Set it again: runlane secrets set {name}"
+    )
+
+
+def _make_file(file: Path) -> None:
+    """Make a key file that only its owner can read. Of several who try at once, the first one's stays."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(6)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:
+        writing.write(f"{new_key()}\n")
+        writing.flush()
+        os.fsync(writing.fileno())
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()

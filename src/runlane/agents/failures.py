@@ -1,0 +1,148 @@
+"""What it means that a provider did not answer: its error as a code of ours, by type and never by its wording.
+
+Messages go into events, tables and logs. They hold what the provider said, shortened, and never a key or a header.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import httpx2
+
+from runlane.agents.models import ModelFailed
+
+if TYPE_CHECKING:
+    from pydantic_ai.exceptions import ModelAPIError
+
+_SHOWN: Final = 300
+_MAX_WAIT_SECONDS: Final = 3600.0
+# What looks like a key, whole or with a part of it masked, as providers like to repeat it.
+_KEY: Final = re.compile(r"\b(?:sk|pk|rk|key|api|xai|gsk|AIza)[-_*][^\s\"',;]{6,}|\bAIza[^\s\"',;]{6,}|Bearer\s+\S+")
+_REFUSALS: Final = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
+
+
+def failure_of(error: Exception, model: str, key: str | None) -> ModelFailed:
+    """The failure that an error of a provider, its SDK or the way to it is."""
+    from pydantic_ai import exceptions as known
+
+    match error:
+        case known.ModelAPIError():
+            return _of_api(error, model, key)
+        case known.ContentFilterError():
+            return ModelFailed("content_refused", f"{model} refused to answer.")
+        case known.UnexpectedModelBehavior():
+            said = shortened(error.message, key)
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {said}", passing=True)
+        case known.UserError():
+            return ModelFailed("invalid_request", f"{model} cannot be asked like this: {shortened(error.message, key)}")
+        case TimeoutError() | httpx2.TimeoutException():
+            return _timed_out(model)
+        case httpx2.TransportError():
+            return _unreachable(model)
+        case _:
+            # Its text is not told: nobody knows what is in it.
+            return ModelFailed(
+                "bad_answer", f"{model} sent an answer that cannot be read ({type(error).__name__}).", passing=True
+            )
+
+
+def broken_off(model: str) -> ModelFailed:
+    """The stream ended before the answer did."""
+    return ModelFailed("model_unreachable", f"The answer of {model} broke off.", passing=True)
+
+
+def shortened(text: str, key: str | None) -> str:
+    """What a provider said, on one line, short, and without what may be a key."""
+    if key:
+        text = text.replace(key, "***")
+    text = _KEY.sub("***", " ".join(text.split()))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _of_api(error: ModelAPIError, model: str, key: str | None) -> ModelFailed:
+    from pydantic_ai import exceptions as known
+
+    said = _said(error, key)
+    wait = error.retry_after
+    if wait is not None:
+        wait = min(max(wait, 0.0), _MAX_WAIT_SECONDS)
+    match error:
+        case known.ModelRateLimitError():
+            return ModelFailed(
+                "rate_limited",
+                f"{model}: the provider's limit of requests or tokens is reached{said}",
+                passing=True,
+                throttled=True,
+                retry_after_seconds=wait,
+            )
+        case known.ModelQuotaExceededError():
+            return ModelFailed("quota_exceeded", f"{model}: the account's quota or credit is used up{said}")
+        case known.ModelUnavailableError():
+            return ModelFailed(
+                "overloaded",
+                f"{model}: the provider is overloaded or away{said}",
+                passing=True,
+                throttled=True,
+                retry_after_seconds=wait,
+            )
+        case known.ModelServerError():
+            return ModelFailed(
+                "model_error", f"{model}: the provider failed{said}", passing=True, retry_after_seconds=wait
+            )
+        case known.ModelTimeoutError():
+            return _unreachable(model) if error.phase in {"pool", "connect"} else _timed_out(model)
+        case known.ModelRequestTimeout():
+            return _timed_out(model)
+        case known.ModelConnectionError():
+            return _unreachable(model) if error.phase != "read" else broken_off(model)
+        case known.ModelContextWindowExceededError():
+            return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
+        case known.ModelAuthenticationError():
+            # What the provider said is left out: it likes to repeat a part of the key.
+            return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
+        case known.ModelNotFoundError():
+            return ModelFailed("unknown_model", f"The provider knows no model {model} for this key{said}")
+        case known.ModelHTTPError():
+            return _of_status(error.status_code, error, model, said)
+        case known.ModelRequestRejectedError():
+            return _refused(error, model, said)
+        case _ if isinstance(error.__cause__, ValueError) or not error.in_stream:
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read.", passing=True)
+        case _:
+            return ModelFailed("model_error", f"{model}: the provider failed{said}", passing=True)
+
+
+def _of_status(status: int, error: ModelAPIError, model: str, said: str) -> ModelFailed:
+    if status == 413:
+        return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
+    if status == 408:
+        return _timed_out(model)
+    if status >= 500 or status in {409, 425}:
+        return ModelFailed("model_error", f"{model}: the provider failed (status {status}){said}", passing=True)
+    return _refused(error, model, said)
+
+
+def _refused(error: ModelAPIError, model: str, said: str) -> ModelFailed:
+    if error.provider_error_code in _REFUSALS or error.provider_error_type in _REFUSALS:
+        return ModelFailed("content_refused", f"{model} refused to answer{said}")
+    return ModelFailed("invalid_request", f"{model} does not take this request{said}")
+
+
+def _timed_out(model: str) -> ModelFailed:
+    return ModelFailed("model_timeout", f"{model} did not answer in time.", passing=True)
+
+
+def _unreachable(model: str) -> ModelFailed:
+    return ModelFailed("model_unreachable", f"The provider of {model} cannot be reached.", passing=True)
+
+
+def _said(error: ModelAPIError, key: str | None) -> str:
+    """The provider's own words, as the end of a sentence."""
+    body: Any = error.body
+    for _ in range(2):
+        if isinstance(body, dict):
+            inner = cast("dict[str, Any]", body)
+            body = inner.get("error") or inner.get("message")
+    text = shortened(body, key) if isinstance(body, str) else ""
+    return f": {text}" if text else "."

@@ -1,0 +1,238 @@
+"""Providers: OpenAI, Anthropic, Google, Ollama, OpenRouter and every server that speaks like OpenAI.
+
+They are asked through pydantic-ai's models, which know the wire formats; turns, limits, retries and records are ours.
+So each call is one request, streamed, never repeated in here, and every way in which it can fail has a code. A key is
+the tenant's secret, or else the one of this process, and is looked up for each call: a new one counts at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from runlane.agents.clients import Access, Clients, Place
+from runlane.agents.failures import broken_off, failure_of
+from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Models, Scene
+from runlane.agents.translation import Fold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
+from runlane.settings import Settings
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
+    from pydantic_ai.messages import ModelResponse
+    from pydantic_ai.models import Model as WireModel
+
+Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
+Learn = Callable[[str], None]
+
+_MILLION: Final = 1_000_000
+
+
+class Providers:
+    """The providers of this process. `close` ends their connections."""
+
+    def __init__(self, values: Values, learn: Learn | None = None) -> None:
+        self._values = values
+        self._learn = learn
+        self.clients = Clients()
+
+    async def access(self, place: Place, tenant: str) -> Access | None:
+        """The key for a place: the tenant's own, or else that of this process; None if there is none."""
+        found: Mapping[str, str] = await self._values(tenant, place.secrets) if place.secrets else {}
+        for name in place.secrets:
+            if own := found.get(name, "").strip():
+                return Access(self._known(own), own=True)
+        if place.key is not None:
+            return Access(self._known(place.key))
+        return None if place.needs_key else Access(None)
+
+    async def close(self) -> None:
+        """End all connections. Safe at any time, any number of times."""
+        await self.clients.close()
+
+    def _known(self, key: str) -> str:
+        if self._learn is not None:
+            self._learn(key)
+        return key
+
+
+class ProviderModel:
+    """A model of a provider, asked for one tenant. Making one costs nothing."""
+
+    def __init__(self, name: str, place: Place, tenant: str, providers: Providers) -> None:
+        self.name = name
+        self._place = place
+        self._tenant = tenant
+        self._providers = providers
+
+    async def credential(self) -> str:
+        """The provider, its host if it is another than usual, and the tenant whose key it is."""
+        place = self._place
+        shown = place.provider
+        if place.base_url.rstrip("/") != (place.home or "").rstrip("/") and place.api != "ollama":
+            shown += f":{urlsplit(place.base_url).netloc.rpartition('@')[2]}"
+        access = await self._providers.access(place, self._tenant)
+        return f"{shown}@{self._tenant}" if access is not None and access.own else shown
+
+    async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
+        """One streamed call of the provider."""
+        access = await self._providers.access(self._place, self._tenant)
+        if access is None:
+            names = " or ".join(self._place.secrets)
+            raise ModelFailed(
+                "not_authorized", f"There is no key for {self.name}. Set a secret or an environment variable {names}."
+            )
+        fold = Fold(request, delta)
+        try:
+            model = await self._providers.clients.model(self._place, access, self.name.partition(":")[2])
+            async with asyncio.timeout(request.settings.timeout_seconds):
+                response = await _stream(model, request, fold)
+        except ImportError:
+            extra = f"runlane[{self._place.provider}]"
+            raise ModelFailed(
+                "unknown_model", f'{self.name} needs a package that is not installed here: pip install "{extra}"'
+            ) from None
+        except Exception as error:  # noqa: BLE001 - whatever a provider or its SDK does, it is a failure with a code
+            raise failure_of(error, self.name, access.key) from None
+        self._check(response)
+        return self._reply(with_own_ids(response, request), fold)
+
+    def _check(self, response: ModelResponse) -> None:
+        """Refuse what looks like an answer and is none."""
+        reason = response.finish_reason
+        if reason == "content_filter":
+            raise ModelFailed("content_refused", f"{self.name} refused to answer.")
+        if reason == "error":
+            raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", passing=True)
+        # Where a server says nothing, the provider layer takes it for a stop. It may as well be a cut connection.
+        if response.state != "complete" or not (response.provider_details or {}).get("finish_reason"):
+            raise broken_off(self.name)
+        if reason == "length" and not any(part.part_kind in {"text", "tool-call"} for part in response.parts):
+            raise ModelFailed(
+                "bad_answer", f"{self.name} came to its limit of tokens before it said anything. Raise max_tokens."
+            )
+
+    def _reply(self, response: ModelResponse, fold: Fold) -> ModelReply:
+        return ModelReply(
+            text=fold.text,
+            calls=calls_of(response),
+            thinking=fold.thinking,
+            tokens_in=response.usage.input_tokens,
+            tokens_out=response.usage.output_tokens,
+            cost_usd=_cost_usd(response, self._place, self.name.partition(":")[2]),
+            model=f"{self._place.prefix}:{response.model_name}" if response.model_name else self.name,
+            raw=to_raw(response),
+        )
+
+
+def register_providers(models: Models, settings: Settings, values: Values, learn: Learn | None = None) -> Providers:
+    """Answer for the prefixes of all providers. `learn` is told each key, so that it can be kept out of logs.
+
+    Nothing is imported or connected before a model is asked. Whoever registers has to close what is returned.
+    """
+    providers = Providers(values, learn)
+    for place in _places(settings):
+        models.register(place.prefix, _factory(place, providers))
+    return providers
+
+
+def _factory(place: Place, providers: Providers) -> Factory:
+    def make(name: str, scene: Scene) -> ProviderModel:
+        if not name.partition(":")[2]:
+            raise ModelFailed("unknown_model", f'"{name}" is a provider. Say which model: "{name}:NAME".')
+        return ProviderModel(name, place, scene.tenant, providers)
+
+    return make
+
+
+def _places(settings: Settings) -> Iterator[Place]:
+    openai, key = settings.openai_base_url, _value(settings.openai_api_key)
+    home = _home("openai_base_url")
+    yield Place("openai", "responses", "openai", openai, ("OPENAI_API_KEY",), key, home=home)
+    yield Place("openai-chat", "chat", "openai", openai, ("OPENAI_API_KEY",), key, home=home)
+    yield Place(
+        "anthropic",
+        "anthropic",
+        "anthropic",
+        settings.anthropic_base_url,
+        ("ANTHROPIC_API_KEY",),
+        _value(settings.anthropic_api_key),
+        home=_home("anthropic_base_url"),
+    )
+    yield Place(
+        "google",
+        "google",
+        "google",
+        settings.google_base_url,
+        ("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+        _value(settings.google_api_key),
+        home=_home("google_base_url"),
+    )
+    yield Place(
+        "openrouter",
+        "openrouter",
+        "openrouter",
+        settings.openrouter_base_url,
+        ("OPENROUTER_API_KEY",),
+        _value(settings.openrouter_api_key),
+        home=_home("openrouter_base_url"),
+    )
+    yield Place(
+        "ollama",
+        "ollama",
+        "ollama",
+        settings.ollama_base_url,
+        ("OLLAMA_API_KEY",),
+        _value(settings.ollama_api_key),
+        needs_key=False,
+    )
+    for name, found in settings.providers.items():
+        yield Place(
+            name,
+            "compatible",
+            "openai",
+            found.base_url,
+            () if found.secret is None else (found.secret,),
+            _value(found.api_key),
+            needs_key=found.secret is not None,
+            prices=found.prices,
+        )
+
+
+def _value(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value().strip() or None
+
+
+def _home(field: str) -> str:
+    return str(Settings.model_fields[field].default)
+
+
+async def _stream(model: WireModel[Any], request: ModelRequest, fold: Fold) -> ModelResponse:
+    stream = model.request_stream(
+        to_messages(request, model.system), to_settings(request, model.unsupported_settings), to_parameters(request)
+    )
+    async with stream as answer:
+        async for event in answer:
+            fold.take(event)
+        return answer.get()
+
+
+def _cost_usd(response: ModelResponse, place: Place, name: str) -> float | None:
+    """What an answer cost; None if nobody knows it. Prices come with the installation, not over the network."""
+    usage = response.usage
+    if usage.unmeasured_requests:
+        return None
+    own = place.prices.get(name) or place.prices.get(response.model_name or "")
+    if own is not None:
+        spent = usage.input_tokens * own.input_usd_per_million + usage.output_tokens * own.output_usd_per_million
+        return spent / _MILLION
+    if place.api in {"compatible", "ollama"}:
+        return None
+    told = (response.provider_details or {}).get("cost")
+    if place.api == "openrouter" and isinstance(told, int | float):
+        return float(told)
+    try:
+        return float(response.cost().total_price)
+    except (LookupError, ValueError, AssertionError):
+        return None

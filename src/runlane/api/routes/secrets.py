@@ -1,0 +1,83 @@
+"""Secrets: set, listed by name, deleted, and encrypted anew. No answer has a value."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+
+from runlane.access.rules import tenant_to_list, tenant_to_use
+from runlane.api.door import SecretsManage
+from runlane.api.once import OnceRoute, idempotency_header
+from runlane.api.parts import parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import Reply, moment
+from runlane.api.shapes.fields import MAX_PAGE, Name
+from runlane.api.shapes.secrets import PutSecret, Rotated, RotateSecrets, SecretPage, SecretView
+from runlane.model.secret import NAME_PATTERN, Secret
+from runlane.store.secrets import delete_secret, list_secrets
+
+router = APIRouter(tags=["secrets"])
+changes = APIRouter(tags=["secrets"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+
+SecretName = Annotated[
+    str,
+    Path(description="The name that definitions refer to.", pattern=f"^{NAME_PATTERN}$", examples=["GITHUB_TOKEN"]),
+]
+Tenant = Annotated[Name | None, Query(description="For platform admins; others have their own.")]
+_MAX_TOLD = 1000
+
+
+@router.get("/secrets", response_model=SecretPage, responses=answers(404))
+async def get_secrets(
+    request: Request,
+    principal: SecretsManage,
+    tenant: Tenant = None,
+    cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
+) -> Reply:
+    """A tenant's secrets by name, without their values."""
+    owner = tenant_to_use(principal, tenant)
+    found = await list_secrets(parts_of(request).database, owner, after=cursor, limit=limit)
+    told = {
+        "secrets": [_secret(item) for item in found],
+        "next_cursor": found[-1].name if len(found) == limit else None,
+    }
+    return Reply(told)
+
+
+@changes.put("/secrets/{name}", response_model=SecretView, responses=answers(404, 409, 413))
+async def put_secret(request: Request, principal: SecretsManage, name: SecretName, body: PutSecret) -> Reply:
+    """Set a secret. Workers use the new value within two seconds. 409 if the server has no key to encrypt it with."""
+    owner = tenant_to_use(principal, body.tenant)
+    _, secret = await parts_of(request).connection.vault.set(owner, name, body.value, actor=principal.actor)
+    return Reply(_secret(secret))
+
+
+@changes.delete("/secrets/{name}", response_model=SecretView, responses=answers(404, 409))
+async def remove_secret(request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None) -> Reply:
+    """Delete a secret. What refers to it fails from now on."""
+    owner = tenant_to_use(principal, tenant)
+    return Reply(_secret(await delete_secret(parts_of(request).database, owner, name, actor=principal.actor)))
+
+
+@changes.post("/secrets/rotate", response_model=Rotated, responses=answers(404, 409))
+async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> Reply:
+    """Encrypt with the server's first key what an older key still keeps. Safe to repeat, and while others use them."""
+    only = tenant_to_list(principal, body.tenant)
+    done = await parts_of(request).connection.vault.rotate(actor=principal.actor, tenant=only)
+    unreadable = [asdict(item) for item in done.unreadable[:_MAX_TOLD]]
+    return Reply({"key_id": done.key_id, "rotated": done.rotated, "unreadable": unreadable})
+
+
+def _secret(secret: Secret) -> dict[str, Any]:
+    return {
+        "name": secret.name,
+        "tenant": secret.tenant,
+        "version": secret.version,
+        "key_id": secret.key_id,
+        "created_at": moment(secret.created_at_us),
+        "updated_at": moment(secret.updated_at_us),
+        "updated_by": secret.updated_by,
+    }

@@ -1,0 +1,16 @@
+"""The app of a command that works on the database itself: no tasks, and nothing on stdout but the command's answer."""
+
+from __future__ import annotations
+
+from runlane.app import App
+
+
+def own_app() -> App:
+    """An app for one command. What its parts log goes to stderr: stdout may be JSON that a program reads."""
+    app = App()
+    if app.settings.redis_url is not None:
+        # Only the connection to Redis logs as a matter of course, and logging takes long to load.
+        from runlane.cli.process import configure_logs
+
+        configure_logs(dev=False, quiet=True)
+    return app

@@ -1,0 +1,73 @@
+"""Secrets over HTTP: they can be set and deleted, but not read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from runlane.client.http import PREFIX, Http
+from runlane.client.wire import micros
+from runlane.model.secret import Secret, check_name
+
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecrets:
+    """What a change of keys did. `unreadable` are (tenant, name, key id) of those that the server cannot decrypt."""
+
+    key_id: str
+    rotated: int
+    unreadable: tuple[tuple[str, str, str], ...]
+
+
+class Secrets:
+    """The secrets of the key's tenant; platform admins may name another one."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def set(self, name: str, value: str, *, tenant: str | None = None) -> Secret:
+        """Set a secret; workers use the new value within two seconds."""
+        body = {"value": value, "tenant": tenant}
+        return _secret(await self._http.change("PUT", _path(name), body))
+
+    async def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
+        """Names, versions and times, by name."""
+        cursor: str | None = None
+        while True:
+            page = await self._http.read(f"{PREFIX}/secrets", {"tenant": tenant, "cursor": cursor, "limit": _PAGE})
+            for told in page["secrets"]:
+                yield _secret(told)
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+    async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
+        """Delete a secret; what it was."""
+        query = "" if tenant is None else f"?tenant={quote(tenant, safe='')}"
+        return _secret(await self._http.change("DELETE", f"{_path(name)}{query}"))
+
+    async def rotate(self, *, tenant: str | None = None) -> RotatedSecrets:
+        """Encrypt with the server's first key what an older key still keeps."""
+        told = await self._http.change("POST", f"{PREFIX}/secrets/rotate", {"tenant": tenant})
+        unreadable = tuple((item["tenant"], item["name"], item["key_id"]) for item in told["unreadable"])
+        return RotatedSecrets(told["key_id"], told["rotated"], unreadable)
+
+
+def _path(name: str) -> str:
+    return f"{PREFIX}/secrets/{check_name(name)}"
+
+
+def _secret(told: dict[str, Any]) -> Secret:
+    return Secret(
+        tenant=told["tenant"],
+        name=told["name"],
+        key_id=told["key_id"],
+        version=told["version"],
+        created_at_us=micros(told["created_at"]) or 0,
+        updated_at_us=micros(told["updated_at"]) or 0,
+        updated_by=told["updated_by"],
+    )

@@ -1,0 +1,55 @@
+"""Secrets as readers see them: a name, a version, times. The value is written once and shown to nobody."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from runlane import redaction
+from runlane.errors import InvalidRequest
+
+# What definitions can refer to as {secret.NAME}.
+NAME_PATTERN: Final = r"[A-Za-z_][A-Za-z0-9_]{0,127}"
+MAX_BYTES: Final = 64 * 1024
+MIN_CHARACTERS: Final = redaction.MIN_CHARACTERS
+
+
+@dataclass(frozen=True, slots=True)
+class Secret:
+    """A stored secret without its value. `version` counts the values it had; `key_id` names the key that keeps it."""
+
+    tenant: str
+    name: str
+    key_id: str
+    version: int
+    created_at_us: int
+    updated_at_us: int
+    updated_by: str
+
+
+def check_name(name: str) -> str:
+    """The name, if definitions can refer to it."""
+    if re.fullmatch(NAME_PATTERN, name) is None:
+        raise InvalidRequest(
+            f"{name[:140]!r} is no name of a secret: it must have 1 to 128 of A-Z, a-z, 0-9 and '_', and not begin "
+            "with a digit."
+        )
+    return name
+
+
+def check_value(value: str) -> str:
+    """The value, if it can be kept and hidden. What is wrong is told without it."""
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidRequest("The value contains half of a surrogate pair, which is not text.") from None
+    if size > MAX_BYTES:
+        raise InvalidRequest(f"The value has {size} bytes; at most {MAX_BYTES} are allowed.")
+    if not redaction.is_hidable(value):
+        raise InvalidRequest(
+            f"The value must have at least {MIN_CHARACTERS} characters, {redaction.MIN_DIFFERENT} of them different: "
+            "a shorter or plainer one is found in ordinary texts by chance, so it could not be kept out of logs and "
+            "results."
+        )
+    return value

@@ -1,0 +1,211 @@
+"""Conversations with a model: one turn at a time, each answer kept in the journal before anything is made of it.
+
+An answer that the journal has is not asked for again. One that cannot be had is asked for again after a while, then of
+the fallback models in their order; what the provider says about slowing down holds for everybody who uses the same
+credential. Waiting that takes long gives the worker's slot back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from runlane.agents.journal import Journal
+from runlane.agents.limits import MustWait
+from runlane.agents.models import (
+    Message,
+    Model,
+    ModelFailed,
+    ModelReply,
+    ModelRequest,
+    Piece,
+    ToolCall,
+    ToolOffer,
+)
+from runlane.model.definition import Agent, ModelSettings
+from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
+from runlane.probes import reach
+from runlane.steps.waiting import MustAsk, Waiting, WaitKind
+from runlane.steps.work import Work, visits_before
+
+# What a token is in characters, about; only to reserve room at a provider, the true number corrects it.
+_CHARACTERS_PER_TOKEN: Final = 4
+_ANSWER_TOKENS: Final = 500
+
+AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
+
+
+class Conversation:
+    """What is said to a model and by it. `journal` is the step's, or the part of it that belongs to a tool call."""
+
+    def __init__(self, work: Work[AsksModels], agent: Agent | None, journal: Journal, *, model: str | None) -> None:
+        self._work = work
+        self._agent = agent
+        self._journal = journal
+        scene = work.scene(agent)
+        find = work.tools.models.find
+        names = [model, *(work.step.fallback_models or (agent.fallback_models if agent is not None else ()))]
+        self._models = [find(name, scene) for name in names]
+        self._settings = agent.model_settings if agent is not None else ModelSettings()
+        self._instructions = agent.system_prompt if agent is not None else ""
+        self.turn = 0
+        self.messages: list[Message] = []
+
+    def tell(self, text: str) -> None:
+        """Say something to the model, with the next question."""
+        self.messages.append(Message("user", text))
+
+    def refuse(self, why: str) -> None:
+        """Say why the last answer does not do. A call in it that nobody will make has this as its result."""
+        calls = self.messages[-1].calls
+        if not calls:
+            self.tell(why)
+        for call in calls:
+            self.answer_call(call, why, failed=True)
+
+    def answer_call(self, call: ToolCall, text: str, *, failed: bool = False) -> None:
+        """Tell the model what became of a call."""
+        self.messages.append(Message("tool", text, tool=call.name, call_id=call.id, failed=failed))
+
+    async def ask(self, offers: Sequence[ToolOffer] = (), *, must_call: bool = False) -> ModelReply:
+        """The next answer. It is a part of the conversation now, and on the bill."""
+        key = f"model/{self.turn}"
+        reply = self._journal.find_reply(key)
+        if reply is None:
+            reply = await self._answer(key, tuple(offers), must_call)
+        self.turn += 1
+        self.messages.append(Message("assistant", reply.text, calls=reply.calls, raw=reply.raw))
+        return reply
+
+    async def _answer(self, key: str, offers: tuple[ToolOffer, ...], must_call: bool) -> ModelReply:
+        work = self._work
+        await work.emit("thinking", message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
+        request = ModelRequest(
+            model="",
+            messages=tuple(self.messages),
+            instructions=self._instructions,
+            offers=offers,
+            must_call=must_call,
+            settings=self._settings,
+            key=f"{work.todo.path}#{self.turn}",
+            number=visits_before(work.todo) + work.todo.tries + self.turn,
+        )
+        reply = _with_call_ids(await self._somebody(request, self._journal.name(key)))
+        reach("call.answered")
+        work.note(
+            "model_response",
+            answer=self._journal.name(key),
+            turn=self.turn + 1,
+            model=reply.model,
+            text=reply.text,
+            **({"thinking": reply.thinking} if reply.thinking else {}),
+            tool_calls=[{"id": call.id, "name": call.name, "arguments": dict(call.arguments)} for call in reply.calls],
+            tokens_in=reply.tokens_in,
+            tokens_out=reply.tokens_out,
+            cost_usd=reply.cost_usd,
+        )
+        await self._journal.keep_reply(key, reply, self._agent.id if self._agent is not None else None)
+        reach("call.recorded")
+        return reply
+
+    async def _somebody(self, request: ModelRequest, answer: str) -> ModelReply:
+        """The answer of the first model that gives one."""
+        *first, last = self._models
+        for position, (name, model) in enumerate(first):
+            try:
+                return await self._insist(model, replace(request, model=name), answer)
+            except ModelFailed as error:
+                following = self._models[position + 1][0]
+                message = f"{name} cannot answer, {following} is asked: {error.message}"
+                await self._work.emit("step_warning", message=message, code=error.code)
+        return await self._insist(last[1], replace(request, model=last[0]), answer)
+
+    async def _insist(self, model: Model, request: ModelRequest, answer: str) -> ModelReply:
+        """Ask until there is an answer, as often as it makes sense."""
+        patience = self._work.tools.patience
+        credential = await model.credential()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._once(model, credential, request, answer)
+            except ModelFailed as error:
+                # A script fails on purpose; and nobody else could say that it is busy.
+                if not error.passing or not credential or tries >= patience.tries:
+                    raise
+                seconds = error.retry_after_seconds
+                if seconds is None:
+                    longest = min(patience.backoff_seconds * 2 ** (tries - 1), patience.max_backoff_seconds)
+                    seconds = random.uniform(longest / 2, longest)  # noqa: S311 - spreads callers, guards nothing
+                if error.throttled:
+                    await self._work.tools.limiter.slow_down(credential, error.retry_after_seconds, error.message)
+                await self._work.emit(
+                    "step_warning", message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
+                )
+                if seconds > patience.hold_seconds:
+                    raise self._later(error.message, seconds) from error
+                await asyncio.sleep(seconds)
+
+    async def _once(self, model: Model, credential: str, request: ModelRequest, answer: str) -> ModelReply:
+        work = self._work
+        step_cap = work.step.max_cost_usd if isinstance(work.step, AgentStep) else None
+        await work.tools.check_budget(self._agent, step_cap)
+        if not credential:
+            return await model.answer(request, _placed(work.tools.delta, answer))
+
+        async def waiting(reason: str) -> None:
+            await work.emit("waiting", reason=reason)
+
+        used = 0
+        try:
+            slot = await work.tools.limiter.enter(
+                credential,
+                tokens=_estimate(request),
+                patience_seconds=work.tools.patience.hold_seconds,
+                waiting=waiting,
+            )
+        except MustWait as wait:
+            raise self._later(wait.reason, wait.retry_in_seconds) from wait
+        try:
+            reply = await model.answer(request, _placed(work.tools.delta, answer))
+            used = reply.tokens_in + reply.tokens_out
+            return reply
+        finally:
+            await asyncio.shield(slot.leave(used))
+
+    def _later(self, reason: str, seconds: float) -> MustAsk:
+        """Give the slot back and come again."""
+        key = self._journal.name(f"later/{self.turn}")
+        return MustAsk(Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=key, name="later"))
+
+
+def _placed(delta: Callable[[Piece], None], answer: str) -> Callable[[Piece], None]:
+    """Tells each piece where it belongs."""
+    written: dict[tuple[str, str | None], int] = {}
+
+    def place(piece: Piece) -> None:
+        kind = (piece.kind, piece.call_id)
+        offset = written.get(kind, 0)
+        written[kind] = offset + len(piece.text)
+        delta(replace(piece, answer=answer, offset=offset))
+
+    return place
+
+
+def _with_call_ids(reply: ModelReply) -> ModelReply:
+    """Every call of an answer has an id of its own: the journal and other systems know it by that."""
+    seen: set[str] = set()
+    calls: list[ToolCall] = []
+    for number, call in enumerate(reply.calls):
+        name = call.id if call.id and call.id not in seen else f"{call.id}.{number}"
+        seen.add(name)
+        calls.append(replace(call, id=name))
+    return replace(reply, calls=tuple(calls))
+
+
+def _estimate(request: ModelRequest) -> int:
+    said = sum(len(message.text) for message in request.messages) + len(request.instructions)
+    return said // _CHARACTERS_PER_TOKEN + (request.settings.max_tokens or _ANSWER_TOKENS)

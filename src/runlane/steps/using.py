@@ -1,0 +1,283 @@
+"""Using tools: a call is checked, approved if somebody must approve it, made, and its result kept.
+
+What a tool may do twice is its own to say. A call that must not be doubled is announced in the journal before it is
+made; if an announced call has no result, nobody knows whether it had its effect, and a person decides. The key that
+goes along with a call is the same whenever it is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import orjson
+
+from runlane.agents.journal import Journal
+from runlane.agents.models import ToolCall
+from runlane.agents.tools import StillAtWork, ToolFailed
+from runlane.model.step import HumanField, Step
+from runlane.model.template import text_of
+from runlane.model.text import dump_json, load_json
+from runlane.probes import reach
+from runlane.steps.calling import call_task
+from runlane.steps.failure import StepFailed
+from runlane.steps.toolbox import Usable
+from runlane.steps.waiting import MustAsk, Waiting, WaitKind
+from runlane.steps.work import Work
+from runlane.store.calls import CallKind
+
+MAX_PREVIEW: Final = 500
+_TRIES: Final = 3
+
+AskAgent = Callable[[str, str, Journal], Awaitable[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a call came to. A failed one is told to the model, which may do better."""
+
+    value: Any
+    failed: bool = False
+
+    @property
+    def text(self) -> str:
+        """As the model reads it."""
+        return text_of(self.value)
+
+
+class Use:
+    """One call of a tool. `place` names it within the journal, and with the run it names it everywhere."""
+
+    def __init__(self, work: Work[Step], usable: Usable, call: ToolCall, journal: Journal, place: str) -> None:
+        self._work = work
+        self._usable = usable
+        self._call = call
+        self._journal = journal
+        self._place = place
+        self._arguments: Mapping[str, Any] = call.arguments
+
+    async def result(self, ask_agent: AskAgent) -> Result:
+        """The result, from the journal or from the call. Raises MustAsk if a person has to decide first."""
+        known = self._journal.find(f"tool/{self._place}")
+        if known is not None:
+            return Result(known["value"], known["failed"])
+        refusal = self._approved()
+        if refusal is not None:
+            return await self._keep(refusal)
+        settled = await self._announce() if self._usable.effect != "repeatable" else None
+        if settled is not None:
+            return await self._keep(settled)
+        await self._work.emit(
+            "tool_execution", tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
+        )
+        value = await self._insist(ask_agent)
+        reach("tool.answered")
+        return await self._keep(value)
+
+    # --- who has to agree
+
+    def _approved(self) -> Result | None:
+        """None if the call may be made; a refusal if it may not."""
+        if not self._usable.needs_approval:
+            return None
+        key = f"approve/{self._place}"
+        answer = self._journal.find(key)
+        if answer is None:
+            raise MustAsk(self._question(key))
+        decision = answer.get("decision")
+        if decision == "edit":
+            edited = _json_object(answer.get("arguments"))
+            problem = "they are no JSON object" if edited is None else self._usable.misfit(edited)
+            if problem is not None:
+                return Result(f"A person edited the arguments, but {problem}.", failed=True)
+            self._arguments = cast("dict[str, Any]", edited)
+            return None
+        if decision == "approve":
+            return None
+        reason = text_of(answer.get("reason") or "no reason was given")
+        return Result(f"A person did not allow this call: {reason}", failed=True)
+
+    def _question(self, key: str) -> Waiting:
+        fields = (
+            _field("decision", "select", "Decision", ["approve", "edit", "deny"], required=True),
+            _field("arguments", "textarea", "Arguments as JSON, to edit them"),
+            _field("reason", "text", "Reason, told to the model"),
+        )
+        return Waiting(
+            kind=WaitKind.HUMAN,
+            name=f"approve {self._usable.name}",
+            prompt=f"May {self._usable.name} be called with these arguments?",
+            fields=fields,
+            context={"tool_name": self._usable.name, "call_id": self._call.id, "arguments": dict(self._arguments)},
+            key=self._journal.name(key),
+        )
+
+    async def _announce(self) -> Result | None:
+        """Say that the call is about to be made; or the result, if it was made before and somebody knows it."""
+        number = 1
+        while self._journal.find(f"begun/{self._place}/{number}") is not None:
+            key = f"unknown/{self._place}/{number}"
+            answer = self._journal.find(key)
+            if answer is None:
+                raise MustAsk(self._doubt(key))
+            match answer.get("decision"):
+                case "call_again":
+                    number += 1
+                case "done":
+                    return Result(_result_given(answer.get("result")))
+                case _:
+                    raise StepFailed("tool_unknown", f"A person gave up the call of {self._usable.name}.")
+        await self._journal.keep(
+            CallKind.BEGUN, f"begun/{self._place}/{number}", {"tool": self._usable.name, "args": dict(self._arguments)}
+        )
+        reach("tool.begun")
+        return None
+
+    def _doubt(self, key: str) -> Waiting:
+        return Waiting(
+            kind=WaitKind.HUMAN,
+            name=f"unknown outcome of {self._usable.name}",
+            prompt=(
+                f"The call of {self._usable.name} was interrupted, and nobody knows whether it had its effect. Look "
+                "there, then say how to go on: done (give its result), call_again, or give_up."
+            ),
+            fields=(
+                _field("decision", "select", "Decision", ["done", "call_again", "give_up"], required=True),
+                _field("result", "textarea", "Its result, as text or JSON"),
+            ),
+            context={
+                "tool_name": self._usable.name,
+                "call_id": self._call.id,
+                "arguments": dict(self._arguments),
+                "idempotency_key": self._idempotency_key,
+            },
+            key=self._journal.name(key),
+        )
+
+    # --- the call
+
+    @property
+    def _local_key(self) -> str:
+        return f"{self._work.todo.path}#{self._journal.name(self._place)}"
+
+    @property
+    def _idempotency_key(self) -> str:
+        return f"{self._journal.run_id}/{self._local_key}"
+
+    async def _insist(self, ask_agent: AskAgent) -> Result:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return Result(_plain(await self._make(ask_agent), self._usable.name))
+            except StillAtWork as wait:
+                raise MustAsk(
+                    Waiting(
+                        kind=WaitKind.TIME,
+                        prompt=wait.reason,
+                        due_in_seconds=wait.seconds,
+                        name=f"result of {self._usable.name}",
+                        key=self._journal.name(f"later/{self._place}"),
+                    )
+                ) from wait
+            except (ToolFailed, StepFailed) as error:
+                if not error.passing:
+                    return Result(f"{error.code}: {error.message}", failed=True)
+                unsure = not isinstance(error, ToolFailed) or error.begun
+                if unsure and self._usable.effect != "repeatable":
+                    # It may have had its effect. The journal says so: whoever performs the step next asks.
+                    await self._announce()
+                patience = self._work.tools.patience
+                if tries >= min(_TRIES, patience.tries):
+                    raise
+                wished = error.retry_after_seconds if isinstance(error, ToolFailed) else None
+                seconds = wished or patience.backoff_seconds * 2 ** (tries - 1)
+                await asyncio.sleep(min(seconds, patience.hold_seconds))
+
+    async def _make(self, ask_agent: AskAgent) -> Any:
+        usable, tools = self._usable, self._work.tools
+        key = self._idempotency_key
+        if usable.agent is not None:
+            return await ask_agent(usable.agent, text_of(self._arguments.get("task")), self._own_journal())
+        if usable.server is not None:
+            if tools.mcp is None:
+                raise StepFailed(
+                    "unsupported_tool", f'The MCP server "{usable.server.name}" cannot be reached from here.'
+                )
+            calling = tools.mcp.call(usable.server, usable.plain_name, self._arguments, key)
+            return await _in_time(calling, usable.name, usable.server.timeout_seconds)
+        tool = usable.tool
+        if tool is None:
+            return await call_task(tools, usable.name, self._arguments, self._local_key)
+        match tool.tool_type:
+            case "python":
+                return await tools.sandbox.tool(tool.code or "", self._arguments, tool.timeout_seconds)
+            case "task":
+                return await call_task(tools, tool.task or "", self._arguments, self._local_key)
+            case "agent":
+                return await ask_agent(tool.agent_id or "", text_of(self._arguments.get("task")), self._own_journal())
+            case "orchestration":
+                return await tools.call_orchestration(tool.orchestration_id or "", self._arguments, key)
+            case "http":
+                caller = tools.callers.get("http")
+                if caller is None:
+                    raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
+                return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+
+    def _own_journal(self) -> Journal:
+        return self._journal.within(f"inside/{self._place}")
+
+    async def _keep(self, result: Result) -> Result:
+        preview = result.text
+        if len(preview) > MAX_PREVIEW:
+            preview = preview[: MAX_PREVIEW - 1] + "…"
+        failed = {"failed": True} if result.failed else {}
+        self._work.note("tool_result", tool_name=self._usable.name, call_id=self._call.id, preview=preview, **failed)
+        await self._journal.keep(CallKind.TOOL, f"tool/{self._place}", {"value": result.value, "failed": result.failed})
+        reach("tool.recorded")
+        return result
+
+
+async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            return await calling
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        message = f'The tool "{name}" did not answer within its timeout_seconds ({seconds:g}).'
+        raise ToolFailed("tool_timeout", message, passing=True) from None
+
+
+def _field(name: str, kind: str, label: str, options: list[str] | None = None, *, required: bool = False) -> HumanField:
+    return HumanField.model_validate(
+        {"name": name, "type": kind, "label": label, "options": options or [], "required": required}
+    )
+
+
+def _json_object(text: Any) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(text) if isinstance(text, str) else text
+    except orjson.JSONDecodeError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _result_given(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _plain(value: Any, name: str) -> Any:
+    """The value as JSON gives it back: the same before and after a crash."""
+    try:
+        return load_json(dump_json(value))
+    except TypeError as error:
+        raise StepFailed("not_json", f"The result of {name} cannot be stored: {error}") from None

@@ -1,0 +1,122 @@
+"""A fake provider as a process of its own: real sockets, real wire formats, answers from a script.
+
+`FakeProvider` starts it for a test. From a shell: python -m runlane.testing.fake_provider --port 0 --script FILE. It
+listens on this machine only, and ends with whoever started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import http.client
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runlane.testing.fake_script import SCRIPT, Answers, FakeAnswer, FakeCall, FakeControl, FakeFault
+from runlane.testing.fake_server import FakeServer
+from runlane.testing.local import HOST, LocalServer
+
+__all__ = ["FakeAnswer", "FakeCall", "FakeControl", "FakeFault", "FakeProvider", "FakeServer", "main"]
+
+MAX_SECONDS = 3600.0
+_CALL_SECONDS = 30
+_LOOK_SECONDS = 0.5
+
+
+class FakeProvider(LocalServer):
+    """A fake provider in another process: `with FakeProvider(["Hello."]) as fake: fake.openai_url`."""
+
+    name = "FakeProvider"
+    stop_steps = ((signal.SIGTERM, 10), (signal.SIGKILL, 0))
+
+    def __init__(self, answers: Answers, *, max_seconds: float = MAX_SECONDS) -> None:
+        super().__init__()
+        self._answers = SCRIPT.validate_python(list(answers))
+        self._max_seconds = max_seconds
+
+    @property
+    def url(self) -> str:
+        """The address for Anthropic's clients (ANTHROPIC_BASE_URL)."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def openai_url(self) -> str:
+        """The address for OpenAI's clients (OPENAI_BASE_URL)."""
+        return f"{self.url}/v1"
+
+    def stats(self) -> dict[str, Any]:
+        """Counts of calls, how many there were at once, and the last of them."""
+        return self._ask("GET", "/_stats")
+
+    def requests(self, last: int = 50) -> list[dict[str, Any]]:
+        """The last calls with their bodies, oldest first."""
+        return self._ask("GET", f"/_requests?last={last}")
+
+    def control(self, **changes: Any) -> dict[str, Any]:
+        """Change what FakeControl names; its counts afterwards."""
+        change = FakeControl.model_validate(changes)
+        return self._ask("POST", "/_control", change.model_dump_json(exclude_unset=True).encode())
+
+    def _prepare(self, home: Path) -> None:
+        (home / "script.json").write_bytes(SCRIPT.dump_json(self._answers))
+
+    def _command(self, home: Path) -> list[str]:
+        command = [sys.executable, "-m", "runlane.testing.fake_provider", "--port", str(self.port)]
+        return [*command, "--script", str(home / "script.json"), "--max-seconds", f"{self._max_seconds:g}"]
+
+    def _ready(self, home: Path) -> bool:
+        # The pid tells our server from one of somebody else's that took the port first.
+        try:
+            return bool(self.stats()["pid"] == self.pid)
+        except OSError:
+            return False
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
+        link = http.client.HTTPConnection(HOST, self.port, timeout=_CALL_SECONDS)
+        try:
+            link.request(method, path, body)
+            answer = link.getresponse()
+            content = answer.read()
+        finally:
+            link.close()
+        if answer.status != 200:
+            raise ValueError(f"The fake provider refuses: {content.decode(errors='replace')}")
+        return orjson.loads(content)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until a signal, the end of the parent, or the end of the time."""
+    parser = argparse.ArgumentParser(prog="python -m runlane.testing.fake_provider", description=__doc__)
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--script", type=Path, required=True, help="a JSON file with a list of answers")
+    parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS)
+    chosen = parser.parse_args(arguments)
+    asyncio.run(_run(SCRIPT.validate_json(chosen.script.read_bytes()), chosen.port, chosen.max_seconds))
+
+
+async def _run(answers: Answers, port: int, max_seconds: float) -> None:
+    parent = os.getppid()
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for which in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(which, ended.set)
+    async with FakeServer(answers, port) as server:
+        sys.stdout.write(orjson.dumps({"pid": os.getpid(), "url": server.url}).decode() + "\n")
+        sys.stdout.flush()
+        until = loop.time() + max_seconds
+        while not ended.is_set() and os.getppid() == parent and loop.time() < until:
+            try:
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await ended.wait()
+            except TimeoutError:
+                continue
+
+
+if __name__ == "__main__":
+    main()

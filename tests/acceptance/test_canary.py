@@ -1,0 +1,272 @@
+"""No secret value appears in any table, answer, stream, log line or trace, however hard its user tries to tell it.
+
+Real processes: a worker and a server, whose output is kept, and a collector that their spans are sent to. The value and
+its base64 are looked for in everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx2
+import pytest
+from sqlalchemy import text
+
+from runlane.access.keyring import new_key
+from runlane.redaction import REDACTED
+from runlane.settings import Settings
+from runlane.store.database import open_database, read
+from runlane.store.keys import create_key
+from runlane.store.schema import metadata
+from runlane.store.statement import Statement
+from runlane.testing import redis_for_tests
+from tests.harness import eventually, settings_for
+from tests.server_process import command, environment, serving
+
+CANARY = 'canary/6d1f "quoted" und+more'
+TASKS = """
+import base64, hashlib, logging
+from urllib.parse import quote
+
+import structlog
+from runlane import App, Context, Fail, Retry
+
+app = App()
+log = structlog.get_logger("tasks")
+
+
+def forms(value):
+    encoded = base64.b64encode(value.encode()).decode()
+    basic = base64.b64encode(f"user:{value}".encode()).decode()
+    return {"plain": value, "base64": encoded, "basic": basic, "url": quote(value, safe=""), "repr": repr(value),
+            "digest": hashlib.sha256(value.encode()).hexdigest(), value: "as a key", "list": [[value]]}
+
+
+@app.task("echo")
+async def echo(ctx: Context) -> dict:
+    value = await ctx.secret("TOKEN")
+    await ctx.log(f"it is {value}", **{"token": value, "forms": forms(value)})
+    for number in range(5):
+        await ctx.progress(number / 5, f"at {value}")
+    await ctx.checkpoint(forms(value))
+    log.info("mine", token=value, forms=forms(value))
+    logging.getLogger("library").warning("theirs %s", value)
+    try:
+        raise ValueError(value)
+    except ValueError:
+        log.exception("caught")
+    return forms(value)
+
+
+@app.task("break", max_attempts=2)
+def fall(ctx: Context) -> None:
+    value = ctx.secret("TOKEN")
+    ctx.log(value)
+    raise ValueError(f"no: {value}") from KeyError(base64.b64encode(value.encode()).decode())
+
+
+@app.task("fail")
+async def fail(ctx: Context) -> None:
+    raise Fail(await ctx.secret("TOKEN"))
+
+
+@app.task("later")
+async def later(ctx: Context) -> str:
+    if ctx.attempt == 1:
+        raise Retry(reason=await ctx.secret("TOKEN"))
+    return await ctx.secret("TOKEN")
+"""
+
+
+def _say(name: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"id": name, "type": "print", "print_content": content, "output_key": name, **more}
+
+
+FLOW: dict[str, Any] = {
+    "id": "flow",
+    "entry_step_id": "get",
+    "steps": [
+        {"id": "get", "type": "task", "task": "echo", "output_key": "found", "next_step_id": "say"},
+        _say("say", "{state.found.plain}", next_step_id="ask"),
+        {"id": "ask", "type": "human", "human_prompt": "Is it {state.found.plain}?", "next_step_id": "bad"},
+        {"id": "bad", "type": "task", "task": "break", "output_key": "none", "on_error": "end", "next_step_id": "end"},
+        _say("end", "{state.found.base64} {state.error.message}"),
+    ],
+}
+
+
+class Collector:
+    """Takes what OpenTelemetry exports, as it comes over the wire."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        received = self.received
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                received.append(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def collector() -> Generator[Collector]:
+    found = Collector()
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres-redis"])
+def settings(request: pytest.FixtureRequest) -> Generator[Settings]:
+    if request.param == "sqlite":
+        yield settings_for(request.getfixturevalue("sqlite_url"))
+        return
+    with redis_for_tests() as redis:
+        yield settings_for(request.getfixturevalue("postgres_url"), redis_url=redis.url, redis_prefix="canary")
+
+
+@contextmanager
+def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
+    """A worker process until the end of the block, and the file that it writes to."""
+    log = folder / "worker.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "runlane", "worker", "tasks:app"],
+            cwd=folder,
+            env=environment(**variables),
+            stdout=out,
+            stderr=out,
+        )
+        try:
+            yield log
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+                process.wait()
+
+
+def leaks(told: str | bytes) -> bool:
+    whole = told if isinstance(told, str) else told.decode("utf-8", "replace")
+    inner = base64.b64encode(CANARY.encode()).decode().rstrip("=")[:-1]
+    basic = base64.b64encode(f"user:{CANARY}".encode()).decode()[8:-4]
+    escaped = json.dumps(CANARY)[1:-1]
+    return any(
+        form in whole for form in (CANARY, inner, basic, escaped, json.dumps(escaped)[1:-1], quote(CANARY, safe=""))
+    )
+
+
+async def test_no_secret_is_anywhere(settings: Settings, collector: Collector, tmp_path: Path) -> None:
+    (tmp_path / "tasks.py").write_text(TASKS)
+    assert settings.database_url is not None
+    variables = {
+        "RUNLANE_DATABASE_URL": settings.database_url.get_secret_value(),
+        "RUNLANE_SECRET_KEY": new_key(),
+        "RUNLANE_OTLP_ENDPOINT": collector.url,
+    }
+    if settings.redis_url is not None:
+        variables |= {"RUNLANE_REDIS_URL": settings.redis_url.get_secret_value(), "RUNLANE_REDIS_PREFIX": "canary"}
+    database = await open_database(settings)
+    try:
+        _, key = await create_key(database, "test", "platform_admin", actor="test")
+        with serving(tmp_path, variables, "serve", "tasks:app") as server, working(tmp_path, variables) as worker_log:
+            headers = {"Authorization": f"Bearer {key}"}
+            async with httpx2.AsyncClient(
+                base_url=f"{server.url}/api/v2", headers=headers, timeout=90, trust_env=False
+            ) as client:
+                answers = await _use_it(client)
+            shown = [
+                command(tmp_path, *words, **variables).stdout
+                for words in (("runs", "list"), ("dead-letters",), ("secrets", "list"), ("audit", "list"))
+            ]
+        told = {
+            "the answers": "\n".join(answers),
+            "the command line": "\n".join(shown),
+            "the worker's output": worker_log.read_text(),
+            "the server's output": (tmp_path / f"server-{server.port}.log").read_text(),
+            "the spans": b"\n".join(collector.received),
+        }
+        for table in metadata.sorted_tables:
+            rows = await read(database, Statement("all", text(f"select * from {table.name}")))
+            told[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
+    finally:
+        await database.close()
+    assert [place for place, content in told.items() if leaks(content)] == []
+    digest = hashlib.sha256(CANARY.encode()).hexdigest()
+    # The value was really there, and was taken out in each of these places.
+    for place in ("the answers", "the worker's output", "the table run_results", "the table run_steps"):
+        assert digest in str(told[place]), place
+    for place in (
+        "the answers", "the worker's output", "the table run_results", "the table run_steps", "the table run_events",
+        "the table run_attempts", "the table run_waits", "the table dead_letters",
+    ):  # fmt: skip
+        assert REDACTED in str(told[place]), place
+    assert REDACTED.encode() in bytes(told["the spans"])  # type: ignore[arg-type]
+    assert '"mine"' in str(told["the worker's output"])
+    assert "theirs [redacted]" in str(told["the worker's output"])
+
+
+async def _use_it(client: httpx2.AsyncClient) -> list[str]:
+    """Let tasks and an orchestration tell the secret in every way, and read everything that the server says of them."""
+    answers: list[str] = []
+
+    async def ask(method: str, path: str, **options: Any) -> Any:
+        answer = await client.request(method, path, **options)
+        answers.append(answer.text)
+        return answer
+
+    assert (await ask("PUT", "/secrets/TOKEN", json={"value": CANARY})).status_code == 200
+    assert (await ask("POST", "/sync", json={"orchestrations": [FLOW]})).status_code == 200
+    # A server that has learned the value does not repeat it either.
+    assert REDACTED in (await ask("POST", f"/tasks/{quote(CANARY, safe='')}/run", json={})).text
+    tasks = ("echo", "break", "fail", "later")
+    ids: list[str] = [(await ask("POST", f"/tasks/{name}/run", json={})).json()["run_id"] for name in tasks]
+    flow = (await ask("POST", "/orchestrations/flow/run", json={"message": "go"})).json()["run_id"]
+    streams = [asyncio.create_task(ask("GET", f"/runs/{run_id}/stream")) for run_id in (*ids, flow)]
+
+    async def asks() -> bool:
+        return (await client.get(f"/runs/{flow}/status")).json()["waiting_for_human"]
+
+    await eventually(asks, "the question", 60)
+    for path in (f"/runs/{flow}/waits", "/inbox", f"/runs/{flow}"):
+        await ask("GET", path)
+    assert (await ask("POST", f"/runs/{flow}/resume", json={"response": "yes"})).status_code == 202
+    await asyncio.gather(*streams)
+    for run_id in (*ids, flow):
+        for view in ("", "/status", "/attempts", "/steps", "/events", "/logs", "/waits", "/stream"):
+            await ask("GET", f"/runs/{run_id}{view}")
+    for path in ("/runs", "/audit", "/secrets", "/orchestrations/flow", "/workers"):
+        await ask("GET", path)
+    results = [(await client.get(f"/runs/{run_id}")).json() for run_id in (*ids, flow)]
+    assert [run["status"] for run in results] == ["completed", "failed", "failed", "completed", "completed"]
+    assert results[0]["result"]["plain"] == results[3]["result"] == REDACTED
+    assert REDACTED in results[4]["result"]
+    return answers

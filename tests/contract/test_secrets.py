@@ -1,0 +1,375 @@
+"""Secrets in the database and the vault over them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runlane import redaction
+from runlane.access import vault as vaults
+from runlane.access.keyring import Keyring, key_id_of, new_key
+from runlane.access.vault import Vault
+from runlane.definitions.load import parse_bodies
+from runlane.errors import InvalidRequest, NoSecretKey, NotFound, SecretUnreadable, Unavailable
+from runlane.model.secret import MAX_BYTES
+from runlane.settings import Settings, load_settings, parse_secret_keys
+from runlane.store import secrets as store_module
+from runlane.store.audit import list_audit
+from runlane.store.committer import Committer
+from runlane.store.missing import missing_secrets
+from runlane.store.record import Entry, Finish, Outcome
+from runlane.store.secrets import count_by_key, delete_secret, list_secrets, read_sealed
+from runlane.store.steps import StepOutcome, StepRecord
+from runlane.store.sync import sync_definitions
+from runlane.store.tenants import create_tenant, delete_tenant
+from runlane.store.waits import NewWait
+from tests.harness import Store, completed, entry_of
+
+ACTOR = "cli:tester"
+CANARY = "canary-5f2b9c-secret"
+
+
+def with_keys(store: Store, *keys: str) -> Settings:
+    return store.settings.model_copy(update={"secret_key": load_settings(secret_key=",".join(keys)).secret_key})
+
+
+def id_of(key: str) -> str:
+    return key_id_of(parse_secret_keys(key)[0])
+
+
+@pytest.fixture
+def key() -> str:
+    return new_key()
+
+
+@pytest.fixture
+def vault(store: Store, key: str) -> Vault:
+    return Vault(store.database, with_keys(store, key))
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_a_secrets_life(store: Store, vault: Vault, key: str) -> None:
+    old, made = await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    assert (old, made.version, made.key_id, made.updated_by) == (None, 1, id_of(key), ACTOR)
+    assert await vault.values("default", ["TOKEN", "NONE"]) == {"TOKEN": CANARY}
+    before, changed = await vault.set("default", "TOKEN", f"{CANARY}-2", actor=ACTOR)
+    assert (before, changed.version, changed.created_at_us) == (made, 2, made.created_at_us)
+    assert changed.updated_at_us > made.updated_at_us
+    assert await list_secrets(store.database, "default") == [changed]
+    assert await delete_secret(store.database, "default", "TOKEN", actor=ACTOR) == changed
+    with pytest.raises(NotFound, match="runlane secrets list"):
+        await delete_secret(store.database, "default", "TOKEN", actor=ACTOR)
+    entries = [(entry.action, entry.old, entry.new) for entry in await list_audit(store.database)]
+    kept = {"key_id": id_of(key)}
+    assert entries == [
+        ("secret.delete", kept | {"version": 2}, None),
+        ("secret.set", kept | {"version": 1}, kept | {"version": 2}),
+        ("secret.set", None, kept | {"version": 1}),
+    ]
+
+
+async def test_no_value_is_in_the_database(store: Store, vault: Vault, key: str) -> None:
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    await vault.set("default", "TOKEN", f"{CANARY}-2", actor=ACTOR)
+    await delete_secret(store.database, "default", "TOKEN", actor=ACTOR)
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    everything = repr(await store.contents())
+    assert id_of(key) in everything
+    assert redaction.clean(everything) == everything
+
+
+async def test_tenants_have_secrets_of_their_own(store: Store, vault: Vault) -> None:
+    await create_tenant(store.database, "acme", actor=ACTOR)
+    await vault.set("acme", "TOKEN", "value of acme", actor=ACTOR)
+    await vault.set("default", "TOKEN", "value of default", actor=ACTOR)
+    assert await vault.values("acme", ["TOKEN"]) == {"TOKEN": "value of acme"}
+    assert await vault.values("default", ["TOKEN"]) == {"TOKEN": "value of default"}
+    with pytest.raises(NotFound, match='No tenant "acne"'):
+        await vault.set("acne", "TOKEN", CANARY, actor=ACTOR)
+    await delete_tenant(store.database, "acme", actor=ACTOR)
+    assert await list_secrets(store.database, "acme") == []
+    assert len(await list_secrets(store.database, "default")) == 1
+
+
+async def test_lists_come_in_pages_by_name(store: Store, vault: Vault) -> None:
+    for number in (3, 1, 2, 5, 4):
+        await vault.set("default", f"N{number}", CANARY, actor=ACTOR)
+    first = await list_secrets(store.database, "default", limit=3)
+    rest = await list_secrets(store.database, "default", after=first[-1].name, limit=3)
+    assert [secret.name for secret in (*first, *rest)] == ["N1", "N2", "N3", "N4", "N5"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("9LIVES", CANARY),
+        ("", CANARY),
+        ("a b", CANARY),
+        ("x" * 129, CANARY),
+        ("TOKEN", "1234567"),
+        ("TOKEN", "aaaaaaaaaaaaaaaa"),
+        ("TOKEN", "ab1-" * (MAX_BYTES // 4) + "x"),
+        ("TOKEN", "\ud800 half a pair"),
+    ],
+)
+async def test_what_cannot_be_kept_or_hidden_is_refused(store: Store, vault: Vault, name: str, value: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        await vault.set("default", name, value, actor=ACTOR)
+    assert value not in str(caught.value)
+    assert await store.count("secrets") == await store.count("audit") == 0
+
+
+async def test_the_longest_value_is_kept(vault: Vault) -> None:
+    longest = "ab1-" * (MAX_BYTES // 4)
+    await vault.set("default", "LONG", longest, actor=ACTOR)
+    await vault.set("default", "ODD", 'nul \0 and \n and "quotes"', actor=ACTOR)
+    found = await vault.values("default", ["LONG", "ODD"])
+    assert found == {"LONG": longest, "ODD": 'nul \0 and \n and "quotes"'}
+
+
+async def test_without_a_key_nothing_is_stored(store: Store) -> None:
+    vault = Vault(store.database, store.settings)
+    with pytest.raises(NoSecretKey):
+        await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    with pytest.raises(NoSecretKey):
+        await vault.rotate(actor=ACTOR)
+    assert await store.count("secrets") == 0
+
+
+async def test_a_change_is_seen_soon_and_values_are_read_once_meanwhile(
+    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+
+    async def counted(*args: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await read_sealed(*args)
+
+    monkeypatch.setattr(vaults, "read_sealed", counted)
+    clock = Clock()
+    worker = Vault(store.database, with_keys(store, key), clock)
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    found = await asyncio.gather(*(worker.values("default", ["TOKEN", "LATER"]) for _ in range(50)))
+    assert found == [{"TOKEN": CANARY}] * 50
+    assert reads == 1
+    await vault.set("default", "TOKEN", f"{CANARY}-2", actor=ACTOR)
+    await vault.set("default", "LATER", f"{CANARY}-3", actor=ACTOR)
+    assert await worker.values("default", ["TOKEN"]) == {"TOKEN": CANARY}
+    clock.now += vaults.KEEP_SECONDS + 0.01
+    assert vaults.KEEP_SECONDS < 2
+    assert await worker.values("default", ["TOKEN", "LATER"]) == {"TOKEN": f"{CANARY}-2", "LATER": f"{CANARY}-3"}
+    await delete_secret(store.database, "default", "TOKEN", actor=ACTOR)
+    clock.now += vaults.KEEP_SECONDS + 0.01
+    assert await worker.values("default", ["TOKEN"]) == {}
+    assert reads == 3
+
+
+async def test_a_database_that_is_away_for_a_moment_harms_nobody(
+    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: Any) -> Any:
+        raise Unavailable("away")
+
+    clock = Clock()
+    worker = Vault(store.database, with_keys(store, key), clock)
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    await worker.values("default", ["TOKEN"])
+    monkeypatch.setattr(vaults, "read_sealed", away)
+    clock.now += vaults.AWAY_SECONDS - 1
+    assert await worker.values("default", ["TOKEN"]) == {"TOKEN": CANARY}
+    with pytest.raises(Unavailable):
+        await worker.values("default", ["TOKEN", "OTHER"])
+    clock.now += 2
+    with pytest.raises(Unavailable):
+        await worker.values("default", ["TOKEN"])
+
+
+async def test_values_are_hidden_once_they_are_read(store: Store, vault: Vault, key: str) -> None:
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    redaction.forget_all()
+    await Vault(store.database, with_keys(store, key)).values("default", ["TOKEN"])
+    assert redaction.clean(CANARY) == redaction.REDACTED
+
+
+async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault: Vault, key: str) -> None:
+    await create_tenant(store.database, "acme", actor=ACTOR)
+    for tenant, name in (("default", "A"), ("default", "B"), ("acme", "A"), ("default", "GOOD")):
+        await vault.set(tenant, name, f"{CANARY}-{tenant}-{name}", actor=ACTOR)
+    rows = {(row["tenant"], row["name"]): row["value"] for row in await store.sql("select * from secrets")}
+    swaps = {
+        ("default", "A"): rows["default", "B"],
+        ("default", "B"): rows["acme", "A"],
+        ("acme", "A"): rows["default", "A"],
+    }
+    for (tenant, name), value in swaps.items():
+        await store.sql(
+            "update secrets set value = :value where tenant = :tenant and name = :name returning name",
+            value=value,
+            tenant=tenant,
+            name=name,
+        )
+    worker = Vault(store.database, with_keys(store, key))
+    for tenant, name in swaps:
+        with pytest.raises(
+            SecretUnreadable, match=f'The secret "{name}" of tenant "{tenant}" was not stored like this'
+        ):
+            await worker.values(tenant, [name])
+    assert await worker.values("default", ["GOOD"]) == {"GOOD": f"{CANARY}-default-GOOD"}
+    with pytest.raises(SecretUnreadable, match=f"kept with the key {id_of(key)}"):
+        await Vault(store.database, with_keys(store, new_key())).values("default", ["GOOD"])
+
+
+async def test_rotation_goes_through_everything_and_may_be_repeated(
+    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vaults, "AT_ONCE", 3)
+    await create_tenant(store.database, "acme", actor=ACTOR)
+    for tenant in ("acme", "default"):
+        for number in range(7):
+            await vault.set(tenant, f"N{number}", f"{CANARY}-{tenant}-{number}", actor=ACTOR)
+    fresh = new_key()
+    both = Vault(store.database, with_keys(store, fresh, key))
+    one = await both.rotate(actor=ACTOR, tenant="acme")
+    assert (one.key_id, one.rotated, one.unreadable) == (id_of(fresh), 7, [])
+    assert await count_by_key(store.database) == {id_of(fresh): 7, id_of(key): 7}
+    assert (await both.rotate(actor=ACTOR)).rotated == 7
+    assert (await both.rotate(actor=ACTOR)).rotated == 0
+    assert await count_by_key(store.database) == {id_of(fresh): 14}
+    alone = Vault(store.database, with_keys(store, fresh))
+    for tenant in ("acme", "default"):
+        names = [f"N{number}" for number in range(7)]
+        wanted = {name: f"{CANARY}-{tenant}-{number}" for number, name in enumerate(names)}
+        assert await alone.values(tenant, names) == wanted
+    versions = {secret.version for secret in await list_secrets(store.database, "acme")}
+    assert versions == {1}
+    entries = await list_audit(store.database, action="secret.rotate", limit=100)
+    assert len(entries) == 14
+    assert (entries[0].old, entries[0].new) == ({"key_id": id_of(key)}, {"key_id": id_of(fresh)})
+
+
+async def test_rotation_leaves_what_it_cannot_read_and_says_so(store: Store, vault: Vault, key: str) -> None:
+    await Vault(store.database, with_keys(store, new_key())).set("default", "LOST", CANARY, actor=ACTOR)
+    await vault.set("default", "KEPT", CANARY, actor=ACTOR)
+    before = await read_sealed(store.database, "default", ["LOST"])
+    done = await Vault(store.database, with_keys(store, new_key(), key)).rotate(actor=ACTOR)
+    assert (done.rotated, [item.name for item in done.unreadable]) == (1, ["LOST"])
+    assert await read_sealed(store.database, "default", ["LOST"]) == before
+
+
+async def test_rotation_under_load_loses_no_value(
+    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values that are set while it runs stay, and readers of any key get a value that was set."""
+    monkeypatch.setattr(vaults, "AT_ONCE", 2)
+    names = [f"N{number}" for number in range(12)]
+    for name in names:
+        await vault.set("default", name, f"{CANARY}-{name}-0", actor=ACTOR)
+    fresh = new_key()
+    writers = [Vault(store.database, with_keys(store, *keys)) for keys in ((key, fresh), (fresh, key))]
+
+    async def write(number: int) -> None:
+        for turn in range(1, 6):
+            for name in names[number::2]:
+                await writers[number].set("default", name, f"{CANARY}-{name}-{turn}", actor=ACTOR)
+
+    async def rotate() -> None:
+        for _ in range(5):
+            await Vault(store.database, with_keys(store, fresh, key)).rotate(actor=ACTOR)
+
+    async def read_on() -> None:
+        for _ in range(20):
+            found = await Vault(store.database, with_keys(store, fresh, key)).values("default", names)
+            assert all(value.startswith(f"{CANARY}-{name}-") for name, value in found.items())
+
+    async with asyncio.timeout(60):
+        await asyncio.gather(write(0), write(1), rotate(), rotate(), read_on())
+    both = Vault(store.database, with_keys(store, fresh, key))
+    await both.rotate(actor=ACTOR)
+    assert await count_by_key(store.database) == {id_of(fresh): 12}
+    assert await both.values("default", names) == {name: f"{CANARY}-{name}-5" for name in names}
+
+
+async def test_an_interrupted_rotation_goes_on(
+    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vaults, "AT_ONCE", 2)
+    for number in range(6):
+        await vault.set("default", f"N{number}", f"{CANARY}-{number}", actor=ACTOR)
+    fresh, batches, reseal = new_key(), 0, store_module.reseal
+
+    async def broken(*args: Any, **options: Any) -> int:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise Unavailable("away")
+        return await reseal(*args, **options)
+
+    monkeypatch.setattr(vaults, "reseal", broken)
+    both = Vault(store.database, with_keys(store, fresh, key))
+    with pytest.raises(Unavailable):
+        await both.rotate(actor=ACTOR)
+    assert await count_by_key(store.database) == {id_of(fresh): 2, id_of(key): 4}
+    assert len(await both.values("default", [f"N{number}" for number in range(6)])) == 6
+    assert (await both.rotate(actor=ACTOR)).rotated == 4
+
+
+async def test_secrets_that_are_missing_are_told_where_definitions_are_brought(store: Store, vault: Vault) -> None:
+    tool = {
+        "name": "issues",
+        "tool_type": "http",
+        "method": "GET",
+        "url": "https://api.example.com/issues",
+        "headers": {"Authorization": "Bearer {secret.GITHUB_TOKEN}", "X-Api-Key": "{secret.OTHER}"},
+    }
+    loaded = parse_bodies({"tools": [tool]})
+    loaded.raise_errors()
+    await vault.set("default", "OTHER", CANARY, actor=ACTOR)
+    (problem,) = await missing_secrets(store.database, "default", loaded.definitions)
+    assert "GITHUB_TOKEN is not set" in problem.message
+    report = await sync_definitions(store.database, "default", loaded, actor=ACTOR, dry_run=True)
+    assert [warning.message for warning in report.warnings] == [problem.message]
+    await vault.set("default", "GITHUB_TOKEN", CANARY, actor=ACTOR)
+    assert await missing_secrets(store.database, "default", loaded.definitions) == []
+
+
+async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, key: str) -> None:
+    redaction.learn(CANARY)
+    await store.add()
+    claimed = await store.claim_one()
+    told = f'{{"x":"a {CANARY} b"}}'
+    committer = Committer(store.database, lambda lanes: None)
+    await committer.start()
+    entry = entry_of(
+        claimed,
+        Finish(Outcome.FAILED, completed().status, result=told, error=told, state=told),
+        events=[("log", told)],
+        checkpoint=told,
+        progress=0.5,
+        progress_note=f"at {CANARY}",
+        steps=[StepRecord("a", 1, "a", "task", StepOutcome.DONE, output=told, error=told, input=told)],
+        waits=[NewWait("b", "human", "b", "b", told)],
+    )
+    try:
+        recorded = await committer.record(entry, asyncio.get_running_loop().time() + 60)
+    finally:
+        await committer.stop()
+    assert CANARY not in repr(recorded)
+    contents = await store.contents() | {"waits": await store.sql("select * from run_waits")}
+    assert CANARY not in repr(contents)
+    assert repr(contents).count("a [redacted] b") >= 8
+    assert isinstance(entry, Entry)
+    assert entry.events == [("log", told)]
+
+
+async def test_the_keyring_of_a_vault_is_that_of_the_settings(vault: Vault, key: str) -> None:
+    assert isinstance(vault.keyring, Keyring)
+    assert vault.keyring.key_ids == [id_of(key)]

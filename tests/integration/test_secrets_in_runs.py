@@ -1,0 +1,154 @@
+"""Secrets in runs: tasks ask for them, a new value is used soon, and what is wrong with one fails its step only."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from runlane import Context, Status
+from runlane.access.keyring import new_key
+from runlane.access.vault import Vault
+from runlane.definitions.load import parse_bodies
+from runlane.redaction import REDACTED
+from runlane.settings import Settings
+from runlane.store.secrets import delete_secret
+from runlane.store.sync import sync_definitions
+from runlane.store.tenants import create_tenant
+from tests.harness import Store, eventually, settings_for
+from tests.integration.process import Process
+
+CANARY = "canary-9ab1f3-secret"
+FLOW: dict[str, Any] = {
+    "id": "flow",
+    "entry_step_id": "use",
+    "steps": [
+        {"id": "use", "type": "task", "task": "use", "output_key": "used", "on_error": "sorry", "next_step_id": "end"},
+        {"id": "sorry", "type": "print", "print_content": "{state.error.message}", "output_key": "said"},
+        {"id": "end", "type": "print", "print_content": "fine: {state.used}", "output_key": "said"},
+    ],
+}
+
+
+def digest(value: str) -> str:
+    return hashlib.sha256(value.encode()).hexdigest()
+
+
+@pytest.fixture
+def keyed(settings: Settings) -> Settings:
+    assert settings.database_url is not None
+    return settings_for(settings.database_url.get_secret_value(), secret_key=new_key())
+
+
+def with_tasks(settings: Settings) -> Process:
+    process = Process(settings)
+
+    @process.app.task("use", max_attempts=1)
+    async def use(ctx: Context) -> str:
+        return digest(await ctx.secret("TOKEN"))
+
+    @process.app.task("use in a thread", max_attempts=1)
+    def use_in_a_thread(ctx: Context) -> list[str]:
+        value: str = ctx.secret("TOKEN")
+        return [digest(value), value]
+
+    return process
+
+
+async def test_tasks_get_the_secrets_of_their_tenant(keyed: Settings) -> None:
+    process = with_tasks(keyed)
+    await process.start()
+    try:
+        database = await process.app.database()
+        vault = Vault(database, keyed)
+        await create_tenant(database, "acme", actor="test")
+        await vault.set("default", "TOKEN", CANARY, actor="test")
+        await vault.set("acme", "TOKEN", f"{CANARY}-acme", actor="test")
+        assert (await process.run("use")).result == digest(CANARY)
+        assert (await process.run("use", tenant="acme")).result == digest(f"{CANARY}-acme")
+        assert (await process.run("use in a thread")).result == [digest(CANARY), REDACTED]
+        await vault.set("default", "TOKEN", f"{CANARY}-2", actor="test")
+
+        async def uses_it() -> bool:
+            return (await process.run("use")).result == digest(f"{CANARY}-2")
+
+        await eventually(uses_it, "the new value")
+        await delete_secret(database, "default", "TOKEN", actor="test")
+
+        async def is_gone() -> bool:
+            run = await process.run("use")
+            return run.status is Status.FAILED and 'No secret "TOKEN" is set' in str(run.error)
+
+        await eventually(is_gone, "the end of the secret")
+    finally:
+        await process.stop()
+
+
+@pytest.mark.parametrize("harm", ["other key", "tampered", "swapped", "missing"])
+async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, store: Store, harm: str) -> None:
+    vault = Vault(store.database, keyed)
+    await vault.set("default", "TOKEN", CANARY, actor="test")
+    await vault.set("default", "OTHER", f"{CANARY}-other", actor="test")
+    settings = keyed
+    match harm:
+        case "other key":
+            settings = settings_for(
+                keyed.database_url.get_secret_value() if keyed.database_url else "", secret_key=new_key()
+            )
+        case "tampered":
+            (row,) = await store.sql("select value from secrets where name = 'TOKEN'")
+            changed = row["value"][:-3] + ("A" if row["value"][-3] != "A" else "B") + row["value"][-2:]
+            await store.sql("update secrets set value = :value where name = 'TOKEN' returning name", value=changed)
+        case "swapped":
+            await store.sql(
+                "update secrets set value = (select value from secrets where name = 'OTHER') where name = 'TOKEN' "
+                "returning name"
+            )
+        case _:
+            await delete_secret(store.database, "default", "TOKEN", actor="test")
+    process = with_tasks(settings)
+    await process.start()
+    try:
+        database = await process.app.database()
+        await sync_definitions(database, "default", parse_bodies({"orchestrations": [FLOW]}), actor="test")
+        run = await process.end((await process.app.orchestrate("flow")).run_id)
+        assert run.status is Status.COMPLETED, run.error
+        wanted = {
+            "other key": "which this process does not have",
+            "tampered": "its row was changed",
+            "swapped": "its row was changed, or copied",
+            "missing": 'No secret "TOKEN" is set',
+        }
+        assert wanted[harm] in str(run.result)
+        assert CANARY not in str(run.result)
+        # The worker goes on, and other secrets are not affected.
+        if harm != "other key":
+            assert await process.app.connect()
+            assert (await Vault(database, settings).values("default", ["OTHER"]))["OTHER"] == f"{CANARY}-other"
+        else:
+            assert (await process.run("use")).status is Status.FAILED
+    finally:
+        await process.stop()
+
+
+async def test_a_run_goes_on_with_what_was_stored(keyed: Settings, store: Store) -> None:
+    """A secret in a step's output is taken out before the next step sees it, not only before it is stored."""
+    process = Process(keyed)
+
+    @process.app.task("use")
+    async def use(ctx: Context) -> dict[str, Any]:
+        return {"header": f"Bearer {await ctx.secret('TOKEN')}"}
+
+    await Vault(store.database, keyed).set("default", "TOKEN", CANARY, actor="test")
+    flow = {**FLOW, "steps": [FLOW["steps"][0], *FLOW["steps"][1:]]}
+    await process.start()
+    try:
+        await sync_definitions(store.database, "default", parse_bodies({"orchestrations": [flow]}), actor="test")
+        run = await process.end((await process.app.orchestrate("flow")).run_id)
+        assert (run.status, run.state) == (Status.COMPLETED, run.state)
+        assert run.state is not None
+        assert run.state["used"] == {"header": f"Bearer {REDACTED}"}
+        assert f"Bearer {REDACTED}" in str(run.result)
+    finally:
+        await process.stop()

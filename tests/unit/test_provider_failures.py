@@ -1,0 +1,51 @@
+"""What a provider says is shown shortened and without keys; what is not installed is named."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from runlane.agents.failures import shortened
+from runlane.agents.models import Message, ModelFailed, ModelRequest, Models, Scene
+from runlane.agents.providers import register_providers
+from runlane.settings import load_settings
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("It is\n  too   long", "It is too long"),
+        ("Wrong key hunter2!", "Wrong key ***!"),
+        ("Incorrect API key provided: sk-proj-ab12******wxyz. See", "Incorrect API key provided: *** See"),
+        ("key AIzaSyA1234567890abc is bad", "key *** is bad"),
+        ("header Bearer abc.def was sent", "header *** was sent"),
+        ("task-oriented and risk-free words stay", "task-oriented and risk-free words stay"),
+    ],
+)
+def test_keys_do_not_get_into_messages(said: str, shown: str) -> None:
+    assert shortened(said, "hunter2") == shown
+
+
+def test_long_messages_are_cut_after_keys_were_taken_out() -> None:
+    text = shortened("x" * 295 + "hunter2" + "y" * 1000, "hunter2")
+    assert len(text) == 301
+    assert "hunt" not in text
+
+
+async def test_a_provider_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def values(tenant: str, names: Collection[str]) -> Mapping[str, str]:
+        return {}
+
+    for name in [name for name in sys.modules if name.startswith(("pydantic_ai.providers.google", "google.genai"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "google.genai", None)
+    monkeypatch.setitem(sys.modules, "google.genai.client", None)
+    models = Models()
+    providers = register_providers(models, load_settings(google_api_key="g"), values)
+    _, model = models.find("google:gemini-2.5-flash", Scene())
+    with pytest.raises(ModelFailed, match=r'pip install "runlane\[google\]"') as caught:
+        await model.answer(ModelRequest("google:gemini-2.5-flash", (Message("user", "Hello?"),)))
+    assert (caught.value.code, caught.value.passing) == ("unknown_model", False)
+    await providers.close()
