@@ -298,10 +298,11 @@ class Unavailable(RunlaneError):
 
 class OutboundError(RunlaneError):
     """A server elsewhere could not be called. The message names it by scheme, host and port, and nothing else of the
-    request, since any other part of that may be a secret."""
+    request, since any other part of that may be a secret. `sent` is False if certainly nothing was sent."""
 
     code = "outbound_error"
     http_status = 502
+    sent: bool = True
 
 
 class OutboundRefused(OutboundError):

@@ -15,6 +15,7 @@ from runlane.agents.http_tools import HttpTools
 from runlane.agents.tools import ToolCaller, ToolFailed
 from runlane.model.definition import Tool
 from runlane.outbound import Outbound
+from runlane.redaction import REDACTED
 from runlane.settings import load_settings
 from tests.integration.http_server import Answering, Asked, Server, Writer, plain, redirect, serving
 
@@ -102,6 +103,7 @@ async def test_a_missing_secret_is_named_and_nothing_is_sent() -> None:
         error = await failed(call, made)
         assert (error.code, error.passing) == ("unknown_secret", False)
         assert "GONE, LOST" in error.message
+        assert not error.begun
         assert server.asked == []
     async with calling(answering({}), tenant="other") as (server, call):
         assert (await failed(call, tool(server, headers={"a": "{secret.TOKEN}"}))).code == "unknown_secret"
@@ -174,7 +176,7 @@ async def test_refusals_are_errors(status: str, passing: bool) -> None:
         assert (error.code, error.passing) == ("tool_error", passing)
         assert error.retry_after_seconds == (7.0 if passing else None)
         assert f'was answered with {status[:3]}: {{"error": "no such' in error.message
-        assert "***" in error.message
+        assert REDACTED in error.message
         assert len(error.message) < 400
 
 
@@ -209,7 +211,7 @@ async def test_secrets_that_come_back_are_taken_out() -> None:
         result = await call(made, {}, "k")
         assert SECRET in server.asked[0].headers["authorization"]
         assert SECRET not in json.dumps(result)
-        assert result["headers"]["authorization"] == "Bearer ***"
+        assert result["headers"]["authorization"] == f"Bearer {REDACTED}"
 
 
 async def test_limits_of_a_tool() -> None:
@@ -223,17 +225,18 @@ async def test_limits_of_a_tool() -> None:
 
     async with calling(silent) as (server, call):
         error = await failed(call, tool(server, timeout_seconds=0.2))
-        assert (error.code, error.passing) == ("tool_timeout", True)
+        assert (error.code, error.passing, error.begun) == ("tool_timeout", True, True)
 
 
 async def test_tools_lead_nowhere_but_where_they_may() -> None:
     async with calling(redirect("http://169.254.169.254/latest/meta-data/")) as (server, call):
         error = await failed(call, tool(server, headers={"a": "{secret.TOKEN}"}))
-        assert (error.code, error.passing) == ("outbound_refused", False)
+        assert (error.code, error.passing, error.begun) == ("outbound_refused", False, True), "a redirect came after it"
         inner = Tool.model_validate({"name": "x", "url": f"http://localhost:{server.port + 1}/"})
-        assert (await failed(call, inner)).code == "outbound_refused"
+        error = await failed(call, inner)
+        assert (error.code, error.begun) == ("outbound_refused", False)
         error = await failed(call, tool(server, "/{id}"), {"id": "../admin"})
-        assert error.code == "invalid_arguments"
+        assert (error.code, error.begun) == ("invalid_arguments", False)
         assert len(server.asked) == 1
 
 
@@ -247,7 +250,7 @@ async def test_a_server_that_is_down_may_come_back() -> None:
     outbound = Outbound(load_settings(outbound_allow="127.0.0.1"))
     down = Tool.model_validate({"name": "down", "url": f"http://127.0.0.1:{port}/"})
     error = await failed(HttpTools(outbound, values).for_tenant("acme"), down)
-    assert (error.code, error.passing) == ("outbound_unreachable", True)
+    assert (error.code, error.passing, error.begun) == ("outbound_unreachable", True, False)
     await outbound.close()
 
 
@@ -255,4 +258,13 @@ async def test_a_url_that_is_none_is_told() -> None:
     outbound = Outbound(load_settings())
     made = Tool.model_validate({"name": "x", "url": "https://{host}/"})
     error = await failed(HttpTools(outbound, values).for_tenant("acme"), made)
-    assert error.code == "invalid_url"
+    assert (error.code, error.begun) == ("invalid_url", False)
+
+
+async def test_a_connection_that_breaks_after_the_request_leaves_doubt() -> None:
+    async def cut(_asked: Asked, writer: Writer) -> None:
+        writer.close()
+
+    async with calling(cut) as (server, call):
+        error = await failed(call, tool(server, method="POST"))
+        assert (error.code, error.passing, error.begun) == ("outbound_unreachable", True, True)

@@ -24,12 +24,12 @@ from runlane.model.schema_check import cut, misfit
 from runlane.model.text import clean_text, dump_json
 from runlane.model.url_template import fill_header, header_places, parse_url
 from runlane.outbound import Answer, Limits, Outbound
+from runlane.redaction import REDACTED
 
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
 _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 _EXCERPT: Final = 300
-_HIDDEN: Final = "***"
 # A shorter secret would be found in everything.
 _MIN_HIDDEN: Final = 4
 _MAX_RETRY_AFTER: Final = 86_400.0
@@ -60,7 +60,9 @@ class HttpTools:
         try:
             request = _request(tool, arguments, secrets, key)
         except UrlTemplateError as error:
-            raise ToolFailed("invalid_arguments", f'The tool "{tool.name}" cannot be called. {error}') from None
+            raise ToolFailed(
+                "invalid_arguments", f'The tool "{tool.name}" cannot be called. {error}', begun=False
+            ) from None
         limits = Limits(
             connect_seconds=min(10.0, tool.timeout_seconds),
             read_seconds=tool.timeout_seconds,
@@ -74,14 +76,16 @@ class HttpTools:
         except OutboundError as error:
             passing = isinstance(error, (OutboundTimeout, OutboundUnreachable))
             code = "tool_timeout" if isinstance(error, OutboundTimeout) else error.code
-            raise ToolFailed(code, f'The tool "{tool.name}" failed. {error}', passing=passing) from None
+            message = f'The tool "{tool.name}" failed. {error}'
+            raise ToolFailed(code, message, passing=passing, begun=error.sent) from None
         return _result(tool, answer, secrets)
 
     async def _secrets(self, tenant: str, tool: Tool) -> Mapping[str, str]:
         try:
             names = parse_url(tool.url or "").secrets
         except UrlTemplateError as error:
-            raise ToolFailed("invalid_url", f'The URL of the tool "{tool.name}" is not valid. {error}') from None
+            message = f'The URL of the tool "{tool.name}" is not valid. {error}'
+            raise ToolFailed("invalid_url", message, begun=False) from None
         for value in tool.headers.values():
             names |= header_places(value)[1]
         if not names:
@@ -93,6 +97,7 @@ class HttpTools:
                 "unknown_secret",
                 f'The tool "{tool.name}" needs the secret{"s" if len(missing) > 1 else ""} {", ".join(missing)}, '
                 "which this tenant does not have. Store it, or correct the name in the tool's definition.",
+                begun=False,
             )
         return found
 
@@ -189,7 +194,7 @@ def _hidden(text: str, secrets: Mapping[str, str]) -> str:
     for value in sorted(secrets.values(), key=len, reverse=True):
         for form in {value.strip(), dump_json(value.strip())[1:-1], quote(value.strip(), safe="")}:
             if len(form) >= _MIN_HIDDEN:
-                text = text.replace(form, _HIDDEN)
+                text = text.replace(form, REDACTED)
     return text
 
 

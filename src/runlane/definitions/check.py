@@ -105,7 +105,8 @@ def _check_tools(names: Iterable[str], scope: Scope, place: Place, problems: Pro
         server = None if name in scope.tools else scope.servers.get(scope.server_of(name) or "")
         if server is not None and server.allowed_tools is not None:
             wanted = name.removeprefix(f"{server.name}{TOOL_OF_SERVER}")
-            if wanted not in server.allowed_tools:
+            # Without a tool's name it means all that the server brings.
+            if wanted and wanted not in server.allowed_tools:
                 problems.error(
                     place,
                     f'The MCP server "{server.name}" does not allow "{wanted}"{near(wanted, server.allowed_tools)}. '

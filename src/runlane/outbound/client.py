@@ -102,31 +102,28 @@ class Outbound:
         but the origin."""
         import httpx2
 
-        from runlane.outbound.transport import LIMITS, origin
+        from runlane.outbound.transport import LIMITS
 
-        target = _parsed(url)
-        named = {"user-agent": _USER_AGENT} | {name.lower(): value for name, value in (headers or {}).items()}
-        request = httpx2.Request(
-            method,
-            target,
-            headers=[(name.encode(), value.encode()) for name, value in named.items()],
-            content=content,
-            extensions={"timeout": limits.timeouts, LIMITS: limits},
-        )
+        sent = False
+
+        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+            nonlocal sent
+            sent = sent or event.endswith("send_request_headers.started")
+
         try:
-            async with asyncio.timeout(limits.total_seconds):
-                return await self._answer(request)
-        except OutboundError:
+            target = _parsed(url)
+            named = {"user-agent": _USER_AGENT} | {name.lower(): value for name, value in (headers or {}).items()}
+            request = httpx2.Request(
+                method,
+                target,
+                headers=[(name.encode(), value.encode()) for name, value in named.items()],
+                content=content,
+                extensions={"timeout": limits.timeouts, "trace": trace, LIMITS: limits},
+            )
+            return await self._answer(request, limits)
+        except OutboundError as error:
+            error.sent = error.sent and sent
             raise
-        except (TimeoutError, httpx2.TimeoutException):
-            raise OutboundTimeout(f"{origin(target)} did not answer in time.") from None
-        except httpx2.LocalProtocolError:
-            # What it says repeats the header.
-            raise OutboundRefused(
-                f"The request to {origin(target)} cannot be sent: a header has characters that HTTP does not allow."
-            ) from None
-        except httpx2.HTTPError as error:
-            raise _failure(origin(target), str(error)) from None
 
     async def close(self) -> None:
         """Close what is open. Safe at any time."""
@@ -134,7 +131,30 @@ class Outbound:
         if shared is not None:
             await shared.aclose()
 
-    async def _answer(self, request: httpx2.Request) -> Answer:
+    async def _answer(self, request: httpx2.Request, limits: Limits) -> Answer:
+        import httpx2
+
+        from runlane.outbound.transport import origin
+
+        where = origin(request.url)
+        try:
+            async with asyncio.timeout(limits.total_seconds):
+                return await self._read(request)
+        except OutboundError:
+            raise
+        except (TimeoutError, httpx2.TimeoutException):
+            raise OutboundTimeout(f"{where} did not answer in time.") from None
+        except httpx2.LocalProtocolError:
+            # What it says repeats the header.
+            refused = OutboundRefused(
+                f"The request to {where} cannot be sent: a header has characters that HTTP does not allow."
+            )
+            refused.sent = False
+            raise refused from None
+        except httpx2.HTTPError as error:
+            raise _failure(where, str(error)) from None
+
+    async def _read(self, request: httpx2.Request) -> Answer:
         if self._shared is None:
             self._shared = self.transport()
         response = await self._shared.handle_async_request(request)

@@ -23,6 +23,7 @@ from runlane.outbound.limits import Limits
 
 # Where a request's own limits are among its extensions.
 LIMITS: Final = "runlane.limits"
+_KEPT: Final = ("timeout", "trace", LIMITS)
 _SCHEMES: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = {301, 302, 303, 307, 308}
 # What may be told to another origin. Everything else may be a credential, whatever it is called.
@@ -125,7 +126,7 @@ def _followed(request: httpx2.Request, status: int, target: httpx2.URL) -> httpx
         and (same or key in _HARMLESS)
         and not (drop_body and key in _OF_BODIES)
     ]
-    kept: dict[str, Any] = {key: value for key, value in request.extensions.items() if key in ("timeout", LIMITS)}
+    kept: dict[str, Any] = {key: value for key, value in request.extensions.items() if key in _KEPT}
     return httpx2.Request(method, target, headers=headers, content=body or None, extensions=kept)
 
 
