@@ -28,6 +28,11 @@ if typing.TYPE_CHECKING:
         LeaseLost,
         NoSecretKey,
         NotFound,
+        OutboundError,
+        OutboundRefused,
+        OutboundTimeout,
+        OutboundTooLarge,
+        OutboundUnreachable,
         QueueLimited,
         RateLimited,
         Refused,
@@ -47,6 +52,7 @@ if typing.TYPE_CHECKING:
         UnknownLane,
         UnknownPlaceholder,
         UnknownTask,
+        UrlTemplateError,
         WrongState,
     )
     from runlane.model.event import Event
@@ -79,6 +85,11 @@ __all__ = [
     "LiveEvent",
     "NoSecretKey",
     "NotFound",
+    "OutboundError",
+    "OutboundRefused",
+    "OutboundTimeout",
+    "OutboundTooLarge",
+    "OutboundUnreachable",
     "QueueLimited",
     "RateLimited",
     "Refused",
@@ -101,6 +112,7 @@ __all__ = [
     "UnknownLane",
     "UnknownPlaceholder",
     "UnknownTask",
+    "UrlTemplateError",
     "WrongState",
 ]
 

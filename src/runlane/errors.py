@@ -8,6 +8,7 @@ RunlaneError
 │   ├── InputTooLarge         over the size limit
 │   ├── InvalidDefinitions    definitions have errors; each is told with its place and cure
 │   ├── UnknownDefinition     no such orchestration, agent, tool or MCP server
+│   ├── UrlTemplateError      a tool's URL or header is wrong, or its arguments do not fill it
 │   └── TemplateError         a text with placeholders cannot be filled
 │       ├── UnknownPlaceholder    the state has nothing for it
 │       ├── InvalidPlaceholder    it is written in a way that means nothing
@@ -23,6 +24,11 @@ RunlaneError
 │   ├── QueueLimited          the tenant has as many open runs as it may have
 │   └── ConcurrencyLimited    the tenant has as many running runs as it may have
 ├── Unavailable               the database cannot be reached right now; try again
+├── OutboundError             another server could not be called
+│   ├── OutboundRefused       its address, scheme or redirects are not allowed
+│   ├── OutboundTimeout       it took too long
+│   ├── OutboundTooLarge      its answer is too large
+│   └── OutboundUnreachable   it cannot be reached, or does not speak HTTP
 ├── UnexpectedAnswer          what answered a client is no Runlane server
 ├── SecretUnreadable          a stored secret cannot be decrypted
 ├── Refused                   the database refuses to store this; trying again will not help
@@ -141,6 +147,12 @@ class UnknownDefinition(InvalidRequest):
             f'No {what} "{name}" is known{nearest(name, names)}. {_listing("Known", names)} '
             "Bring it from its folder: runlane sync --dir definitions"
         )
+
+
+class UrlTemplateError(InvalidRequest):
+    """A URL or a header of a tool is written wrongly, or its arguments do not fill it."""
+
+    code = "invalid_url"
 
 
 class TemplateError(InvalidRequest):
@@ -282,6 +294,39 @@ class Unavailable(RunlaneError):
 
     code = "unavailable"
     http_status = 503
+
+
+class OutboundError(RunlaneError):
+    """A server elsewhere could not be called. The message names it by scheme, host and port, and nothing else of the
+    request, since any other part of that may be a secret. `sent` is False if certainly nothing was sent."""
+
+    code = "outbound_error"
+    http_status = 502
+    sent: bool = True
+
+
+class OutboundRefused(OutboundError):
+    """Calling it is not allowed: not over HTTP, not a public address, or too many redirects."""
+
+    code = "outbound_refused"
+
+
+class OutboundTimeout(OutboundError):
+    """It did not answer in time."""
+
+    code = "outbound_timeout"
+
+
+class OutboundTooLarge(OutboundError):
+    """Its answer is larger than allowed."""
+
+    code = "outbound_too_large"
+
+
+class OutboundUnreachable(OutboundError):
+    """No connection could be made, it broke, or what came is no answer."""
+
+    code = "outbound_unreachable"
 
 
 class UnexpectedAnswer(RunlaneError):

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
-from runlane.model.definition import Orchestration
+from runlane.model.definition import Orchestration, Tool
 from runlane.model.form import validate
 from runlane.model.run import ORCHESTRATION, Accepted, Run
 from runlane.model.step import HumanField
@@ -108,6 +108,8 @@ def _check_tasks(definition: object, tasks: Collection[str]) -> None:
         for step in definition.steps:
             if step.type == "task" and step.task not in tasks:
                 raise UnknownTask(step.task, tasks)
+    if isinstance(definition, Tool) and definition.tool_type == "task" and definition.task not in tasks:
+        raise UnknownTask(definition.task or "", tasks)
 
 
 async def fork(

@@ -30,6 +30,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from runlane import redaction
+from runlane.addresses import parse_allow_list
 from runlane.errors import InvalidSettings
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
@@ -185,6 +186,12 @@ class Settings(BaseSettings):
     openrouter_base_url: Url = Field(
         default="https://openrouter.ai/api/v1", validation_alias="openrouter_base_url", description="Of OpenRouter."
     )
+    outbound_allow: str | None = Field(
+        default=None,
+        max_length=20_000,
+        description="What tools and MCP servers may reach although it is not public: names, name:port, addresses and "
+        "networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
+    )
     mcp_stdio: bool = Field(
         default=False,
         description="Lets definitions of MCP servers start programs on this worker's machine. Only for workers whose "
@@ -257,6 +264,12 @@ class Settings(BaseSettings):
         if url is not None:
             check_database_url(url.get_secret_value())
         return url
+
+    @field_validator("outbound_allow")
+    @classmethod
+    def _check_allowed(cls, text: str | None) -> str | None:
+        parse_allow_list(text or "")
+        return text
 
     @property
     def sqlite_path(self) -> Path | None:

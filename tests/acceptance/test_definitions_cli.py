@@ -254,3 +254,58 @@ def test_dev_refuses_a_folder_that_is_not_there(tmp_path: Path) -> None:
     done = command(tmp_path, "dev", "tasks:app", "--definitions", "nowhere", "--port", "0")
     assert done.returncode == 1
     assert "There is no folder nowhere with definitions. Check --definitions." in done.stderr
+
+
+SHOP: dict[str, Any] = {
+    "openapi": "3.0.0",
+    "servers": [{"url": "https://shop.example"}],
+    "paths": {
+        "/orders": {"get": {"operationId": "orders"}, "head": {}},
+        "/orders/{id}": {"delete": {"parameters": [{"name": "id", "in": "path", "schema": {"type": "integer"}}]}},
+    },
+}
+
+
+def test_tools_from_a_description(tmp_path: Path) -> None:
+    (tmp_path / "shop.json").write_text(json.dumps(SHOP))
+    order = ("tools", "import-openapi", "shop.json", "--prefix", "shop_", "--header", "X-Key: {secret.SHOP}")
+    tried = command(tmp_path, *order, "--dry-run")
+    assert tried.returncode == 0, tried.stderr
+    assert tried.stdout.splitlines()[-1] == "Would be in definitions/tools: 2 written, 0 unchanged, 0 kept, 1 left out."
+    assert not (tmp_path / "definitions").exists()
+    done = command(tmp_path, *order)
+    assert done.stdout.splitlines() == [
+        "written    shop_orders",
+        "written    shop_delete_orders_id",
+        "definitions/tools: 2 written, 0 unchanged, 0 kept, 1 left out.",
+    ]
+    assert done.stderr == "left out: HEAD /orders: HEAD gives a tool nothing to answer with.\n"
+    assert command(tmp_path, "validate").stdout == "definitions: 2 definitions, 0 warnings, no errors.\n"
+    path = tmp_path / "definitions" / "tools" / "shop_orders.json"
+    assert json.loads(path.read_text())["headers"] == {"X-Key": "{secret.SHOP}"}
+    assert [item["state"] for item in told(tmp_path, *order)["tools"]] == ["unchanged", "unchanged"]
+    path.write_text("{}")
+    kept = command(tmp_path, *order)
+    assert (kept.returncode, path.read_text()) == (1, "{}")
+    assert "Kept as they are: shop_orders. --overwrite replaces them." in kept.stderr
+    assert command(tmp_path, *order, "--overwrite", "--base-url", "http://127.0.0.1:1").returncode == 0
+    assert json.loads(path.read_text())["url"] == "http://127.0.0.1:1/orders"
+
+
+def test_descriptions_that_are_none_are_told(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text("openapi: 3.0.0")
+    done = command(tmp_path, "tools", "import-openapi", "shop.yaml")
+    assert done.returncode == 1
+    assert "shop.yaml is not JSON (line 1, column 1" in done.stderr
+    assert "Convert a description in YAML to JSON first." in done.stderr
+    (tmp_path / "shop.json").write_text(json.dumps(SHOP))
+    for words, said in (
+        (("gone.json",), "gone.json cannot be read"),
+        (("shop.json", "--header", "nothing"), "A header is written"),
+        (("shop.json", "--header", "Authorization: Bearer abcdefghijkl"), "looks like a credential"),
+    ):
+        done = command(tmp_path, "tools", "import-openapi", *words)
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "abcdefghijkl" not in done.stderr
+    assert not (tmp_path / "definitions").exists()

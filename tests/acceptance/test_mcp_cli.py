@@ -24,7 +24,14 @@ def fake() -> Generator[FakeMcp]:
 def run(folder: Path, *arguments: str, secret: str | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "runlane", *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environment(), input=secret, capture_output=True, text=True, timeout=120, check=False
+        command,
+        cwd=folder,
+        env=environment(RUNLANE_OUTBOUND_ALLOW="127.0.0.1"),
+        input=secret,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 

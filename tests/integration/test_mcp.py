@@ -10,12 +10,12 @@ import sys
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping
 from typing import Any
 
-import httpx2
 import pytest
 
 from runlane.agents.mcp import McpClients
 from runlane.agents.tools import McpCaller, ToolFailed
 from runlane.model.definition import McpServer
+from runlane.outbound import Outbound
 from runlane.settings import Settings
 from runlane.testing import FakeMcp
 from tests.harness import eventually
@@ -55,7 +55,8 @@ def clients_with(secrets: Mapping[str, str], **more: Any) -> McpClients:
         assert tenant == "default"
         return {name: secrets[name] for name in names if name in secrets}
 
-    return McpClients(Settings(mcp_stdio=True), values, httpx2.AsyncHTTPTransport, **more)
+    settings = Settings(mcp_stdio=True, outbound_allow="127.0.0.1")
+    return McpClients(settings, values, Outbound(settings), **more)
 
 
 @pytest.fixture
@@ -379,12 +380,26 @@ async def test_programs_are_not_started_unless_that_is_allowed(fake: FakeMcp) ->
     async def values(tenant: str, names: Collection[str]) -> Mapping[str, str]:
         return {}
 
-    clients = McpClients(Settings(), values, httpx2.AsyncHTTPTransport)
+    clients = McpClients(Settings(), values, Outbound(Settings()))
     before = len(fake.programs)
     refused = await failure_of(clients.for_tenant("default").tools(server_over(fake, "stdio")))
     assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
     assert "RUNLANE_MCP_STDIO=true" in refused.message
     assert len(fake.programs) == before
+
+
+async def test_servers_within_our_own_network_are_refused_unless_they_are_allowed(fake: FakeMcp) -> None:
+    async def values(tenant: str, names: Collection[str]) -> Mapping[str, str]:
+        return {}
+
+    clients = McpClients(Settings(), values, Outbound(Settings()))
+    before = fake.connections
+    for way in ("http", "sse"):
+        refused = await failure_of(clients.for_tenant("default").tools(server_over(fake, way)))
+        assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
+        assert "RUNLANE_OUTBOUND_ALLOW" in refused.message
+    await clients.close()
+    assert fake.connections == before
 
 
 def program(code: str, **more: Any) -> McpServer:

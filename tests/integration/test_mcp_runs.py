@@ -7,10 +7,8 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
-import httpx2
 import pytest
 
 from runlane import Status
@@ -20,12 +18,13 @@ from runlane.store.calls import read_calls
 from runlane.store.waits import read_inbox
 from runlane.testing import FakeMcp
 from runlane.testing.crash_points import VARIABLE
-from runlane.worker import outside
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_agents import STEP, is_paused, told
 from tests.integration.test_orchestrations import flow, run, sync
 from tests.server_process import environment
+
+pytestmark = pytest.mark.settings(outbound_allow="127.0.0.1")
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +38,6 @@ def fake(running: FakeMcp) -> FakeMcp:
     running.start()
     running.control()
     return running
-
-
-@pytest.fixture(autouse=True)
-def connecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers of this test call MCP servers of this machine."""
-    monkeypatch.setattr(outside, "Outside", partial(outside.Outside, transport=httpx2.AsyncHTTPTransport))
 
 
 def agent(*answers: Any, **more: Any) -> Agent:
@@ -157,6 +150,7 @@ def worker(settings: Settings, crash: str = "") -> Generator[subprocess.Popen[by
         "RUNLANE_REAPER_SECONDS": "0.1",
         "RUNLANE_LEASE_SECONDS": "2",
         "RUNLANE_SILENCE_SECONDS": "0.2",
+        "RUNLANE_OUTBOUND_ALLOW": "127.0.0.1",
         VARIABLE: crash,
     }
     command = [sys.executable, "-m", "runlane", "worker", "tests.integration.mcp_app:app"]

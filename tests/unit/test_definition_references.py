@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.check import scope_of
 from runlane.definitions.load import Loaded, check_loaded, parse_bodies
 from runlane.definitions.reach import reach
+from runlane.definitions.scope import scope_of
 
 
 def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> Loaded:
@@ -91,7 +91,9 @@ def test_tasks_are_checked_where_they_are_known() -> None:
 
 
 def test_names_are_taken_once() -> None:
-    told = only(errors(load(agents=[{"id": "a"}, {"id": "a", "name": "other"}], tools=[{"name": "a", "url": "x"}])))
+    told = only(
+        errors(load(agents=[{"id": "a"}, {"id": "a", "name": "other"}], tools=[{"name": "a", "url": "http://x"}]))
+    )
     assert told.startswith('agent "a": The name is taken')
 
 

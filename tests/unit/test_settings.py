@@ -37,6 +37,7 @@ BAD = {
     "RETENTION_SECONDS": ["0"],
     "SECRET_KEY": ["short", "ab" * 31, "A" * 42, "ä" * 43, ","],
     "DEFAULT_MODEL": ["x" * 201],
+    "OUTBOUND_ALLOW": ["a b", "10.0.0.1/8", "x:0", "http://x"],
     "SANDBOX_CONDITION_SECONDS": ["0", "61"],
     "SANDBOX_SCRIPT_SECONDS": ["0", "601"],
     "SANDBOX_MEMORY_BYTES": ["1024", "lots"],

@@ -34,6 +34,8 @@ Waiting = Callable[[str], Awaitable[None]]
 # When a slot becomes free is unknown; come back soon, but not all at once.
 _LATER_SECONDS: Final = (1.0, 3.0)
 _AWAY_SECONDS: Final = 0.2
+# Whoever has no patience at all is still told whether there is room.
+_ANSWER_SECONDS: Final = 2.0
 
 
 class MustWait(Exception):
@@ -130,6 +132,8 @@ class ClusterLimiter:
         self._board = Board(database, self._redis)
         self._lines: dict[str, deque[_Waiter]] = {}
         self._drivers: dict[str, asyncio.Task[None]] = {}
+        # Why the first of a line waits, while it does.
+        self._reasons: dict[str, str] = {}
         self._leaving: set[asyncio.Future[None]] = set()
 
     @property
@@ -175,6 +179,10 @@ class ClusterLimiter:
             driver.cancel()
         await asyncio.gather(*self._drivers.values(), return_exceptions=True)
         self._drivers.clear()
+        for waiter in (waiter for line in self._lines.values() for waiter in line):
+            if not waiter.granted.done():
+                waiter.granted.set_exception(MustWait("this process stops", 0.0))
+                waiter.granted.exception()
         self._board.stop()
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=2)
@@ -204,6 +212,8 @@ class ClusterLimiter:
 
     def _join(self, credential: str, waiter: _Waiter) -> None:
         line = self._lines.setdefault(credential, deque())
+        if credential in self._reasons and not all(other.granted.done() for other in line):
+            waiter.refused.set_result(self._reasons[credential])
         line.append(waiter)
         driver = self._drivers.get(credential)
         if driver is None or driver.done():
@@ -213,9 +223,8 @@ class ClusterLimiter:
 
     async def _stand(self, waiter: _Waiter, waiting: Waiting) -> Slot:
         """Wait for the driver's word, at most as long as the waiter's patience."""
-        await asyncio.wait(
-            {waiter.granted, waiter.refused}, timeout=waiter.left_seconds, return_when=asyncio.FIRST_COMPLETED
-        )
+        first = max(waiter.left_seconds, _ANSWER_SECONDS)
+        await asyncio.wait({waiter.granted, waiter.refused}, timeout=first, return_when=asyncio.FIRST_COMPLETED)
         if not waiter.granted.done() and waiter.refused.done():
             await waiting(waiter.refused.result())
             await asyncio.wait({waiter.granted}, timeout=max(0.0, waiter.left_seconds))
@@ -247,8 +256,10 @@ class ClusterLimiter:
                     refusal, by_desk = await self._try(credential, head)
                     if refusal is None:
                         line.popleft()
+                        self._reasons.pop(credential, None)
                         continue
                     told_waiting = told_waiting or by_desk
+                    self._reasons[credential] = refusal.reason
                     if self._told(line, refusal):
                         line.popleft()
                         continue
@@ -265,6 +276,7 @@ class ClusterLimiter:
             line.clear()
             raise
         finally:
+            self._reasons.pop(credential, None)
             if told_waiting:
                 task = asyncio.ensure_future(self._withdraw(credential))
                 self._leaving.add(task)

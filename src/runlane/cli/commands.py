@@ -41,6 +41,7 @@ cli.add_typer(secrets.secrets, name="secrets")
 cli.add_typer(authoring.bundle, name="bundle")
 cli.add_typer(mcp.mcp, name="mcp")
 cli.command()(metering.usage)
+cli.add_typer(authoring.tools, name="tools")
 for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
     cli.command()(_command)
 

@@ -54,11 +54,10 @@ def _told(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
 
 
 async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpServer, Sequence[ToolOffer]]:
-    import httpx2
-
     from runlane.access.vault import Vault
     from runlane.agents.mcp import McpClients
     from runlane.app import App
+    from runlane.outbound import Outbound
 
     app = App()
     try:
@@ -69,7 +68,7 @@ async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpSer
         server = _in_folder(folder, name) if in_folder else await _in_database(database, tenant, name)
         # Whoever types the command may start programs here.
         settings = app.settings.model_copy(update={"mcp_stdio": True})
-        clients = McpClients(settings, Vault(database, settings).values, httpx2.AsyncHTTPTransport)
+        clients = McpClients(settings, Vault(database, settings).values, Outbound(settings))
         try:
             return server, await clients.tools(tenant, server)
         finally:

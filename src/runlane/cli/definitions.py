@@ -9,6 +9,7 @@ import typer
 
 from runlane.cli.show import Json
 
+tools = typer.Typer(help="Tools: made from descriptions of web services.", no_args_is_help=True)
 bundle = typer.Typer(help="Bundles: definitions in one file, to carry them elsewhere.", no_args_is_help=True)
 
 Dir = Annotated[
@@ -125,6 +126,45 @@ def import_bundle(
         tenant=tenant,
         url=url,
         api_key=api_key,
+        json=json,
+    )
+    raise typer.Exit(code)
+
+
+@tools.command(name="import-openapi")
+def import_openapi(
+    file: Annotated[
+        str, typer.Argument(help="The description, OpenAPI 3.0 or 3.1 as JSON; - reads stdin.", metavar="FILE")
+    ],
+    prefix: Annotated[str, typer.Option(help="Put before the name of every tool, such as shop_.")] = "",
+    base_url: Annotated[
+        str | None, typer.Option(help="Where the service is. Default: the description's first server.")
+    ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Sent with every call, such as 'Authorization: Bearer {secret.SHOP_TOKEN}'. May be repeated."
+        ),
+    ] = None,
+    directory: Dir = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Write a tool for every operation of a web service, and tell what was left out and why.
+
+    Exit code 1 if something was not written because a file of that name is there.
+    """
+    from runlane.cli.openapi import write_tools
+
+    code = write_tools(
+        file,
+        prefix=prefix,
+        base_url=base_url,
+        headers=header or [],
+        directory=directory,
+        overwrite=overwrite,
+        dry_run=dry_run,
         json=json,
     )
     raise typer.Exit(code)

@@ -14,7 +14,6 @@ from typing import Any, Final, cast
 
 import orjson
 
-from runlane.definitions.check import Parsed
 from runlane.definitions.load import Loaded
 from runlane.definitions.loose import (
     Tell,
@@ -27,6 +26,7 @@ from runlane.definitions.loose import (
 from runlane.definitions.parse import Parser
 from runlane.definitions.problem import Enough, Problem, Problems
 from runlane.definitions.read import Item, unstorable
+from runlane.definitions.scope import Parsed
 from runlane.definitions.secrets import SECRET, is_sensitive, secret_name
 from runlane.definitions.version import canonical, kind_of
 from runlane.errors import InvalidRequest, TemplateError

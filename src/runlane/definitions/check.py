@@ -5,98 +5,17 @@ What is given is checked; what is known already serves as the other end of refer
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 
 from runlane.definitions.flow import check_flow
+from runlane.definitions.nesting import check_nesting
 from runlane.definitions.places import check_places
 from runlane.definitions.problem import KIND_WORDS, Place, Problems, listing, near
+from runlane.definitions.scope import ALL_TOOLS, TOOL_OF_SERVER, Parsed, Scope
 from runlane.definitions.secrets import check_secrets
-from runlane.definitions.version import kind_of
-from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.tool_checks import check_schemas, check_server, check_tool
+from runlane.model.definition import Agent, Kind, McpServer, Orchestration, Tool
 from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, TaskStep, ToolStep
-
-ALL_TOOLS = "all"
-# Between a server's name and its tool's.
-TOOL_OF_SERVER = "__"
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """A definition and where it comes from."""
-
-    definition: Definition
-    place: Place
-
-    @property
-    def key(self) -> tuple[Kind, str]:
-        """What tells definitions apart."""
-        return kind_of(self.definition), self.definition.id
-
-
-@dataclass(slots=True)
-class Scope:
-    """Everything that references may lead to. `tasks` is None where nobody knows the registered tasks.
-
-    `broken` are definitions that are there and have errors of their own: a reference to one is not another error.
-    """
-
-    orchestrations: dict[str, Orchestration] = field(default_factory=dict[str, Orchestration])
-    agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
-    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
-    servers: dict[str, McpServer] = field(default_factory=dict[str, McpServer])
-    tasks: Collection[str] | None = None
-    broken: Collection[tuple[Kind, str]] = ()
-
-    def add(self, definition: Definition) -> None:
-        """Make a definition known."""
-        match definition:
-            case Orchestration():
-                self.orchestrations[definition.id] = definition
-            case Agent():
-                self.agents[definition.id] = definition
-            case Tool():
-                self.tools[definition.id] = definition
-            case McpServer():
-                self.servers[definition.id] = definition
-
-    def find(self, key: tuple[Kind, str]) -> Definition | None:
-        """A definition by what tells it apart."""
-        match key:
-            case ("orchestration", name):
-                return self.orchestrations.get(name)
-            case ("agent", name):
-                return self.agents.get(name)
-            case ("tool", name):
-                return self.tools.get(name)
-            case ("mcp_server", name):
-                return self.servers.get(name)
-
-    def has_tool(self, name: str) -> bool:
-        """Whether there is such a tool, a task that is called as one, or a server that may bring it."""
-        return (
-            name in self.tools
-            or name in (self.tasks or ())
-            or self.server_of(name) is not None
-            or ("tool", name) in self.broken
-        )
-
-    def server_of(self, tool: str) -> str | None:
-        """The server that brings a tool of this name. Names may contain what stands between both, so all are tried."""
-        at = tool.find(TOOL_OF_SERVER)
-        while at > 0:
-            if tool[:at] in self.servers or ("mcp_server", tool[:at]) in self.broken:
-                return tool[:at]
-            at = tool.find(TOOL_OF_SERVER, at + 1)
-        return None
-
-
-def scope_of(definitions: Iterable[Definition], tasks: Collection[str] | None = None) -> Scope:
-    """The scope of these definitions."""
-    scope = Scope(tasks=tasks)
-    for definition in definitions:
-        scope.add(definition)
-    return scope
 
 
 def check(given: Sequence[Parsed], scope: Scope, problems: Problems) -> None:
@@ -106,6 +25,7 @@ def check(given: Sequence[Parsed], scope: Scope, problems: Problems) -> None:
     for parsed in given:
         definition, place = parsed.definition, parsed.place
         check_secrets(definition, definition.model_dump(mode="json"), place, problems)
+        check_schemas(definition, place, problems)
         match definition:
             case Orchestration():
                 check_flow(definition, place, problems)
@@ -113,9 +33,12 @@ def check(given: Sequence[Parsed], scope: Scope, problems: Problems) -> None:
                 _check_orchestration(definition, scope, place, problems)
             case Agent():
                 _check_agent(definition, scope, place, problems)
-            case _:
-                pass
-    _check_nesting(given, scope, problems)
+            case Tool():
+                check_tool(definition, place, problems)
+                _check_called(definition, scope, place, problems)
+            case McpServer():
+                check_server(definition, place, problems)
+    check_nesting(given, scope, problems)
 
 
 def _check_twice(given: Sequence[Parsed], problems: Problems) -> None:
@@ -140,13 +63,8 @@ def _check_orchestration(definition: Orchestration, scope: Scope, place: Place, 
             case OrchestrationStep():
                 at = here.at(field="orchestration_id")
                 _check_known("orchestration", step.orchestration_id, scope, at, problems)
-            case TaskStep() if scope.tasks is not None and step.task not in scope.tasks:
-                problems.error(
-                    here.at(field="task"),
-                    f'No task "{step.task}" is registered{near(step.task, scope.tasks)}. '
-                    f"Registered: {listing(sorted(scope.tasks))}.",
-                    loose=True,
-                )
+            case TaskStep():
+                _check_task(step.task, scope, here.at(field="task"), problems)
             case _:
                 pass
 
@@ -160,9 +78,42 @@ def _check_agent(definition: Agent, scope: Scope, place: Place, problems: Proble
         _check_known("orchestration", definition.orchestration_id, scope, at, problems)
 
 
+def _check_called(definition: Tool, scope: Scope, place: Place, problems: Problems) -> None:
+    """What a tool calls, if that is something of ours."""
+    if definition.called_agent is not None:
+        _check_known("agent", definition.called_agent, scope, place.at(field="agent_id"), problems)
+    if definition.called_orchestration is not None:
+        at = place.at(field="orchestration_id")
+        _check_known("orchestration", definition.called_orchestration, scope, at, problems)
+    if definition.tool_type == "task" and definition.task is not None:
+        _check_task(definition.task, scope, place.at(field="task"), problems)
+
+
+def _check_task(name: str, scope: Scope, place: Place, problems: Problems) -> None:
+    if scope.tasks is not None and name not in scope.tasks:
+        problems.error(
+            place,
+            f'No task "{name}" is registered{near(name, scope.tasks)}. Registered: {listing(sorted(scope.tasks))}.',
+            loose=True,
+        )
+
+
 def _check_tools(names: Iterable[str], scope: Scope, place: Place, problems: Problems) -> None:
     for name in names:
-        if name != ALL_TOOLS and not scope.has_tool(name):
+        if name == ALL_TOOLS:
+            continue
+        server = None if name in scope.tools else scope.servers.get(scope.server_of(name) or "")
+        if server is not None and server.allowed_tools is not None:
+            wanted = name.removeprefix(f"{server.name}{TOOL_OF_SERVER}")
+            # Without a tool's name it means all that the server brings.
+            if wanted and wanted not in server.allowed_tools:
+                problems.error(
+                    place,
+                    f'The MCP server "{server.name}" does not allow "{wanted}"{near(wanted, server.allowed_tools)}. '
+                    f"Its allowed_tools: {listing(server.allowed_tools)}.",
+                    loose=True,
+                )
+        elif not scope.has_tool(name):
             known = sorted(scope.tools)
             problems.error(
                 place,
@@ -197,79 +148,3 @@ def _inputs(scope: Scope) -> dict[str, set[str]]:
                 case _:
                     pass
     return found
-
-
-def nested_in(orchestration: Orchestration, scope: Scope) -> dict[str, str]:
-    """The orchestrations that a run of this one may start, with the step that does."""
-    found: dict[str, str] = {}
-    users: dict[str, str] = {}
-    for step in orchestration.steps:
-        if isinstance(step, OrchestrationStep):
-            found.setdefault(step.orchestration_id, step.id)
-        elif isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
-            users.setdefault(step.agent_id, step.id)
-    for name, step_id in users.items():
-        for agent in agents_from([name], scope):
-            if agent.orchestration_id is not None:
-                found.setdefault(agent.orchestration_id, step_id)
-    return found
-
-
-def agents_from(names: Iterable[str], scope: Scope) -> list[Agent]:
-    """These agents and all that they may call."""
-    waiting, seen = list(names), set[str]()
-    found: list[Agent] = []
-    while waiting:
-        name = waiting.pop()
-        agent = scope.agents.get(name)
-        if name in seen or agent is None:
-            continue
-        seen.add(name)
-        found.append(agent)
-        waiting += agent.delegate_agent_ids
-    return found
-
-
-def _check_nesting(given: Sequence[Parsed], scope: Scope, problems: Problems) -> None:
-    nested = {name: nested_in(orchestration, scope) for name, orchestration in scope.orchestrations.items()}
-    # What is left when those that nest nothing are taken away, again and again, is on a circle or leads to one.
-    users: dict[str, list[str]] = {}
-    open_ends: dict[str, int] = {}
-    for name, inner in nested.items():
-        known = [target for target in inner if target in nested]
-        open_ends[name] = len(known)
-        for target in known:
-            users.setdefault(target, []).append(name)
-    done = [name for name, count in open_ends.items() if count == 0]
-    while done:
-        for user in users.get(done.pop(), ()):
-            open_ends[user] -= 1
-            if open_ends[user] == 0:
-                done.append(user)
-    suspects = {name for name, count in open_ends.items() if count > 0}
-    for parsed in given:
-        if isinstance(parsed.definition, Orchestration) and parsed.definition.id in suspects:
-            circle = _circle(parsed.definition.id, nested, suspects)
-            if circle:
-                step = nested[parsed.definition.id].get(circle[1])
-                problems.error(
-                    parsed.place.at(step=step),
-                    f"The orchestration would start itself, without an end: {' -> '.join(circle)}. Break the circle.",
-                )
-
-
-def _circle(start: str, nested: Mapping[str, Mapping[str, str]], suspects: Collection[str]) -> list[str]:
-    """The shortest way from an orchestration back to itself, or nothing."""
-    came_from: dict[str, str] = {}
-    waiting = [start]
-    for name in waiting:
-        for target in nested[name]:
-            if target == start:
-                way = [start, name]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            if target in suspects and target not in came_from:
-                came_from[target] = name
-                waiting.append(target)
-    return []

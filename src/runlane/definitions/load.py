@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runlane.definitions.check import Parsed, check, scope_of
+from runlane.definitions.check import check
 from runlane.definitions.parse import Parser
 from runlane.definitions.problem import Enough, Problem, Problems, Severity, refuse
 from runlane.definitions.read import FOLDERS, Item, read_bodies, read_directory
+from runlane.definitions.scope import Parsed, scope_of
 from runlane.model.definition import Definition, Kind
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from runlane.definitions.check import ALL_TOOLS, Scope
+from runlane.definitions.scope import ALL_TOOLS, Scope
 from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
 from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
 
@@ -35,10 +35,10 @@ def uses(definition: Definition, scope: Scope) -> set[Key]:
             if definition.orchestration_id in scope.orchestrations:
                 found.add(("orchestration", definition.orchestration_id))
         case Tool():
-            if definition.agent_id in scope.agents:
-                found.add(("agent", definition.agent_id))
-            if definition.orchestration_id in scope.orchestrations:
-                found.add(("orchestration", definition.orchestration_id))
+            if definition.called_agent in scope.agents:
+                found.add(("agent", definition.called_agent))
+            if definition.called_orchestration in scope.orchestrations:
+                found.add(("orchestration", definition.called_orchestration))
         case McpServer():
             pass
     return found | _tools(tools, scope)

@@ -133,7 +133,14 @@ class Tool(Written):
     tool_type: Literal["http", "python", "task", "orchestration", "agent"] = Field("http", description="What it calls.")
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="For http.")
     url: str | None = Field(None, max_length=4000, description="For http; {field} places are filled by arguments.")
-    headers: dict[str, str] = Field(default_factory=dict, description="For http. Secrets as {secret.NAME}.")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="For http. Secrets as {secret.NAME}, arguments as {field}."
+    )
+    body: Literal["all", "rest", "body"] = Field(
+        "all",
+        description="For http with POST, PUT or PATCH, what is sent as JSON: all arguments, the rest of them that has "
+        "no place in url or headers, or the argument called body.",
+    )
     code: str | None = Field(None, max_length=200_000, description="For python; arguments are in `args`.")
     task: str | None = Field(None, min_length=1, max_length=200, description="For task: a registered Python task.")
     orchestration_id: Id | None = Field(None, description="For orchestration.")
@@ -151,6 +158,16 @@ class Tool(Written):
     def id(self) -> str:
         """The name."""
         return self.name
+
+    @property
+    def called_agent(self) -> str | None:
+        """The agent that it calls, if it calls one."""
+        return self.agent_id if self.tool_type == "agent" else None
+
+    @property
+    def called_orchestration(self) -> str | None:
+        """The orchestration that it calls, if it calls one."""
+        return self.orchestration_id if self.tool_type == "orchestration" else None
 
     @model_validator(mode="after")
     def _complete(self) -> Tool:

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from runlane.agents.journal import Journal
-from runlane.agents.models import Message, ModelReply, ToolCall, ToolOffer
+from runlane.agents.models import INVALID_JSON, Message, ModelReply, ToolCall, ToolOffer
 from runlane.errors import nearest
 from runlane.model.definition import Agent
-from runlane.steps.arguments import misfit
+from runlane.model.schema_check import misfit
 from runlane.steps.conversation import AsksModels, Conversation
 from runlane.steps.failure import StepFailed
 from runlane.steps.shaping import find_json
@@ -138,6 +138,8 @@ async def _use_tools(
         if usable is None:
             told = f"There is no tool {call.name!r} here{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
             return told[:_SHOWN], True
+        if INVALID_JSON in call.arguments:
+            return f"The tool {call.name} was not called: its arguments are no JSON.", True
         problem = usable.misfit(dict(call.arguments))
         if problem is not None:
             return f"The tool {call.name} was not called: {problem}.", True

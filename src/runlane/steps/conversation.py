@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.limits import MustWait
 from runlane.agents.models import (
+    Delta,
     Message,
     Model,
     ModelFailed,
@@ -93,7 +95,7 @@ class Conversation:
             key=f"{work.todo.path}#{self.turn}",
             number=visits_before(work.todo) + work.todo.tries + self.turn,
         )
-        reply = _with_call_ids(await self._somebody(request, self._journal.name(key)))
+        reply = _told(await self._somebody(request, self._journal.name(key)))
         reach("call.answered")
         work.note(
             "model_response",
@@ -153,8 +155,11 @@ class Conversation:
         work = self._work
         step_cap = work.step.max_cost_usd if isinstance(work.step, AgentStep) else None
         await work.tools.check_budget(self._agent, step_cap)
+        placing = _Placing(work.tools.delta, answer)
         if not credential:
-            return await model.answer(request, _placed(work.tools.delta, answer))
+            reply = await model.answer(request, placing)
+            placing.finish()
+            return reply
 
         async def waiting(reason: str) -> None:
             await work.emit("waiting", reason=reason)
@@ -169,7 +174,8 @@ class Conversation:
         except MustWait as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
         async with slot:
-            reply = await model.answer(request, _placed(work.tools.delta, answer))
+            reply = await model.answer(request, placing)
+            placing.finish()
             slot.tokens_used = reply.tokens_in + reply.tokens_out
             return reply
 
@@ -179,28 +185,43 @@ class Conversation:
         return MustAsk(Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=key, name="later"))
 
 
-def _placed(delta: Callable[[Piece], None], answer: str) -> Callable[[Piece], None]:
-    """Tells each piece where it belongs."""
-    written: dict[tuple[str, str | None], int] = {}
+class _Placing:
+    """Tells each piece of an answer where it belongs, without what nobody may read."""
 
-    def place(piece: Piece) -> None:
-        kind = (piece.kind, piece.call_id)
-        offset = written.get(kind, 0)
-        written[kind] = offset + len(piece.text)
-        delta(replace(piece, answer=answer, offset=offset))
+    def __init__(self, delta: Delta, answer: str) -> None:
+        self._delta = delta
+        self._answer = answer
+        self._written: dict[tuple[str, str | None], int] = {}
+        self._streams: dict[tuple[str, str | None], tuple[Piece, redaction.Stream]] = {}
 
-    return place
+    def __call__(self, piece: Piece) -> None:
+        _, stream = self._streams.setdefault((piece.kind, piece.call_id), (piece, redaction.Stream()))
+        self._tell(piece, stream.feed(piece.text))
+
+    def finish(self) -> None:
+        """Tell what was held back because it might have become a secret."""
+        for piece, stream in self._streams.values():
+            self._tell(piece, stream.rest())
+
+    def _tell(self, piece: Piece, text: str) -> None:
+        if text:
+            kind = (piece.kind, piece.call_id)
+            offset = self._written.get(kind, 0)
+            self._written[kind] = offset + len(text)
+            self._delta(replace(piece, text=text, answer=self._answer, offset=offset))
 
 
-def _with_call_ids(reply: ModelReply) -> ModelReply:
-    """Every call of an answer has an id of its own: the journal and other systems know it by that."""
+def _told(reply: ModelReply) -> ModelReply:
+    """The answer as it is kept: every call has an id of its own, and no text what nobody may read."""
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls):
         name = call.id if call.id and call.id not in seen else f"{call.id}.{number}"
         seen.add(name)
         calls.append(replace(call, id=name))
-    return replace(reply, calls=tuple(calls))
+    return replace(
+        reply, calls=tuple(calls), text=redaction.clean(reply.text), thinking=redaction.clean(reply.thinking)
+    )
 
 
 def _estimate(request: ModelRequest) -> int:

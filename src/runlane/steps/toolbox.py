@@ -15,8 +15,8 @@ from runlane.agents.journal import Journal
 from runlane.agents.models import ToolOffer
 from runlane.errors import nearest
 from runlane.model.definition import Agent, Effect, McpServer, Tool
+from runlane.model.schema_check import misfit
 from runlane.model.step import Step
-from runlane.steps.arguments import misfit
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Tools
 from runlane.steps.work import Work

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 
 import orjson
 
+from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.models import ToolCall
 from runlane.agents.tools import StillAtWork, ToolFailed
@@ -171,7 +172,7 @@ class Use:
         while True:
             tries += 1
             try:
-                return Result(_plain(await self._make(ask_agent), self._usable.name))
+                return Result(redaction.clean_value(_plain(await self._make(ask_agent), self._usable.name)))
             except StillAtWork as wait:
                 raise MustAsk(
                     Waiting(

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runlane.definitions.bundle import Needed, Skipped, pack, unpack
-from runlane.definitions.check import scope_of
 from runlane.definitions.problem import Problem
 from runlane.definitions.reach import Key, reach
+from runlane.definitions.scope import scope_of
 from runlane.errors import UnknownDefinition
 from runlane.model.definition import Definition, Kind
 from runlane.store.database import Database

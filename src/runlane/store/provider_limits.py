@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast
 
-from sqlalchemy import BigInteger, Integer, Text, bindparam, case, delete, exists, literal, select, true, update
+from sqlalchemy import BigInteger, Integer, Text, bindparam, case, delete, exists, literal, or_, select, true, update
 
 from runlane.model.ids import lock_key
 from runlane.model.provider import (
@@ -28,7 +28,7 @@ from runlane.model.text import clean_text
 from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
 from runlane.store.expressions import lit, now_once, now_us, upsert
-from runlane.store.schema import provider_desk, provider_limits, provider_seconds, provider_states
+from runlane.store.schema import provider_desk, provider_leases, provider_limits, provider_seconds, provider_states
 from runlane.store.statement import Row, Statement
 
 DeskKind = Literal["redis", "database"]
@@ -149,7 +149,7 @@ _RECOVER = Statement(
     )
     .values(streak=0),
 )
-_counted = exists(select(provider_seconds.c.second))
+_counted = or_(exists(select(provider_seconds.c.second)), exists(select(provider_leases.c.id)))
 # Where calls are counted already, everybody has to hear of a move before it counts; in a new cluster there are none.
 _OPEN = Statement(
     "open_desk",

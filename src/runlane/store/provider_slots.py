@@ -129,6 +129,12 @@ _ROOM = Statement(
         _one(func.count(), _leased, provider_leases.c.expires_at <= _now).label("expired"),
         _of_minute("requests"),
         _of_minute("tokens"),
+        # Swept about once a minute, not in every second.
+        _one(
+            func.count(),
+            provider_seconds.c.credential == _credential,
+            provider_seconds.c.second < _oldest_second - lit(WINDOW_SECONDS),
+        ).label("old"),
         _one(
             func.count(),
             provider_waiters.c.credential == _credential,
@@ -259,6 +265,7 @@ async def take_slot(database: Database, ask: Ask, *, lease_seconds: float, stale
             await session.fetch(_WITHDRAW, credential=ask.credential, holder=ask.holder)
         if row["expired"]:
             await session.fetch(_SWEEP, credential=ask.credential)
+        if row["old"]:
             await session.fetch(_FORGET_SECONDS, credential=ask.credential)
         return Granted(second)
 

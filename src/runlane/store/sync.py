@@ -17,10 +17,10 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
 from runlane.definitions.bundle import Skipped
-from runlane.definitions.check import Scope, scope_of
 from runlane.definitions.load import Loaded, check_loaded
 from runlane.definitions.problem import KIND_WORDS, Place, Problem, Severity, refuse
 from runlane.definitions.reach import reach, uses
+from runlane.definitions.scope import Scope, scope_of
 from runlane.definitions.version import address, canonical, kind_of
 from runlane.errors import Conflict, InvalidDefinitions
 from runlane.model.definition import Definition, Kind, McpServer, Tool

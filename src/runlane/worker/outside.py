@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+from runlane.agents.http_tools import HttpTools
 from runlane.agents.limits import ClusterLimiter, make_limiter
-from runlane.agents.mcp import McpClients, TransportFactory
+from runlane.agents.mcp import McpClients
 from runlane.agents.providers import Providers
+from runlane.agents.tools import ToolCaller
+from runlane.outbound import Outbound
 from runlane.settings import Settings
 from runlane.store.database import Database
 
@@ -20,22 +23,22 @@ class Outside:
     """What steps reach beyond this process. close() ends every connection."""
 
     def __init__(
-        self,
-        settings: Settings,
-        database: Database,
-        values: Values,
-        providers: Providers | None = None,
-        transport: TransportFactory | None = None,
+        self, settings: Settings, database: Database, values: Values, providers: Providers | None = None
     ) -> None:
-        self._values = values
         self._providers = providers
+        self._outbound = Outbound(settings)
+        self._http = HttpTools(self._outbound, values)
         self.limiter: ClusterLimiter = make_limiter(settings, database)
-        self.mcp = McpClients(settings, values, transport) if transport is not None else None
+        self.mcp = McpClients(settings, values, self._outbound)
+
+    def callers(self, tenant: str) -> Mapping[str, ToolCaller]:
+        """What calls tools for a tenant, by their type."""
+        return {"http": self._http.for_tenant(tenant)}
 
     async def close(self) -> None:
         """End every connection. Safe to call twice."""
         if self._providers is not None:
             await self._providers.close()
-        if self.mcp is not None:
-            await self.mcp.close()
+        await self.mcp.close()
         await self.limiter.close()
+        await self._outbound.close()

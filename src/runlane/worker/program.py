@@ -95,8 +95,9 @@ class Orchestrations:
             tasks=self._tasks.keys(),
             call_task=call_task,
             limiter=self._outside.limiter,
+            callers=self._outside.callers(claimed.tenant),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
-            mcp=self._outside.mcp.for_tenant(claimed.tenant) if self._outside.mcp is not None else None,
+            mcp=self._outside.mcp.for_tenant(claimed.tenant),
         )
         return await Drive(claimed, host, self._database, material, tools).run()
 

@@ -228,3 +228,63 @@ async def test_a_repeated_sync_gets_the_same_answer(idle_api: Api) -> None:
     again = await idle_api.post("/sync", {"agents": [{"id": "a"}]}, headers=headers)
     assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
     assert first.json()["added"] == 1
+
+
+SHOP: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "servers": [{"url": "https://shop.example/v1"}],
+    "paths": {
+        "/orders/{id}": {
+            "get": {
+                "operationId": "order",
+                "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}],
+            }
+        },
+        "/orders": {
+            "post": {
+                "operationId": "add",
+                "requestBody": {
+                    "content": {"application/json": {"schema": {"properties": {"n": {"type": "integer"}}}}}
+                },
+            }
+        },
+        "/files": {"post": {"requestBody": {"required": True, "content": {"multipart/form-data": {}}}}},
+    },
+}
+
+
+async def test_tools_come_from_a_description(idle_api: Api) -> None:
+    api = idle_api
+    wanted: dict[str, Any] = {
+        "spec": SHOP,
+        "name_prefix": "shop_",
+        "headers": {"Authorization": "Bearer {secret.SHOP}"},
+    }
+    answer = await api.post("/tools/import/openapi", wanted)
+    assert answer.status_code == 200, answer.text
+    told = answer.json()
+    assert [tool["name"] for tool in told["tools"]] == ["shop_order", "shop_add"]
+    assert [item["operation"] for item in told["left_out"]] == ["POST /files"]
+    assert (told["notes"], told["saved"]) == ([], None)
+    assert (await api.get("/tools")).json()["tools"] == []
+    saved = (await api.post("/tools/import/openapi", {**wanted, "save": True})).json()["saved"]
+    assert (saved["added"], saved["dry_run"]) == (2, False)
+    stored = (await api.get("/tools/shop_add")).json()["definition"]
+    assert (stored["method"], stored["effect"], stored["body"]) == ("POST", "once", "rest")
+    assert stored["headers"] == {"Authorization": "Bearer {secret.SHOP}"}
+    assert (await synced(api, agents=[{"id": "a", "tools": ["shop_order"]}], remove_missing=True))["removed"] == 0
+    again = (await api.post("/tools/import/openapi", {**wanted, "save": True})).json()["saved"]
+    assert (again["added"], again["unchanged"]) == (0, 2)
+
+
+async def test_descriptions_that_cannot_be_used_change_nothing(idle_api: Api) -> None:
+    path = "/tools/import/openapi"
+    problem_of(await idle_api.post(path, {"spec": {"swagger": "2.0"}, "save": True}), 422, "invalid_request")
+    problem_of(await idle_api.post(path, {"spec": SHOP, "base_url": "file:///x"}), 422, "invalid_request")
+    for save in (True, False):
+        body = {"spec": SHOP, "save": save, "headers": {"Authorization": "Bearer abcdefghijkl"}}
+        answer = await idle_api.post(path, body)
+        problem_of(answer, 422, "invalid_definitions")
+        assert "abcdefghijkl" not in answer.text
+    assert (await idle_api.get("/tools")).json()["tools"] == []

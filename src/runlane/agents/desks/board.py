@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -62,6 +63,7 @@ class Board:
         self._try_redis_at = float("-inf")
         self._recovered: dict[str, float] = {}
         self._own_slow: dict[str, tuple[float, str]] = {}
+        self._holding: asyncio.Future[None] | None = None
         self._uses: dict[str, dict[int, list[int]]] = defaultdict(dict)
         self.held: dict[str, Held] = {}
 
@@ -183,9 +185,7 @@ class Board:
             self._redis.epoch = notices.desk.epoch
         before, self._notices, self._read_at = (self._notices, self._read_at), notices, asked
         try:
-            held, used = list(self.held.values()), self._used()
-            if held or used:
-                await self.desk.hold(held, used)
+            await self._hold(self._used())
         except (DeskAway, DeskForgot):
             # Not done: the next reading finds the same epoch to be new.
             self._notices, self._read_at = before
@@ -217,12 +217,26 @@ class Board:
         for old in [known for known in seconds if known < second - WINDOW_SECONDS]:
             del seconds[old]
 
+    async def _hold(self, used: Sequence[Use] = ()) -> None:
+        """Tell the desk what is held at this moment."""
+        held = list(self.held.values())
+        if not held and not used:
+            return
+        self._holding = asyncio.get_running_loop().create_future()
+        try:
+            await self.desk.hold(held, used)
+        finally:
+            self._holding.set_result(None)
+
     async def leave(self, held: Held, more_tokens: int) -> None:
         """Give a slot back. If that fails it ends by itself, since it is not renewed any more."""
         self.held.pop(held.id, None)
         found = self._uses[held.credential].get(int(held.entered))
         if found is not None:
             found[1] = max(0, found[1] + more_tokens)
+        if self._holding is not None and not self._holding.done():
+            # Overtaken by what is being told now, the slot would come back to life until its lease ends.
+            await asyncio.wait([self._holding])
         second = held.second if held.epoch == self.epoch else None
         with contextlib.suppress(DeskAway, DeskForgot):
             await self.desk.leave(held, self.limits(held.credential), second, more_tokens)
@@ -273,7 +287,7 @@ class Board:
                 continue
             epoch = self.epoch
             try:
-                await self.desk.hold(list(self.held.values()))
+                await self._hold()
             except (DeskAway, DeskForgot) as error:
                 pause = REFRESH_SECONDS
                 with contextlib.suppress(Unavailable):

@@ -178,7 +178,11 @@ return {1, redis.call('zcard', leases), requests, tokens,
 )
 _CREATE: Final = "redis.call('hsetnx', KEYS[1], 'alive', '1') return redis.call('expire', KEYS[1], ARGV[1])"
 _GET: Final = "return redis.call('get', KEYS[1])"
-_SET: Final = "return redis.call('set', KEYS[1], ARGV[1])"
+# It only grows: whoever is late must not make the others believe that something was lost.
+_SET: Final = (
+    "if tonumber(redis.call('get', KEYS[1]) or '0') < tonumber(ARGV[1]) then redis.call('set', KEYS[1], ARGV[1]) end "
+    "return 0"
+)
 
 
 class RedisDesk:

@@ -18,17 +18,16 @@ from runlane.agents.models import ToolOffer
 from runlane.agents.tools import McpCaller, ToolFailed
 from runlane.errors import SecretUnreadable
 from runlane.model.definition import McpServer
+from runlane.outbound import Outbound
 from runlane.settings import Settings
 
 if TYPE_CHECKING:
-    import httpx2
     from mcp.client.client import Client
 
     from runlane.agents.mcp.link import Link
 
 T = TypeVar("T")
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
-TransportFactory = Callable[[], "httpx2.AsyncBaseTransport"]
 
 IDLE_SECONDS: Final = 300.0
 MAX_CONNECTIONS: Final = 256
@@ -36,14 +35,14 @@ MAX_CONNECTIONS: Final = 256
 
 class McpClients:
     """The MCP connections of a process. `values` gives the values of a tenant's secrets by their names; those that do
-    not exist are absent. `transport` makes what HTTP goes through, without limits of its own on time or size."""
+    not exist are absent. `outbound` is what HTTP goes through."""
 
     def __init__(
-        self, settings: Settings, values: Values, transport: TransportFactory, *, idle_seconds: float = IDLE_SECONDS
+        self, settings: Settings, values: Values, outbound: Outbound, *, idle_seconds: float = IDLE_SECONDS
     ) -> None:
         self._programs_allowed = settings.mcp_stdio
         self._values = values
-        self._transport = transport
+        self._outbound = outbound
         self._idle_seconds = idle_seconds
         self._links: dict[str, Link] = {}
         self._closed = False
@@ -115,7 +114,7 @@ class McpClients:
         if self._closed:
             raise ToolFailed("mcp_unreachable", "This worker is stopping.", passing=True, begun=False)
         self._make_room(target)
-        made = self._links[target.key] = Link(target, self._transport, self._idle_seconds)
+        made = self._links[target.key] = Link(target, self._outbound, self._idle_seconds)
         made.when_over(lambda: self._forget(target.key, made))
         return made, True
 

@@ -28,13 +28,13 @@ from runlane.agents.mcp.target import Target
 from runlane.agents.mcp.trace import TRACE, Trace, copy_of
 from runlane.agents.mcp.watched import Watched, broken, refusal, too_large
 from runlane.agents.tools import ToolFailed
+from runlane.outbound import Limits, Outbound
 from runlane.version import VERSION
 
 # What the library logs repeats what servers sent, and headers; what is wrong is told by whoever waits for it.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 
 T = TypeVar("T")
-TransportFactory = Callable[[], httpx2.AsyncBaseTransport]
 
 MAX_CONNECT_SECONDS: Final = 30.0
 _CLOSE_SECONDS: Final = 6.0
@@ -48,16 +48,17 @@ _MAX_OLD_EVENT: Final = 1024 * 1024 - 1024
 _CONNECTION_LOST: Final = ("Connection closed", "SSE stream")
 # What the library says when there is nothing but a status.
 _STAND_INS: Final = ("Not Found", "Session terminated", "Server returned an error response")
-_TIMEOUT: Final = httpx2.Timeout(10.0, read=None, write=60.0)
+# Streams have no end, and calls have bounds of their own.
+_LIMITS: Final = Limits(read_seconds=None, total_seconds=None, max_body_bytes=None)
 
 
 class Link:
     """One connection. `open` is False as soon as it takes no more calls."""
 
-    def __init__(self, target: Target, transport: TransportFactory, idle_seconds: float) -> None:
+    def __init__(self, target: Target, outbound: Outbound, idle_seconds: float) -> None:
         self.open = True
         self._target = target
-        self._transport = transport
+        self._outbound = outbound
         self._idle_seconds = idle_seconds
         # An answer has its text twice if it is structured, with quotes that take two bytes.
         self._most = max(_MIN_MESSAGE, 4 * target.server.max_output_bytes + _ROOM)
@@ -240,12 +241,12 @@ class Link:
 
     def _http(self, *, apart: bool) -> httpx2.AsyncClient:
         most = min(self._most, _MAX_OLD_EVENT) if apart else self._most
-        watched = Watched(self._transport(), self._target.name, most, apart=apart)
+        watched = Watched(self._outbound.transport(_LIMITS), self._target.name, most, apart=apart)
         self._flaw = lambda: watched.flaw
         return httpx2.AsyncClient(
             transport=watched,
             headers={"user-agent": f"runlane/{VERSION}", **self._target.headers},
-            timeout=_TIMEOUT,
+            timeout=_LIMITS.timeout,
             trust_env=False,
             follow_redirects=False,
         )

@@ -14,14 +14,13 @@ import httpx2
 
 from runlane.agents.mcp.trace import TRACE, Trace
 from runlane.agents.tools import ToolFailed
-from runlane.errors import RunlaneError
+from runlane.errors import OutboundError, OutboundRefused, OutboundTooLarge
 
 _SESSION: Final = "mcp-session-id"
 # A notification has no answer worth waiting for, and the library sends nothing else meanwhile.
 _NOTIFICATION: Final = b'"method":"notifications/'
 _NOTICE_SECONDS: Final = 5.0
 _POST_SECONDS: Final = 30.0
-_REFUSED: Final = "outbound_refused"
 _NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 
 
@@ -58,7 +57,7 @@ class Watched(httpx2.AsyncBaseTransport):
         try:
             async with asyncio.timeout(seconds):
                 response = await self._inner.handle_async_request(request)
-        except (httpx2.HTTPError, RunlaneError, TimeoutError, OSError) as error:
+        except (httpx2.HTTPError, OutboundError, TimeoutError, OSError) as error:
             trace.fail(self._failure(error))
             return _substitute(503)
         trace.status = response.status_code
@@ -89,10 +88,11 @@ class Watched(httpx2.AsyncBaseTransport):
 
     def _failure(self, error: Exception) -> ToolFailed:
         """What a library says is looked at and not passed on: it may repeat a header or a URL."""
-        if isinstance(error, RunlaneError):
-            refused = error.code == _REFUSED
-            told = f'The MCP server "{self._name}" cannot be called. {error}'
-            return ToolFailed("mcp_refused" if refused else "mcp_unreachable", told, passing=not refused, begun=False)
+        if isinstance(error, OutboundRefused):
+            message = f'The MCP server "{self._name}" must not be called. {error}'
+            return ToolFailed("mcp_refused", message, begun=False)
+        if isinstance(error, OutboundTooLarge):
+            return ToolFailed("mcp_too_large", f'The MCP server "{self._name}" cannot be used. {error}')
         if isinstance(error, httpx2.LocalProtocolError):
             message = f'The request to the MCP server "{self._name}" cannot be sent: HTTP does not allow it.'
             return ToolFailed("mcp_refused", message, begun=False)
@@ -163,7 +163,7 @@ class _Body(httpx2.AsyncByteStream):
                     self._spoilt(large=True)
                     raise Broken
                 yield piece
-        except (httpx2.HTTPError, RunlaneError, OSError):
+        except (httpx2.HTTPError, OutboundError, OSError):
             # Event streams can be taken up again where they broke off, and the library does.
             if not self._events:
                 self._spoilt(large=False)

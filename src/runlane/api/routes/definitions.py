@@ -18,6 +18,8 @@ from runlane.api.shapes.definitions import (
     Agents,
     DefinitionView,
     McpServers,
+    OpenApiAnswer,
+    OpenApiRequest,
     Orchestrations,
     SyncAnswer,
     SyncRequest,
@@ -25,7 +27,8 @@ from runlane.api.shapes.definitions import (
     Versions,
 )
 from runlane.api.shapes.fields import MAX_PAGE, Answer, Name
-from runlane.definitions.load import parse_bodies
+from runlane.definitions.load import check_loaded, parse_bodies
+from runlane.definitions.openapi import import_openapi
 from runlane.definitions.read import FOLDERS
 from runlane.definitions.schema import schema_of
 from runlane.errors import NotFound, UnknownDefinition, nearest
@@ -60,6 +63,33 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
         tasks=known_tasks(parts),
     )
     return Reply(report.told())
+
+
+@changes.post("/tools/import/openapi", response_model=OpenApiAnswer, responses=answers(404, 409, 413))
+async def post_openapi(request: Request, principal: DefinitionsWrite, body: OpenApiRequest) -> Reply:
+    """Make tools of the operations of a web service, described by OpenAPI. With `save` they are stored."""
+    parts = parts_of(request)
+    tenant = tenant_to_use(principal, body.tenant)
+    found = await asyncio.to_thread(
+        import_openapi, body.spec, name_prefix=body.name_prefix, base_url=body.base_url, headers=body.headers
+    )
+    loaded = await asyncio.to_thread(parse_bodies, {"tools": found.tools})
+    saved = None
+    if body.save and loaded.definitions:
+        report = await sync_definitions(
+            parts.database, tenant, loaded, actor=principal.actor, origin="import", tasks=known_tasks(parts)
+        )
+        saved = report.told()
+    else:
+        (await asyncio.to_thread(check_loaded, loaded, ())).raise_errors()
+    return Reply(
+        {
+            "tools": found.tools,
+            "left_out": [{"operation": item.operation, "why": item.why} for item in found.left_out],
+            "notes": [{"operation": item.operation, "why": item.why} for item in found.notes],
+            "saved": saved,
+        }
+    )
 
 
 @router.get("/schemas/{kind}", response_model=dict[str, Any], responses=answers(404))

@@ -67,6 +67,47 @@ class SyncAnswer(Answer):
     warnings: list[DefinitionWarning]
 
 
+_OPENAPI: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "servers": [{"url": "https://shop.example"}],
+    "paths": {"/orders": {"get": {"operationId": "list_orders", "summary": "All orders"}}},
+}
+
+
+class OpenApiRequest(Request):
+    """A description of a web service, whose operations are to become tools."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"spec": _OPENAPI, "name_prefix": "shop_"}]})
+
+    spec: dict[str, Any] = Field(description="The description: OpenAPI 3.0 or 3.1.")
+    base_url: str | None = Field(
+        default=None, max_length=2000, description="Where the service is. Without it: the description's first server."
+    )
+    headers: dict[str, str] = Field(
+        default_factory=dict, max_length=50, description="Sent with every call. Secrets as {secret.NAME}."
+    )
+    name_prefix: str = Field(default="", max_length=32, description="Put before the name of every tool.")
+    save: bool = Field(default=False, description="Store the tools, all of them or none.")
+    tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
+
+
+class LeftOutView(Answer):
+    """An operation, and what is to be said of it."""
+
+    operation: str = Field(examples=["POST /uploads"])
+    why: str = Field(examples=["Its body is multipart/form-data; tools send JSON."])
+
+
+class OpenApiAnswer(Answer):
+    """The tools that a description has."""
+
+    tools: list[dict[str, Any]] = Field(description="As they are written in files.")
+    left_out: list[LeftOutView] = Field(description="Operations that have no tool.")
+    notes: list[LeftOutView] = Field(description="What is different from the description.")
+    saved: SyncAnswer | None = Field(description="What storing them did; null without `save`.")
+
+
 class DefinitionSummary(Answer):
     """What is current of a definition."""
 

@@ -1,0 +1,163 @@
+"""Addresses that may be called: everything public, and what an operator allows by name or network.
+
+Pure rules, without a resolver. `ipaddress.is_global` alone would let through NAT64, 6to4 and multicast, so that
+IPv6 is judged the other way round: only what is global unicast and no tunnel to somewhere else may be called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+# What NAT64 makes of an IPv4 address; its last four bytes are that address.
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_GLOBAL_V6: Final = IPv6Network("2000::/3")
+_REFUSED_V4: Final[tuple[tuple[IPv4Network, str], ...]] = tuple(
+    (IPv4Network(network), why)
+    for network, why in (
+        ("0.0.0.0/8", "unspecified"),
+        ("10.0.0.0/8", "private"),
+        ("100.64.0.0/10", "shared with a provider's network"),
+        ("127.0.0.0/8", "loopback"),
+        ("168.63.129.16/32", "a cloud's own service"),
+        ("169.254.0.0/16", "link-local, where clouds keep their metadata"),
+        ("172.16.0.0/12", "private"),
+        ("192.0.0.0/24", "reserved"),
+        ("192.0.2.0/24", "for documentation"),
+        ("192.88.99.0/24", "a 6to4 relay"),
+        ("192.168.0.0/16", "private"),
+        ("198.18.0.0/15", "for benchmarks"),
+        ("198.51.100.0/24", "for documentation"),
+        ("203.0.113.0/24", "for documentation"),
+        ("224.0.0.0/4", "multicast"),
+        ("240.0.0.0/4", "reserved"),
+    )
+)
+_REFUSED_V6: Final[tuple[tuple[IPv6Network, str], ...]] = tuple(
+    (IPv6Network(network), why)
+    for network, why in (
+        ("::1/128", "loopback"),
+        ("::/128", "unspecified"),
+        ("::ffff:0:0/96", "IPv4 in another form"),
+        ("::/96", "IPv4 in another form"),
+        # How long the prefix is differs from network to network, so nobody can tell what it embeds.
+        ("64:ff9b:1::/48", "a translation to IPv4 of the local network"),
+        ("2001::/32", "a Teredo tunnel"),
+        ("2001::/23", "reserved"),
+        ("2001:db8::/32", "for documentation"),
+        ("2002::/16", "a 6to4 tunnel"),
+        ("3fff::/20", "for documentation"),
+        ("fc00::/7", "private"),
+        ("fe80::/10", "link-local"),
+        ("fec0::/10", "private"),
+        ("ff00::/8", "multicast"),
+    )
+)
+_LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_PORT: Final = re.compile(r"[0-9]{1,5}")
+
+
+def refusal(address: Address) -> str | None:
+    """Why nobody should be sent to this address; None if it is public."""
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None:
+            return "an address of one network interface"
+        if address in _NAT64:
+            return refusal(IPv4Address(int(address) & 0xFFFFFFFF))
+        why = next((told for network, told in _REFUSED_V6 if address in network), None)
+        return why or (None if address in _GLOBAL_V6 and address.is_global else "reserved")
+    why = next((told for network, told in _REFUSED_V4 if address in network), None)
+    return why or (None if address.is_global else "reserved")
+
+
+def normal_host(host: str) -> str:
+    """A host as it is compared: small letters, no brackets, no dot at the end."""
+    return host.lower().removeprefix("[").removesuffix("]").removesuffix(".")
+
+
+def literal(host: str) -> Address | None:
+    """The address that a host is, written as addresses are; None if it is a name."""
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
+
+
+def odd_number(host: str) -> bool:
+    """Whether a host is a number that resolvers take for an address, though it is not written like one: 2130706433,
+    0x7f.1, 0177.0.0.1."""
+    return _NUMBER.fullmatch(normal_host(host).rpartition(".")[2]) is not None and literal(normal_host(host)) is None
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """One entry: a name or a network, on one port or on all."""
+
+    name: str | None
+    network: Network | None
+    port: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AllowList:
+    """What may be called although it is not public. Empty, it allows nothing more."""
+
+    entries: Sequence[_Allowed] = ()
+
+    def has_host(self, host: str, port: int) -> bool:
+        """Whether everything behind this name may be called."""
+        wanted = normal_host(host)
+        return any(entry.name == wanted and entry.port in (None, port) for entry in self.entries)
+
+    def has_address(self, address: Address, port: int) -> bool:
+        """Whether this address may be called. One with a zone never is: it means another thing on every machine."""
+        if isinstance(address, IPv6Address) and address.scope_id is not None:
+            return False
+        return any(
+            entry.network is not None and address in entry.network and entry.port in (None, port)
+            for entry in self.entries
+        )
+
+
+def parse_allow_list(text: str) -> AllowList:
+    """The allow-list that a setting describes: names, name:port, addresses, address:port, networks. Raises ValueError
+    that says which part is none of them."""
+    return AllowList(tuple(_entry(part.strip()) for part in text.split(",") if part.strip()))
+
+
+def _entry(text: str) -> _Allowed:
+    if "/" in text:
+        try:
+            return _Allowed(None, ip_network(text), None)
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no network ({error}). Write one as 10.0.0.0/8 or fd00::/8") from None
+    address = literal(text)
+    host, port = (text, None) if address is not None else _split(text)
+    address = literal(normal_host(host))
+    if address is not None:
+        if isinstance(address, IPv6Address) and address.scope_id is not None:
+            raise ValueError(f"{text!r} has a zone, which means another thing on every machine. Leave the zone out")
+        return _Allowed(None, ip_network(address), port)
+    name = normal_host(host)
+    if odd_number(name) or not all(_LABEL.fullmatch(label) for label in name.split(".")):
+        raise ValueError(
+            f"{text!r} is no host. Write internal.example, internal.example:8080, 127.0.0.1:8080, [::1]:8080 or "
+            "10.0.0.0/8, with commas between"
+        )
+    return _Allowed(name, None, port)
+
+
+def _split(text: str) -> tuple[str, int | None]:
+    host, separator, port = text.rpartition(":")
+    if not separator or text.endswith("]"):
+        return text, None
+    if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
+        raise ValueError(f"{text!r} has no port between 1 and 65535 behind its colon")
+    return host, int(port)

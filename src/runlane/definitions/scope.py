@@ -1,0 +1,99 @@
+"""The scope of definitions: everything that their references may lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from runlane.definitions.problem import Place
+from runlane.definitions.version import kind_of
+from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+
+ALL_TOOLS = "all"
+# Between a server's name and its tool's.
+TOOL_OF_SERVER = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A definition and where it comes from."""
+
+    definition: Definition
+    place: Place
+
+    @property
+    def key(self) -> tuple[Kind, str]:
+        """What tells definitions apart."""
+        return kind_of(self.definition), self.definition.id
+
+
+@dataclass(slots=True)
+class Scope:
+    """Everything that references may lead to. `tasks` is None where nobody knows the registered tasks.
+
+    `broken` are definitions that are there and have errors of their own: a reference to one is not another error.
+    """
+
+    orchestrations: dict[str, Orchestration] = field(default_factory=dict[str, Orchestration])
+    agents: dict[str, Agent] = field(default_factory=dict[str, Agent])
+    tools: dict[str, Tool] = field(default_factory=dict[str, Tool])
+    servers: dict[str, McpServer] = field(default_factory=dict[str, McpServer])
+    tasks: Collection[str] | None = None
+    broken: Collection[tuple[Kind, str]] = ()
+
+    def add(self, definition: Definition) -> None:
+        """Make a definition known."""
+        match definition:
+            case Orchestration():
+                self.orchestrations[definition.id] = definition
+            case Agent():
+                self.agents[definition.id] = definition
+            case Tool():
+                self.tools[definition.id] = definition
+            case McpServer():
+                self.servers[definition.id] = definition
+
+    def find(self, key: tuple[Kind, str]) -> Definition | None:
+        """A definition by what tells it apart."""
+        match key:
+            case ("orchestration", name):
+                return self.orchestrations.get(name)
+            case ("agent", name):
+                return self.agents.get(name)
+            case ("tool", name):
+                return self.tools.get(name)
+            case ("mcp_server", name):
+                return self.servers.get(name)
+
+    def has_tool(self, name: str) -> bool:
+        """Whether there is such a tool, a task that is called as one, or a server that may bring it."""
+        return (
+            name in self.tools
+            or name in (self.tasks or ())
+            or self.server_of(name) is not None
+            or ("tool", name) in self.broken
+        )
+
+    def tools_named(self, names: Iterable[str]) -> list[Tool]:
+        """The tools behind these names, as far as they are there; servers and tasks are none."""
+        listed = list(names)
+        if ALL_TOOLS in listed:
+            return list(self.tools.values())
+        return [self.tools[name] for name in listed if name in self.tools]
+
+    def server_of(self, tool: str) -> str | None:
+        """The server that brings a tool of this name. Names may contain what stands between both, so all are tried."""
+        at = tool.find(TOOL_OF_SERVER)
+        while at > 0:
+            if tool[:at] in self.servers or ("mcp_server", tool[:at]) in self.broken:
+                return tool[:at]
+            at = tool.find(TOOL_OF_SERVER, at + 1)
+        return None
+
+
+def scope_of(definitions: Iterable[Definition], tasks: Collection[str] | None = None) -> Scope:
+    """The scope of these definitions."""
+    scope = Scope(tasks=tasks)
+    for definition in definitions:
+        scope.add(definition)
+    return scope

@@ -1,0 +1,196 @@
+"""Outbound: requests to servers elsewhere, and guarded httpx2 clients for libraries that make their own.
+
+One of these serves a process. Its own requests keep nothing between each other, no cookies least of all: they are made
+for many tenants. The HTTP library is loaded by the first request: most workers never make one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ssl import SSLContext
+from typing import TYPE_CHECKING, Any, Final
+
+from runlane.addresses import parse_allow_list
+from runlane.errors import OutboundError, OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
+from runlane.outbound.limits import Limits
+from runlane.outbound.resolve import Resolve, resolve_name
+from runlane.settings import Settings
+from runlane.version import VERSION
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from runlane.outbound.transport import GuardedTransport
+
+_DEFAULTS: Final = Limits()
+_USER_AGENT: Final = f"runlane/{VERSION}"
+# A charset is what a server says it is; most of Python's codecs are nothing to try on its bytes.
+_CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "windows-1252", "utf-16", "utf-16le"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer. Headers are found by names in any case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def media_type(self) -> str:
+        """Such as application/json; empty if the server does not say."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def text(self) -> str:
+        """The body as text; what is no text in it is replaced."""
+        told = self.headers.get("content-type", "").lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
+        return self.body.decode(told if told in _CHARSETS else "utf-8", "replace")
+
+
+class Outbound:
+    """Calls servers elsewhere. `resolve` and `ssl_context` are for tests and special networks."""
+
+    def __init__(
+        self, settings: Settings, *, resolve: Resolve = resolve_name, ssl_context: SSLContext | None = None
+    ) -> None:
+        self._allowed = parse_allow_list(settings.outbound_allow or "")
+        self._resolve = resolve
+        self._ssl_context = ssl_context
+        self._shared: GuardedTransport | None = None
+
+    def transport(self, limits: Limits = _DEFAULTS) -> GuardedTransport:
+        """A transport of one's own, to be closed by whoever asked for it."""
+        import httpx2
+
+        from runlane.outbound.guard import Guard
+        from runlane.outbound.transport import GuardedTransport
+
+        if self._ssl_context is None:
+            # Certificates of an operator's own authority (SSL_CERT_FILE) are welcome; proxies and .netrc are not.
+            self._ssl_context = httpx2.create_ssl_context()
+        return GuardedTransport(Guard(self._allowed, self._resolve), self._ssl_context, limits)
+
+    def client(self, limits: Limits = _DEFAULTS, *, headers: Mapping[str, str] | None = None) -> httpx2.AsyncClient:
+        """A guarded client for a library that takes one, to be closed by whoever asked for it.
+
+        It raises our OutboundRefused, OutboundTimeout and OutboundTooLarge besides the errors of httpx2. It follows
+        redirects by itself. For streams without an end, give limits without a total time and without a size.
+        """
+        import httpx2
+
+        return httpx2.AsyncClient(
+            transport=self.transport(limits),
+            trust_env=False,
+            follow_redirects=False,
+            timeout=httpx2.Timeout(**limits.timeouts),
+            headers={"user-agent": _USER_AGENT, **(headers or {})},
+        )
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        content: bytes | None = None,
+        limits: Limits = _DEFAULTS,
+    ) -> Answer:
+        """Make a request and read the whole answer. Raises OutboundError, whose message has nothing of the request
+        but the origin."""
+        import httpx2
+
+        from runlane.outbound.transport import LIMITS
+
+        sent = False
+
+        async def trace(event: str, _info: Mapping[str, Any]) -> None:
+            nonlocal sent
+            sent = sent or event.endswith("send_request_headers.started")
+
+        try:
+            target = _parsed(url)
+            named = {"user-agent": _USER_AGENT} | {name.lower(): value for name, value in (headers or {}).items()}
+            request = httpx2.Request(
+                method,
+                target,
+                headers=[(name.encode(), value.encode()) for name, value in named.items()],
+                content=content,
+                extensions={"timeout": limits.timeouts, "trace": trace, LIMITS: limits},
+            )
+            return await self._answer(request, limits)
+        except OutboundError as error:
+            error.sent = error.sent and sent
+            raise
+
+    async def close(self) -> None:
+        """Close what is open. Safe at any time."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await shared.aclose()
+
+    async def _answer(self, request: httpx2.Request, limits: Limits) -> Answer:
+        import httpx2
+
+        from runlane.outbound.transport import origin
+
+        where = origin(request.url)
+        try:
+            async with asyncio.timeout(limits.total_seconds):
+                return await self._read(request)
+        except OutboundError:
+            raise
+        except (TimeoutError, httpx2.TimeoutException):
+            raise OutboundTimeout(f"{where} did not answer in time.") from None
+        except httpx2.LocalProtocolError:
+            # What it says repeats the header.
+            refused = OutboundRefused(
+                f"The request to {where} cannot be sent: a header has characters that HTTP does not allow."
+            )
+            refused.sent = False
+            raise refused from None
+        except httpx2.HTTPError as error:
+            raise _failure(where, str(error)) from None
+
+    async def _read(self, request: httpx2.Request) -> Answer:
+        if self._shared is None:
+            self._shared = self.transport()
+        response = await self._shared.handle_async_request(request)
+        try:
+            pieces = [piece async for piece in _stream(response)]
+        finally:
+            await response.aclose()
+        return Answer(response.status_code, response.headers, b"".join(pieces))
+
+
+def _stream(response: httpx2.Response) -> Any:
+    return response.stream
+
+
+def _parsed(url: str) -> httpx2.URL:
+    import httpx2
+
+    from runlane.outbound.transport import check_url
+
+    try:
+        target = httpx2.URL(url)
+    except (httpx2.InvalidURL, ValueError, UnicodeError):
+        raise OutboundRefused("The URL cannot be read. Write it as https://host/path.") from None
+    check_url(target)
+    if target.userinfo:
+        raise OutboundRefused("The URL contains a user or a password. Send them in a header.")
+    return target.copy_with(fragment=None)
+
+
+def _failure(where: str, told: str) -> OutboundError:
+    """What a library says is looked at and not passed on."""
+    if "too long" in told:
+        return OutboundTooLarge(f"{where} answered with more headers than allowed.")
+    if "CERTIFICATE_VERIFY_FAILED" in told:
+        return OutboundUnreachable(
+            f"The certificate of {where} is not trusted, or is one for another name. SSL_CERT_FILE names the "
+            "certificates of an authority of your own."
+        )
+    return OutboundUnreachable(f"{where} cannot be reached, or broke off its answer.")

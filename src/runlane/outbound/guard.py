@@ -1,0 +1,102 @@
+"""The guard: every connection is made here, to an address that was checked and to no other.
+
+The name is resolved once, all its addresses are judged, and the connection goes to one of these very addresses: what
+the name resolves to a moment later does not matter. TLS still checks the certificate against the name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+import httpcore2
+
+from runlane.addresses import Address, AllowList, literal, normal_host, odd_number, refusal
+from runlane.errors import OutboundRefused
+from runlane.outbound.resolve import Resolve, resolve_name
+
+# A name may have hundreds of addresses; a server that is down is found out with a few.
+_TRIED: Final = 4
+_SHOWN: Final = 253
+_CURE: Final = "If it may be called, name it in RUNLANE_OUTBOUND_ALLOW."
+
+
+class Guard(httpcore2.AsyncNetworkBackend):
+    """Connects to what may be called, and refuses everything else."""
+
+    def __init__(self, allowed: AllowList, resolve: Resolve = resolve_name) -> None:
+        self._allowed = allowed
+        self._resolve = resolve
+        self._backend = cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """A connection to one of the addresses of the host, all of which may be called."""
+        loop = asyncio.get_running_loop()
+        until = None if timeout is None else loop.time() + timeout
+        try:
+            async with asyncio.timeout(timeout):
+                addresses = (await self.addresses(host, port))[:_TRIED]
+        except TimeoutError:
+            raise httpcore2.ConnectTimeout("the name was not resolved in time") from None
+        for position, address in enumerate(addresses):
+            # The last one gets all the time that is left, those before it a fair share.
+            left = None if until is None else max(0.001, (until - loop.time()) / (len(addresses) - position))
+            try:
+                return await self._backend.connect_tcp(
+                    str(address), port, timeout=left, local_address=local_address, socket_options=socket_options
+                )
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                if position == len(addresses) - 1:
+                    raise
+        raise httpcore2.ConnectError("the name has no address")
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        """Never: what listens on a socket file trusts this machine."""
+        raise OutboundRefused("Sockets in the file system are not called.")
+
+    async def sleep(self, seconds: float) -> None:
+        """As the protocol wants it."""
+        await asyncio.sleep(seconds)
+
+    async def addresses(self, host: str, port: int) -> list[Address]:
+        """The addresses of a host, each once. Raises OutboundRefused if a single one of them must not be called."""
+        name = normal_host(host)
+        if "%" in name:
+            raise _refused(name, "an address of one network interface")
+        if odd_number(name):
+            raise _refused(name, "a number that stands for an address")
+        address = literal(name)
+        found = [address] if address is not None else await self._resolved(host, port)
+        if not self._allowed.has_host(name, port):
+            for item in found:
+                why = refusal(item)
+                if why is not None and not self._allowed.has_address(item, port):
+                    raise _refused(name, why)
+        return found
+
+    async def _resolved(self, host: str, port: int) -> list[Address]:
+        try:
+            told = await self._resolve(host, port)
+        except (OSError, UnicodeError):
+            raise httpcore2.ConnectError("the name cannot be resolved") from None
+        found: dict[Address, None] = {}
+        for text in told:
+            address = literal(text)
+            if address is None:
+                raise _refused(host, "no address")
+            found[address] = None
+        return list(found)
+
+
+def _refused(host: str, why: str) -> OutboundRefused:
+    return OutboundRefused(f'"{host[:_SHOWN]}" must not be called: it is {why}. {_CURE}')

@@ -1,0 +1,173 @@
+"""Checks of tools, MCP servers and schemas: what they call is there, can be filled, and does not go in circles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runlane.definitions.load import check_loaded, parse_bodies
+from runlane.definitions.reach import reach
+from runlane.definitions.scope import scope_of
+from tests.unit.test_definition_references import call, errors, load, only, step, warnings
+
+URL = "https://example.com"
+
+
+def tool(name: str = "t", **fields: Any) -> dict[str, Any]:
+    return {"name": name, **({"url": URL} if "tool_type" not in fields else {}), **fields}
+
+
+def asks(name: str, agent: str) -> dict[str, Any]:
+    return tool(name, tool_type="agent", agent_id=agent)
+
+
+def starts(name: str, orchestration: str) -> dict[str, Any]:
+    return tool(name, tool_type="orchestration", orchestration_id=orchestration)
+
+
+@pytest.mark.parametrize(
+    ("bodies", "says"),
+    [
+        ({"tools": [tool(input_schema={"type": "strin"})]}, 'tool "t", field input_schema: It is no JSON Schema:'),
+        ({"tools": [tool(inputSchema={"$ref": "https://x.example/s"})]}, "nothing is fetched"),
+        ({"tools": [tool(input_schema={"type": "array"})]}, "Arguments are an object, but the schema asks for 'array'"),
+        ({"tools": [tool(output_schema={"properties": 5})]}, "field output_schema: It is no JSON Schema"),
+        ({"agents": [{"id": "a", "output_schema": {"type": 1}}]}, 'agent "a", field output_schema: It is no JSON'),
+        ({"agents": [{"id": "a", "output_schema": {"type": "string"}}]}, "The answer is an object"),
+        ({"orchestrations": [{"id": "o", "steps": [step("s", "llm", output_schema={"pattern": "("})]}]},
+         'step "s", field output_schema: It is no JSON Schema'),
+        ({"agents": [{"id": "a"}], "orchestrations": [
+            {"id": "o", "steps": [step("s", "agent", agent_id="a", output_schema={"required": "x"})]}]},
+         'step "s", field output_schema: It is no JSON Schema'),
+        ({"tools": [tool(url="https://{host}/x")]}, 'tool "t", field url: It must begin with http'),
+        ({"tools": [tool(url="x.example/y")]}, "It must begin with http"),
+        ({"tools": [tool(url=f"{URL}/{{a.b}}")]}, "brace that belongs to no place"),
+        ({"tools": [tool(headers={"a b": "x"})]}, "no name of a header"),
+        ({"tools": [tool(headers={"Host": "inner.example"})]}, "field headers.Host: This header is set by whoever"),
+        ({"tools": [tool(headers={"X-A": "x\r\nX-B: y"})]}, "A header has no line breaks"),
+        ({"mcp_servers": [{"name": "m", "url": "x"}]}, 'MCP server "m", field url: It must begin with http'),
+        ({"mcp_servers": [{"name": "m", "url": f"{URL}/{{a}}"}]}, "Only {secret.NAME} can be filled"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "headers": {"Host": "x"}}]}, "This header is set by whoever"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["m__read"]}]}, 'Write "read".'),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["a b"]}]}, "'a b' is no name of a tool"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "effects": {"": "once"}}]}, "field effects: '' is no name"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["read"]}],
+          "agents": [{"id": "a", "tools": ["m__raed"]}]},
+         'field tools: The MCP server "m" does not allow "raed" (did you mean "read"?). Its allowed_tools: read.'),
+        ({"tools": [asks("t", "x")]}, 'tool "t", field agent_id: There is no agent "x"'),
+        ({"tools": [starts("t", "x")]}, 'tool "t", field orchestration_id: There is no orchestration "x"'),
+    ],
+)  # fmt: skip
+def test_mistakes_are_told_with_their_place(bodies: dict[str, list[Any]], says: str) -> None:
+    assert says in only(errors(load(**bodies)))
+
+
+def test_what_is_right_is_not_told() -> None:
+    loaded = load(
+        tasks=["send"],
+        agents=[
+            {"id": "a", "tools": ["t", "m__read", "ask_b", "mail"], "output_schema": {"type": "object"}},
+            {"id": "b", "tools": ["m__write", "free__anything"]},
+        ],
+        tools=[
+            tool(
+                url=f"{URL}/{{id}}?q={{q}}&k={{secret.KEY}}",
+                headers={"X-Own": "{own}"},
+                input_schema={
+                    "type": "object",
+                    "properties": {"id": {"type": "string"}, "q": {}, "own": {}},
+                    "required": ["id"],
+                },
+            ),
+            asks("ask_b", "b"),
+            tool("mail", tool_type="task", task="send"),
+            starts("start", "o"),
+        ],
+        mcp_servers=[
+            {"name": "m", "url": URL, "allowed_tools": ["read", "write"], "effects": {"write": "once"}},
+            {"name": "free", "server_type": "stdio", "command": "x", "effects": {"a/b.c-d": "ask"}},
+        ],
+        orchestrations=[call("o")],
+    )
+    assert [str(problem) for problem in loaded.problems] == []
+
+
+@pytest.mark.parametrize(
+    ("bodies", "says"),
+    [
+        ({"tools": [tool(url=f"{URL}/{{idd}}", input_schema={"properties": {"id": {}}})]},
+         'field url: Nothing tells the model of {idd} (did you mean "id"?)'),
+        ({"tools": [tool(url=f"{URL}/{{id}}", input_schema={"properties": {"id": {}}})]}, "The path needs {id}"),
+        ({"tools": [tool(headers={"X": "{x}"}, input_schema={"properties": {"id": {}}})]}, "field headers.X: Nothing"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["read"], "effects": {"reed": "once"}}]},
+         '"reed" (did you mean "read"?) is not among allowed_tools'),
+    ],
+)  # fmt: skip
+def test_oddities_are_warnings(bodies: dict[str, list[Any]], says: str) -> None:
+    loaded = load(**bodies)
+    assert errors(loaded) == []
+    assert says in only(warnings(loaded))
+
+
+def test_tasks_of_tools_are_checked_where_they_are_known() -> None:
+    tools = [tool(tool_type="task", task="sed")]
+    assert errors(load(tools=tools)) == []
+    assert 'field task: No task "sed" is registered (did you mean "send"?)' in only(errors(load(["send"], tools=tools)))
+
+
+def test_agents_that_call_themselves_by_tools_are_told() -> None:
+    loaded = load(agents=[{"id": "a", "tools": ["ask_a"]}], tools=[asks("ask_a", "a")])
+    told = only(errors(loaded)[:1])
+    assert (
+        'agent "a", field tools: The agent would call itself, without an end: agent a -> tool ask_a -> agent a' in told
+    )
+    longer = load(
+        agents=[{"id": "a", "tools": ["to_b"]}, {"id": "b", "tools": ["to_c"]}, {"id": "c", "tools": ["to_a"]}],
+        tools=[asks("to_a", "a"), asks("to_b", "b"), asks("to_c", "c")],
+    )
+    assert "agent a -> tool to_b -> agent b -> tool to_c -> agent c -> tool to_a -> agent a" in only(errors(longer))
+    every = load(agents=[{"id": "a", "tools": ["all"]}], tools=[asks("ask_a", "a")])
+    assert 'Name the tools of the agent instead of "all".' in only(errors(every))
+    fine = load(agents=[{"id": "a", "tools": ["to_b"]}, {"id": "b"}], tools=[asks("to_b", "b"), asks("to_a", "a")])
+    assert errors(fine) == []
+
+
+def test_a_circle_that_a_stored_agent_is_on_is_told_of_the_tool() -> None:
+    stored = [parsed.definition for parsed in load(agents=[{"id": "a"}], tools=[asks("t", "a")]).definitions]
+    new = parse_bodies({"agents": [{"id": "a", "tools": ["t"]}]})
+    assert "would call itself" in only(errors(check_loaded(new, stored)))
+    stored = [parsed.definition for parsed in parse_bodies({"agents": [{"id": "a", "tools": ["t"]}]}).definitions]
+    new = parse_bodies({"tools": [asks("t", "a")]})
+    assert 'tool "t", field agent_id: The agent would call itself' in only(errors(check_loaded(new, stored)))
+
+
+def test_orchestrations_that_start_themselves_by_tools_are_told() -> None:
+    by_step = load(
+        orchestrations=[{"id": "o", "steps": [step("s", "tool", forced_tool="again", arguments={})]}],
+        tools=[starts("again", "o")],
+    )
+    assert 'step "s": The orchestration would start itself, without an end: o -> o' in only(errors(by_step))
+    by_agent = load(
+        orchestrations=[{"id": "o", "steps": [step("s", "agent", agent_id="a")]}],
+        agents=[{"id": "a", "tools": ["ask"]}, {"id": "b", "tools": ["again"]}],
+        tools=[asks("ask", "b"), starts("again", "o")],
+    )
+    assert "o -> o" in only(errors(by_agent))
+
+
+def test_what_tools_call_is_pinned_with_them() -> None:
+    loaded = load(
+        orchestrations=[{"id": "o", "steps": [step("s", "agent", agent_id="a")]}, call("inner")],
+        agents=[{"id": "a", "tools": ["ask", "start"]}, {"id": "b"}],
+        tools=[asks("ask", "b"), starts("start", "inner")],
+    )
+    scope = scope_of(parsed.definition for parsed in loaded.definitions)
+    assert reach(("orchestration", "o"), scope) == {
+        ("orchestration", "o"),
+        ("orchestration", "inner"),
+        ("agent", "a"),
+        ("agent", "b"),
+        ("tool", "ask"),
+        ("tool", "start"),
+    }
