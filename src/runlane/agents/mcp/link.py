@@ -246,7 +246,7 @@ class Link:
         return httpx2.AsyncClient(
             transport=watched,
             headers={"user-agent": f"runlane/{VERSION}", **self._target.headers},
-            timeout=_LIMITS.timeout,
+            timeout=httpx2.Timeout(**_LIMITS.timeouts),
             trust_env=False,
             follow_redirects=False,
         )
