@@ -192,6 +192,11 @@ class Settings(BaseSettings):
         description="What tools and MCP servers may reach although it is not public: names, name:port, addresses and "
         "networks, such as 127.0.0.1:8080,10.0.0.0/8,internal.example.",
     )
+    mcp_stdio: bool = Field(
+        default=False,
+        description="Lets definitions of MCP servers start programs on this worker's machine. Only for workers whose "
+        "definitions all come from people who may do so; `runlane dev` sets it.",
+    )
     sandbox_condition_seconds: float = Field(
         default=2.0, gt=0, le=60, description="Computing time of a condition or expression of an orchestration."
     )

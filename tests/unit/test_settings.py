@@ -14,6 +14,7 @@ from runlane.settings import load_settings, variable_of
 BAD = {
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
     "PGBOUNCER": ["maybe"],
+    "MCP_STDIO": ["perhaps"],
     "DATABASE_CONNECTIONS": ["1", "201", "many"],
     "DATABASE_TIMEOUT_SECONDS": ["0", "-1", "soon"],
     "CONCURRENCY": ["0", "10001", "1.5"],

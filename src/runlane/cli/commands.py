@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli import access, interact, secrets
+from runlane.cli import access, interact, mcp, secrets
 from runlane.cli import definitions as authoring
 from runlane.cli import limits as metering
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
@@ -39,6 +39,7 @@ cli.add_typer(access.roles, name="roles")
 cli.add_typer(access.audit, name="audit")
 cli.add_typer(secrets.secrets, name="secrets")
 cli.add_typer(authoring.bundle, name="bundle")
+cli.add_typer(mcp.mcp, name="mcp")
 cli.command()(metering.usage)
 cli.add_typer(authoring.tools, name="tools")
 for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):

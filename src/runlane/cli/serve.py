@@ -56,6 +56,9 @@ def run_server(
         )
     if definitions is not None and not definitions.is_dir():
         raise ConfigurationError(f"There is no folder {definitions} with definitions. Check --definitions.")
+    if dev:
+        # Definitions come from the person who started this, on their own machine.
+        os.environ.setdefault("RUNLANE_MCP_STDIO", "true")
     app = App() if path is None else find_app(path)
     folder = (definitions or app.settings.definitions_dir or DEFINITIONS_FOLDER) if dev else None
     if run_loop(_serve(app, host=host, port=port, wish=wish, dev=dev, folder=folder)):

@@ -1,8 +1,8 @@
 """What a test suite needs to run against real servers.
 
 Durability cannot be shown against a double, so our suite and our users' suites start a real PostgreSQL
-and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels. Models are
-the exception: a fake provider speaks their wire formats, counts calls, and fails when it is told to.
+and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels. Models and
+MCP servers are the exception: fakes speak their wire formats, count calls, and fail when they are told to.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from runlane.testing.servers import (
 )
 
 if TYPE_CHECKING:
+    from runlane.testing.fake_mcp import FakeMcp, FakeMcpCall
     from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeProvider, FakeServer
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "FakeCall",
     "FakeControl",
     "FakeFault",
+    "FakeMcp",
+    "FakeMcpCall",
     "FakeProvider",
     "FakeServer",
     "MissingBinaryError",
@@ -41,9 +44,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is used: the module is also a program, and Python warns about one that is imported already.
+    # Imported when they are used: they are also programs, and Python warns about one that is imported already.
     if name.startswith("Fake") and name in __all__:
-        from runlane.testing import fake_provider
+        from runlane.testing import fake_mcp, fake_provider
 
-        return getattr(fake_provider, name)
+        return getattr(fake_mcp if name.startswith("FakeMcp") else fake_provider, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from runlane.agents.http_tools import HttpTools
 from runlane.agents.limits import ClusterLimiter, make_limiter
+from runlane.agents.mcp import McpClients
 from runlane.agents.providers import Providers
 from runlane.agents.tools import ToolCaller
 from runlane.outbound import Outbound
@@ -28,6 +29,7 @@ class Outside:
         self._outbound = Outbound(settings)
         self._http = HttpTools(self._outbound, values)
         self.limiter: ClusterLimiter = make_limiter(settings, database)
+        self.mcp = McpClients(settings, values, self._outbound)
 
     def callers(self, tenant: str) -> Mapping[str, ToolCaller]:
         """What calls tools for a tenant, by their type."""
@@ -37,5 +39,6 @@ class Outside:
         """End every connection. Safe to call twice."""
         if self._providers is not None:
             await self._providers.close()
+        await self.mcp.close()
         await self.limiter.close()
         await self._outbound.close()

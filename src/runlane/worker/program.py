@@ -97,6 +97,7 @@ class Orchestrations:
             limiter=self._outside.limiter,
             callers=self._outside.callers(claimed.tenant),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
+            mcp=self._outside.mcp.for_tenant(claimed.tenant),
         )
         return await Drive(claimed, host, self._database, material, tools).run()
 

@@ -1,0 +1,98 @@
+"""What `runlane mcp check` does: it connects to an MCP server as a worker would, and tells what is offered."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runlane.cli.author import chosen_directory
+from runlane.cli.show import print_json
+from runlane.definitions.load import parse_directory
+from runlane.definitions.version import restore
+from runlane.errors import InvalidDefinitions, UnknownDefinition
+from runlane.model.definition import McpServer
+from runlane.model.tenant import DEFAULT_TENANT
+from runlane.model.text import dump_json
+
+if TYPE_CHECKING:
+    from runlane.agents.models import ToolOffer
+    from runlane.store.database import Database
+
+
+def check_server(name: str, *, directory: Path | None, tenant: str | None, json: bool) -> int:
+    """`runlane mcp check`."""
+    from runlane.agents.tools import ToolFailed
+
+    try:
+        server, offers = asyncio.run(_check(name, directory, tenant or DEFAULT_TENANT))
+    except ToolFailed as failure:
+        if json:
+            print_json({"server": name, "error": failure.code, "message": failure.message})
+        else:
+            print(f"{failure.code}: {failure.message}", file=sys.stderr)
+        return 1
+    if json:
+        print_json({"server": name, "tools": [_told(server, offer) for offer in offers]})
+        return 0
+    for offer in offers:
+        first = offer.description.strip().partition("\n")[0]
+        print(f"{name}__{offer.name}{f'  {first}' if first else ''}")
+    print(f"{len(offers)} tool{'' if len(offers) == 1 else 's'}.")
+    return 0
+
+
+def _told(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
+    return {
+        "name": f"{server.name}__{offer.name}",
+        "description": offer.description,
+        "effect": server.effects.get(offer.name, server.effect),
+        "input_schema": dict(offer.input_schema),
+    }
+
+
+async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpServer, Sequence[ToolOffer]]:
+    from runlane.access.vault import Vault
+    from runlane.agents.mcp import McpClients
+    from runlane.app import App
+    from runlane.outbound import Outbound
+
+    app = App()
+    try:
+        await app.connect()
+        database = await app.database()
+        folder = chosen_directory(directory)
+        in_folder = directory is not None or folder.is_dir()
+        server = _in_folder(folder, name) if in_folder else await _in_database(database, tenant, name)
+        # Whoever types the command may start programs here.
+        settings = app.settings.model_copy(update={"mcp_stdio": True})
+        clients = McpClients(settings, Vault(database, settings).values, Outbound(settings))
+        try:
+            return server, await clients.tools(tenant, server)
+        finally:
+            await clients.close()
+    finally:
+        await app.close()
+
+
+def _in_folder(folder: Path, name: str) -> McpServer:
+    loaded = parse_directory(folder)
+    known = [parsed.definition for parsed in loaded.definitions]
+    servers = {item.id: item for item in known if isinstance(item, McpServer)}
+    if name in servers:
+        return servers[name]
+    own = [problem for problem in loaded.errors if problem.place.kind == "mcp_server" and problem.place.id == name]
+    if own:
+        raise InvalidDefinitions([(str(problem.place), problem.message) for problem in own])
+    raise UnknownDefinition("mcp_server", name, servers)
+
+
+async def _in_database(database: Database, tenant: str, name: str) -> McpServer:
+    from runlane.store.definitions import find_definition
+
+    _, found = await find_definition(database, tenant, "mcp_server", name)
+    server = restore("mcp_server", dump_json(dict(found.body)))
+    assert isinstance(server, McpServer)  # noqa: S101 - what its kind says
+    return server

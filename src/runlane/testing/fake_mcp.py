@@ -1,0 +1,171 @@
+"""A fake MCP server as processes of their own: over streamable HTTP, old event streams, and stdio.
+
+`FakeMcp` starts the one for HTTP; for stdio, whoever is tested starts `fake.command`. Both write what they did to one
+file, so that it can be read from anywhere and survives a kill. It listens on this machine only, and ends with whoever
+started it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runlane.testing.local import HOST, LocalServer
+
+MAX_SECONDS = 3600.0
+JOURNAL = "journal.jsonl"
+CONTROL = "control.json"
+READY = "ready"
+_CALL_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class FakeMcpCall:
+    """A call of a tool, as the server saw it. `over` is http, sse or stdio."""
+
+    tool: str
+    over: str
+    pid: int
+    arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    key: str | None = None
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class FakeMcp(LocalServer):
+    """A fake MCP server: `with FakeMcp() as fake: fake.url`. It offers
+
+    echo(text), add(a, b), slow(seconds), fail(message), huge(size), picture(), headers(), environment(),
+    once(name), which counts how often it was called for a name, and drop(), which breaks the connection instead of
+    answering. Lists of tools come in pages of three.
+    """
+
+    name = "FakeMcp"
+    stop_steps = ((signal.SIGTERM, 10), (signal.SIGKILL, 0))
+
+    def __init__(self, *, max_seconds: float = MAX_SECONDS) -> None:
+        super().__init__()
+        self._max_seconds = max_seconds
+
+    @property
+    def url(self) -> str:
+        """The address for streamable HTTP."""
+        return f"http://{HOST}:{self.port}/mcp"
+
+    @property
+    def sse_url(self) -> str:
+        """The address of an old server, which knows event streams only."""
+        return f"http://{HOST}:{self.port}/sse"
+
+    @property
+    def command(self) -> list[str]:
+        """The program of the server over stdio, and its arguments."""
+        return [sys.executable, "-m", "runlane.testing.fake_mcp", "--home", str(self._folder), "--stdio"]
+
+    @property
+    def connections(self) -> int:
+        """How often somebody opened a connection, of whatever kind."""
+        return sum(entry["kind"] == "open" for entry in self._entries())
+
+    @property
+    def programs(self) -> list[int]:
+        """The pids of servers over stdio that were started, oldest first."""
+        return [entry["pid"] for entry in self._entries() if entry["kind"] == "program"]
+
+    def calls(self, tool: str | None = None) -> list[FakeMcpCall]:
+        """The calls so far, or those of one tool."""
+        told = [entry for entry in self._entries() if entry["kind"] == "call"]
+        calls = [FakeMcpCall(**{key: value for key, value in entry.items() if key != "kind"}) for entry in told]
+        return [call for call in calls if tool in (None, call.tool)]
+
+    def control(
+        self,
+        *,
+        status: int | None = None,
+        token: str | None = None,
+        legacy: bool = False,
+        extra_tools: int = 0,
+        odd_name: str | None = None,
+        schema_size: int = 0,
+    ) -> None:
+        """How to behave from now on; what is not given is as in the beginning.
+
+        `status` answers every HTTP request with it, `token` refuses those with another bearer token, `legacy` knows
+        the handshake and sessions of 2025 only. `extra_tools`, one of an `odd_name` and one with a schema of
+        `schema_size` are offered besides the others.
+        """
+        change = {
+            "status": status,
+            "token": token,
+            "legacy": legacy,
+            "extra_tools": extra_tools,
+            "odd_name": odd_name,
+            "schema_size": schema_size,
+        }
+        new = self._folder / f"{CONTROL}.new"
+        new.write_bytes(orjson.dumps(change))
+        new.replace(self._folder / CONTROL)
+
+    def drop(self) -> None:
+        """Break all connections over HTTP."""
+        link = http.client.HTTPConnection(HOST, self.port, timeout=_CALL_SECONDS)
+        try:
+            link.request("POST", "/_drop")
+            link.getresponse().read()
+        finally:
+            link.close()
+
+    @property
+    def _folder(self) -> Path:
+        if self._home is None:
+            raise ValueError("The fake MCP server has no folder before start().")
+        return self._home
+
+    def _entries(self) -> list[dict[str, Any]]:
+        try:
+            lines = (self._folder / JOURNAL).read_bytes().splitlines()
+        except FileNotFoundError:
+            return []
+        return [orjson.loads(line) for line in lines]
+
+    def _prepare(self, home: Path) -> None:
+        """Nothing: the file of what happened begins with the first that does."""
+
+    def _command(self, home: Path) -> list[str]:
+        command = [sys.executable, "-m", "runlane.testing.fake_mcp", "--home", str(home), "--port", str(self.port)]
+        return [*command, "--max-seconds", f"{self._max_seconds:g}"]
+
+    def _ready(self, home: Path) -> bool:
+        # The pid tells our server from one that was killed.
+        try:
+            return (home / READY).read_text() == str(self.pid)
+        except FileNotFoundError:
+            return False
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Serve until a signal, the end of the parent, or the end of the time."""
+    parser = argparse.ArgumentParser(prog="python -m runlane.testing.fake_mcp", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="a folder for what happened")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--stdio", action="store_true")
+    parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS)
+    chosen = parser.parse_args(arguments)
+    # Here, so that a suite that only starts it does not load the library.
+    from runlane.testing.fake_mcp_server import serve_http, serve_stdio
+
+    if chosen.stdio:
+        serve_stdio(chosen.home)
+    else:
+        serve_http(chosen.home, chosen.port, chosen.max_seconds)
+
+
+if __name__ == "__main__":
+    main()
