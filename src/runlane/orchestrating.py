@@ -26,7 +26,6 @@ from runlane.store.search import find_standing
 from runlane.store.steps import read_way
 from runlane.store.waits import Wait, read_waits
 
-MAX_LOSSES = 10
 MAX_URL = 2000
 
 
@@ -95,7 +94,7 @@ async def orchestration_run(
         text.decode(),
         lane=root.lane,
         max_attempts=root.max_attempts,
-        max_losses=MAX_LOSSES,
+        max_losses=root.max_losses,
         tenant=tenant,
         trace=trace,
         plan=dump_json(plan),
@@ -136,7 +135,7 @@ async def fork(
         source["input"],
         lane=source["lane"],
         max_attempts=source["max_attempts"],
-        max_losses=MAX_LOSSES,
+        max_losses=source["max_losses"],
         tenant=source["tenant"],
         trace=None,
         plan=dump_json(plan),

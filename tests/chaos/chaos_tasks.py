@@ -53,6 +53,14 @@ async def short(ctx: Context, milliseconds: float, label: str = "") -> dict[str,
     return {"verdict": sink().complete(ctx.run_id, ctx.attempt, label)}
 
 
+@app.task("pay")
+async def pay(ctx: Context, order: str) -> dict[str, Any]:
+    """An effect that must not happen twice; each is a line in a file."""
+    with (folder() / "paid").open("a") as file:
+        file.write(f"{order} {ctx.idempotency_key}\n")
+    return {"paid": order}
+
+
 @app.task("capped", lane="capped", max_losses=1000)
 async def capped(ctx: Context, milliseconds: float) -> dict[str, Any]:
     """The same in a lane that tests put a cap on."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from runlane.agents.models import ModelReply, ToolCall, ToolOffer
 from runlane.model.text import dump_json, load_json
+from runlane.probes import reach
 from runlane.store.calls import CallKind, CallRecord
 
 Keep = Callable[[CallRecord], Awaitable[None]]
@@ -127,6 +128,7 @@ class Journal:
 
     async def _store(self, record: CallRecord) -> None:
         await self._book.keep(record)
+        reach("journal.kept")
         self._book.rows[record.key] = record
 
 

@@ -110,7 +110,6 @@ class Conversation:
             cost_usd=reply.cost_usd,
         )
         await self._journal.keep_reply(key, reply, self._agent.id if self._agent is not None else None)
-        reach("call.recorded")
         return reply
 
     async def _somebody(self, request: ModelRequest, answer: str) -> ModelReply:

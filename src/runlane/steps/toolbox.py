@@ -74,7 +74,7 @@ class Usable:
     @property
     def plain_name(self) -> str:
         """What its MCP server calls it."""
-        return self.name.partition(BETWEEN)[2]
+        return self.name.removeprefix(f"{self.server.name}{BETWEEN}") if self.server is not None else self.name
 
     def misfit(self, arguments: Any) -> str | None:
         """Why these arguments do not fit, if they do not."""
@@ -110,27 +110,33 @@ async def toolbox_of(work: Work[Step], agent: Agent, allowed: list[str] | None, 
         names = [*sorted({*tools.tools, *tools.tasks}), *(f"{server}{BETWEEN}" for server in sorted(tools.servers))]
     things: list[Usable] = []
     for name in dict.fromkeys(names):
-        server = tools.servers.get(name.partition(BETWEEN)[0]) if BETWEEN in name else None
-        if name in tools.tools or name in tools.tasks or server is None:
+        server = _server_of(tools, name)
+        if server is None:
             things.append(one(tools, name))
             continue
-        wanted = name.partition(BETWEEN)[2]
         offered = await _offered(work, server, journal)
-        things += [thing for thing in offered if not wanted or thing.plain_name == wanted]
+        things += [thing for thing in offered if name in (thing.name, f"{server.name}{BETWEEN}")]
     things += [_delegate(tools, name) for name in agent.delegate_agent_ids if name in tools.agents]
     return Toolbox(thing for thing in things if allowed is None or thing.name in allowed)
 
 
 async def find_tool(work: Work[Step], name: str, journal: Journal) -> Usable:
     """The tool of this name. Raises if there is none."""
-    tools = work.tools
-    if BETWEEN in name and name not in tools.tools and name not in tools.tasks:
-        server = tools.servers.get(name.partition(BETWEEN)[0])
-        if server is not None:
-            found = Toolbox(await _offered(work, server, journal)).find(name)
-            if found is not None:
-                return found
-    return one(tools, name)
+    server = _server_of(work.tools, name)
+    if server is not None:
+        found = Toolbox(await _offered(work, server, journal)).find(name)
+        if found is not None:
+            return found
+    return one(work.tools, name)
+
+
+def _server_of(tools: Tools, name: str) -> McpServer | None:
+    """The MCP server that a tool of this name belongs to. A server's own name may have the separator in it too."""
+    if name in tools.tools or name in tools.tasks:
+        return None
+    parts = name.split(BETWEEN)
+    candidates = (BETWEEN.join(parts[:end]) for end in range(1, len(parts)))
+    return next((tools.servers[server] for server in candidates if server in tools.servers), None)
 
 
 def one(tools: Tools, name: str) -> Usable:

@@ -133,7 +133,6 @@ class Use:
         await self._journal.keep(
             CallKind.BEGUN, f"begun/{self._place}/{number}", {"tool": self._usable.name, "args": dict(self._arguments)}
         )
-        reach("tool.begun")
         return None
 
     def _doubt(self, key: str) -> Waiting:
@@ -201,7 +200,7 @@ class Use:
         usable, tools = self._usable, self._work.tools
         key = self._idempotency_key
         if usable.agent is not None:
-            return await ask_agent(usable.agent, text_of(self._arguments.get("task")), self._own_journal())
+            return await ask_agent(usable.agent, self._task, self._own_journal())
         if usable.server is not None:
             if tools.mcp is None:
                 raise StepFailed(
@@ -218,7 +217,7 @@ class Use:
             case "task":
                 return await call_task(tools, tool.task or "", self._arguments, self._local_key)
             case "agent":
-                return await ask_agent(tool.agent_id or "", text_of(self._arguments.get("task")), self._own_journal())
+                return await ask_agent(tool.agent_id or "", self._task, self._own_journal())
             case "orchestration":
                 return await tools.call_orchestration(tool.orchestration_id or "", self._arguments, key)
             case "http":
@@ -226,6 +225,12 @@ class Use:
                 if caller is None:
                     raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
                 return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+
+    @property
+    def _task(self) -> str:
+        """What an agent is told: the one text among the arguments, or all of them."""
+        texts = [value for value in self._arguments.values() if isinstance(value, str)]
+        return texts[0] if len(texts) == len(self._arguments) == 1 else text_of(dict(self._arguments))
 
     def _own_journal(self) -> Journal:
         return self._journal.within(f"inside/{self._place}")
@@ -237,7 +242,6 @@ class Use:
         failed = {"failed": True} if result.failed else {}
         self._work.note("tool_result", tool_name=self._usable.name, call_id=self._call.id, preview=preview, **failed)
         await self._journal.keep(CallKind.TOOL, f"tool/{self._place}", {"value": result.value, "failed": result.failed})
-        reach("tool.recorded")
         return result
 
 

@@ -15,7 +15,15 @@ from runlane.store.steps import COPY_WAY
 
 _SOURCE = Statement(
     "fork_source",
-    select(runs.c.target, runs.c.tenant, runs.c.lane, runs.c.max_attempts, run_inputs.c.input, run_inputs.c.plan)
+    select(
+        runs.c.target,
+        runs.c.tenant,
+        runs.c.lane,
+        runs.c.max_attempts,
+        runs.c.max_losses,
+        run_inputs.c.input,
+        run_inputs.c.plan,
+    )
     .select_from(runs.join(run_inputs, run_inputs.c.run_id == runs.c.id))
     .where(runs.c.id == bindparam("run_id")),
 )

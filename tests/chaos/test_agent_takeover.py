@@ -1,0 +1,206 @@
+"""An agent whose workers die one after the other: no answer is paid twice, and no effect happens twice.
+
+The provider is a process of its own that counts its calls. The agent has six turns and calls six tools, two of which
+must not be repeated; where nobody can know whether such a call had its effect, the run asks, and a person who can look
+answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from runlane import Status, WrongState
+from runlane.definitions.load import parse_bodies
+from runlane.store.calls import read_calls
+from runlane.store.sync import sync_definitions
+from runlane.store.waits import read_waits
+from runlane.testing.crash_points import CrashPoint
+from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeProvider
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
+from tests.chaos.test_orchestration_crash_points import ends_or_dies
+
+TEXT = 'All is done: Zürich 東京 🎉 \u2028 "quoted" back\\slash\n' * 20
+TURNS = 6
+
+
+def lookup(number: int) -> FakeCall:
+    return FakeCall(name="lookup", arguments={"n": number})
+
+
+def charge(order: str) -> FakeCall:
+    return FakeCall(name="charge", arguments={"order": order})
+
+
+ANSWERS = [
+    FakeAnswer(text="First I look.", thinking="Hm.", calls=[lookup(1)]),
+    FakeAnswer(calls=[charge("A")]),
+    FakeAnswer(text="Two at once.", calls=[lookup(2), lookup(3)]),
+    FakeAnswer(calls=[charge("B")]),
+    FakeAnswer(calls=[lookup(4)]),
+    FakeAnswer(text=TEXT, piece_chars=5),
+]
+TOOLS = [
+    {
+        "name": "lookup", "tool_type": "python", "code": "result = {'twice': args['n'] * 2}",
+        "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
+    },
+    {"name": "charge", "tool_type": "task", "task": "pay", "effect": "once"},
+]  # fmt: skip
+STEPS = [{"id": "work", "type": "agent", "agent_id": "helper", "output_key": "work"}]
+
+
+@pytest.fixture(params=["openai:gpt-test", "anthropic:claude-test"])
+def model(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with FakeProvider(ANSWERS) as provider:
+        yield provider
+
+
+async def begin(cluster: Cluster, model: str, steps: list[dict[str, Any]] | None = None) -> str:
+    agent = {"id": "helper", "model": model, "tools": ["lookup", "charge"], "system_prompt": "Be the canary prompt."}
+    bodies = {
+        "orchestrations": [{"id": "flow", "steps": steps or STEPS, "max_losses": 100}],
+        "agents": [agent],
+        "tools": TOOLS,
+    }
+    await sync_definitions(await cluster.app.database(), "default", parse_bodies(bodies), actor="test")
+    return (await cluster.app.orchestrate("flow", "go")).run_id
+
+
+def where(provider: FakeProvider) -> dict[str, str]:
+    return {
+        "OPENAI_BASE_URL": provider.openai_url, "OPENAI_API_KEY": "sk-canary-of-openai",
+        "ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_API_KEY": "sk-canary-of-anthropic",
+        "RUNLANE_SILENCE_SECONDS": "0.2", "RUNLANE_REAPER_SECONDS": "0.1",
+    }  # fmt: skip
+
+
+def paid(cluster: Cluster) -> list[str]:
+    file = cluster.folder / "paid"
+    return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+async def person(cluster: Cluster, run_id: str) -> None:
+    """Answers what nobody else can know: whether the payment went through."""
+    while True:
+        for wait in await read_waits(await cluster.app.database(), run_id):
+            if wait.kind != "human" or wait.answered:
+                continue
+            order = wait.request["context"]["arguments"]["order"]
+            done = order in paid(cluster)
+            answer = {"decision": "done", "result": {"paid": order}} if done else {"decision": "call_again"}
+            try:
+                await cluster.app.resume(run_id, answer, step=wait.path)
+            except WrongState:
+                continue
+        await asyncio.sleep(0.05)
+
+
+async def announced(cluster: Cluster, run_id: str) -> bool:
+    """Whether a payment was announced and has no result."""
+    keys = [row.key for row in await read_calls(await cluster.app.database(), run_id)]
+    begun = {key.split("/", 2)[2].rpartition("/")[0] for key in keys if "/begun/" in key}
+    return any(f"0/tool/{place}" not in keys for place in begun)
+
+
+async def until_the_end(cluster: Cluster, run_id: str, point: str) -> int:
+    """Workers that die at each reach of a point, until one comes to the end; how many died."""
+    answering = asyncio.create_task(person(cluster, run_id))
+    deaths = 0
+    try:
+        while True:
+            # A payment that was announced has to be asked for: the answer, the next announcement and the result are
+            # three rows, and a worker that always died before the third would never get there.
+            unsure = await announced(cluster, run_id)
+            worker = cluster.start_worker(crash=CrashPoint(point, 3 if unsure else 1))
+            if await ends_or_dies(cluster, worker):
+                return deaths
+            assert await worker.ended() == -signal.SIGKILL, worker.told()
+            deaths += 1
+            assert deaths < 40, worker.told()
+    finally:
+        answering.cancel()
+
+
+async def check(cluster: Cluster, run_id: str) -> None:
+    """What must hold whoever died when."""
+    run = await cluster.app.get(run_id)
+    assert run.status is Status.COMPLETED, run.error
+    assert run.result == TEXT
+    assert Counter(paid(cluster)) == {"A": 1, "B": 1}
+    records = await read_calls(await cluster.app.database(), run_id)
+    answers = {row.key: json.loads(row.payload) for row in records if row.kind.value == "model"}
+    assert sorted(answers) == [f"0/model/{turn}" for turn in range(TURNS)]
+    told = [event.data for event in await cluster.app.events(run_id) if event.type == "model_response"]
+    assert [data["answer"] for data in told] == sorted(answers)
+    assert [data["text"] for data in told] == [answers[key]["text"] for key in sorted(answers)]
+    assert sum(row.kind.value == "tool" for row in records) == 6
+    for table in ("run_events", "run_calls", "run_steps", "run_results", "run_waits"):
+        stored = json.dumps(await cluster.rows(f"select * from {table}"), default=str)
+        assert "canary" not in stored, table
+    await cluster.check_story()
+
+
+async def test_a_worker_dies_after_every_recorded_row(
+    make_cluster: MakeCluster, provider: FakeProvider, model: str
+) -> None:
+    cluster = await make_cluster(**where(provider))
+    run_id = await begin(cluster, model)
+    deaths = await until_the_end(cluster, run_id, "journal.kept")
+    assert deaths >= TURNS + 6
+    assert provider.stats()["calls"] == TURNS
+    await check(cluster, run_id)
+
+
+@pytest.mark.parametrize("point", ["call.answered", "tool.answered"])
+async def test_a_worker_dies_at(make_cluster: MakeCluster, provider: FakeProvider, point: str) -> None:
+    """Before the record the one call in flight is made again; nothing else is."""
+    cluster = await make_cluster(**where(provider))
+    run_id = await begin(cluster, "openai-chat:gpt-test")
+    answering = asyncio.create_task(person(cluster, run_id))
+    deaths = 0
+    try:
+        while True:
+            # Each worker lives for one reach more than the one before, so that it gets further.
+            worker = cluster.start_worker(crash=CrashPoint(point, deaths + 1))
+            if await ends_or_dies(cluster, worker):
+                break
+            assert await worker.ended() == -signal.SIGKILL, worker.told()
+            deaths += 1
+            assert deaths < 20, worker.told()
+    finally:
+        answering.cancel()
+    assert deaths >= 2
+    assert provider.stats()["calls"] <= TURNS + deaths
+    await check(cluster, run_id)
+
+
+async def test_a_payment_that_nobody_recorded_is_not_made_again(cluster: Cluster, provider: FakeProvider) -> None:
+    cluster.environment |= where(provider)
+    run_id = await begin(cluster, "openai-chat:gpt-test")
+    worker = cluster.start_worker(crash=CrashPoint("tool.answered", 2))
+    assert await worker.ended() == -signal.SIGKILL, worker.told()
+    assert paid(cluster) == ["A"]
+    cluster.start_worker()
+
+    async def asks() -> bool:
+        return (await cluster.app.get(run_id)).status is Status.PAUSED
+
+    await eventually(asks, "the run to ask")
+    assert paid(cluster) == ["A"]
+    (wait,) = await read_waits(await cluster.app.database(), run_id)
+    assert wait.request["context"]["tool_name"] == "charge"
+    await cluster.app.resume(run_id, {"decision": "done", "result": {"paid": "A"}})
+    assert (await cluster.app.wait(run_id, 60)).result == TEXT
+    await check(cluster, run_id)
