@@ -28,7 +28,7 @@ WAIT_SECONDS = 30.0
 TABLES = (
     "runs", "run_inputs", "run_results", "run_attempts", "run_steps", "run_calls", "run_waits", "run_events",
     "idempotency_keys", "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",
-    "api_answers", "definitions", "definition_versions",
+    "api_answers", "definitions", "definition_versions", "chat_sessions", "chat_turns",
 )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ if typing.TYPE_CHECKING:
         UnknownDefinition,
         UnknownLane,
         UnknownPlaceholder,
+        UnknownSession,
         UnknownTask,
         WrongState,
     )
@@ -96,6 +97,7 @@ __all__ = [
     "UnknownDefinition",
     "UnknownLane",
     "UnknownPlaceholder",
+    "UnknownSession",
     "UnknownTask",
     "WrongState",
 ]

@@ -1,14 +1,15 @@
-"""Starting, forking and answering runs of orchestrations: the requests, checked against the definitions."""
+"""Starting, forking and answering runs of orchestrations and agents: the requests, checked against the definitions."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
-from runlane.model.definition import Orchestration
+from runlane.model.definition import Agent, Definition, Orchestration
 from runlane.model.form import validate
-from runlane.model.run import ORCHESTRATION, Accepted
+from runlane.model.lane import DEFAULT_LANE
+from runlane.model.run import AGENT, ORCHESTRATION, Accepted
 from runlane.model.step import HumanField
 from runlane.model.task import input_json
 from runlane.model.tenant import DEFAULT_TENANT
@@ -24,13 +25,14 @@ from runlane.store.search import find_standing
 from runlane.store.waits import Wait, read_waits
 
 MAX_LOSSES = 10
+_MAX_ATTEMPTS = 3
 MAX_URL = 2000
 
 
 class Start(NamedTuple):
-    """A run of an orchestration that somebody wants."""
+    """A run of an orchestration, or of an agent, that somebody wants. `name` is its id."""
 
-    orchestration: str
+    name: str
     message: str = ""
     input: Mapping[str, Any] | None = None
     priority: int = 0
@@ -41,6 +43,12 @@ class Start(NamedTuple):
     hold: bool = False
     webhook_url: str | None = None
     session_id: str | None = None
+    kind: Literal["orchestration", "agent"] = "orchestration"
+
+    @property
+    def target(self) -> str:
+        """What the run executes. The same word is the definition's name among the pins."""
+        return f"{ORCHESTRATION if self.kind == 'orchestration' else AGENT}{self.name}"
 
 
 async def orchestration_run(
@@ -53,16 +61,18 @@ async def orchestration_run(
     trace: str | None = None,
 ) -> NewRun:
     """The run to accept. It is pinned to the versions that are current now."""
-    pinned = await pins(database, tenant, start.orchestration)
+    pinned = await pins(database, tenant, start.name, start.kind)
     material = await load_pinned(database, tenant, pinned)
-    root = cast("Orchestration", material[f"orchestration:{start.orchestration}"])
+    root: Definition | None = material[start.target]
+    if isinstance(root, Agent):
+        root = material.get(f"{ORCHESTRATION}{root.orchestration_id}")
     if tasks:
         for definition in material.values():
             _check_tasks(definition, tasks)
     if not isinstance(cast("object", start.message), str):
         raise InvalidRequest("The message must be a text.")
     body = {"message": start.message, "input": dict(start.input or {})}
-    text = input_json(body, start.orchestration)
+    text = input_json(body, start.name)
     if len(text) > max_input_bytes:
         raise InputTooLarge(
             f"The input has {len(text)} bytes as JSON; at most {max_input_bytes} are allowed "
@@ -74,7 +84,7 @@ async def orchestration_run(
     if start.session_id is not None:
         plan["session_id"] = check_text(start.session_id, "The session id", MAX_KEY)
     request = RunRequest(
-        f"{ORCHESTRATION}{start.orchestration}",
+        start.target,
         None,
         start.priority,
         start.ordering_key,
@@ -86,8 +96,8 @@ async def orchestration_run(
     return new_run(
         request,
         text.decode(),
-        lane=root.lane,
-        max_attempts=root.max_attempts,
+        lane=root.lane if isinstance(root, Orchestration) else DEFAULT_LANE,
+        max_attempts=root.max_attempts if isinstance(root, Orchestration) else _MAX_ATTEMPTS,
         max_losses=MAX_LOSSES,
         tenant=tenant,
         trace=trace,
@@ -139,7 +149,7 @@ async def fork(
 async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
     """Give a run an event that one of its steps waits for, or will."""
     standing = await find_standing(database, run_id)
-    if not standing.target.startswith(ORCHESTRATION):
+    if not standing.target.startswith((ORCHESTRATION, AGENT)):
         raise WrongState(f"Run {run_id} executes the task {standing.target}, and tasks do not wait for events.")
     value = load_json(dump_json(data))
     return await send_event(database, run_id, name, value, sent_by)

@@ -111,7 +111,7 @@ def tail_run(
 
     async def watch() -> Run:
         async with open_source(url, api_key) as source:
-            steps = (await source.get(run_id)).orchestration is not None
+            steps = (await source.get(run_id)).has_steps
             with open_view(json=json, steps=steps) as view:
                 async with asyncio.timeout(timeout):
                     await _show_all(source, run_id, after, view, asks=steps and not json, may_ask=may_ask)

@@ -24,6 +24,7 @@ from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
 from runlane.store.schema import api_keys, runs, tenants
 from runlane.store.statement import Row, Statement
+from runlane.store.turns import drop_sessions
 
 MAX_NAME = 200
 _MARK_AT_ONCE = 500
@@ -209,6 +210,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             if not await session.fetch(_DELETE, tenant=tenant):
                 raise await unknown_tenant(session, tenant)
             await drop_definitions(session, tenant)
+            await drop_sessions(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_told(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)

@@ -22,7 +22,7 @@ from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration, Tool
 from runlane.model.event import Delta
-from runlane.model.run import ORCHESTRATION, Status
+from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
 from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
 from runlane.store import record as records
@@ -75,13 +75,21 @@ class Material(Protocol):
 class Drive:
     """One attempt at a run of an orchestration."""
 
-    def __init__(self, claimed: Claimed, desk: Desk, database: Database, material: Material, tools: Tools) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        desk: Desk,
+        database: Database,
+        material: Material,
+        tools: Tools,
+        root: Orchestration,
+    ) -> None:
         self._claimed = claimed
         self._desk = desk
         self._database = database
         self._material = material
         self._tools = tools
-        self._root = material.orchestrations[claimed.target.removeprefix(ORCHESTRATION)]
+        self._root = root
         self._outbox = Outbox(claimed, desk)
         self._questions = Questions()
         self._looked_at = time.monotonic()
@@ -138,7 +146,8 @@ class Drive:
         given: dict[str, Any] = request.get("input") or {}
         state = {"user_input": message, "user_query": message, **given}
         edits = [Edit(edit["no"], edit["state"]) for edit in fork["edits"]] if fork else []
-        library = self._material.orchestrations
+        # Last, and only there if it is one of them: what stands for an agent is known to nobody else.
+        library = {**self._material.orchestrations, self._root.id: self._root}
         self._machine, self._no = go_again(library, self._root.id, state, nested, way, edits)
         for record in way:
             if record.outcome is StepOutcome.DONE:

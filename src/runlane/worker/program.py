@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from runlane.agents.models import Models
+from runlane.agents.models import Message, Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
 from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.model.event import EventType
+from runlane.model.run import AGENT
 from runlane.model.task import Task
 from runlane.model.text import dump_json, load_json
 from runlane.settings import Settings
@@ -23,6 +24,8 @@ from runlane.store.database import Database
 from runlane.store.definitions import load_pinned
 from runlane.store.record import Entry
 from runlane.store.steps import StepOutcome, StepRecord, read_saved
+from runlane.store.turns import read_before
+from runlane.worker.chat import root_of, said
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
@@ -82,7 +85,17 @@ class Orchestrations:
             tasks=self._tasks.keys(),
             call_task=call_task,
         )
-        return await Drive(claimed, host, self._database, material, tools).run()
+        tools = replace(tools, conversation=await self._said_before(claimed, material))
+        return await Drive(claimed, host, self._database, material, tools, root_of(claimed, material)).run()
+
+    async def _said_before(self, claimed: Claimed, material: Pinned) -> Sequence[Message]:
+        """What was said in the chat that the run is a turn of."""
+        turn = load_json(claimed.plan).get("chat") if claimed.plan else None
+        agent = material.agents.get(claimed.target.removeprefix(AGENT))
+        if turn is None or agent is None or not agent.history_turns:
+            return ()
+        session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
+        return said(await patiently(lambda: read_before(self._database, session_id, number, count)))
 
     async def _call_task(self, claimed: Claimed, host: Host, name: str, arguments: Mapping[str, Any], path: str) -> Any:
         task = self._tasks.get(name)
