@@ -176,6 +176,11 @@ class Tail:
         """Readers in this process."""
         return sum(len(feed.followers) for feed in self._feeds.values())
 
+    @property
+    def stopping(self) -> bool:
+        """Whether streams end now."""
+        return self._stopping
+
     async def start(self) -> None:
         """Begin to follow the database for all readers."""
         self._stopping = False
