@@ -2,7 +2,8 @@
 
 Turns run one at a time, so a reader needs the feed of one run at a time. An event's id is the turn and the run's own
 number, `turn.number`, which is exact across turns: whoever comes back goes on in that turn, at that number. Frames are
-the run's own; only the id and a `turn` field are put in.
+the run's own; only the id and the field `chat_turn` are put in (an answer of a model has a `turn`
+of its own).
 """
 
 from __future__ import annotations
@@ -164,13 +165,13 @@ class Talk:
 
 def mark(frames: bytes, turn: int) -> bytes:
     """The frames of a run as those of a turn."""
-    place, field = b"id: %d." % turn, b'data: {"turn":%d,' % turn
+    place, field = b"id: %d." % turn, b'data: {"chat_turn":%d,' % turn
     return _BEGINNING.sub(lambda found: place if found[1] == b"id: " else field, frames)
 
 
 def mark_json(line: str, turn: int) -> str:
     """The same for the JSON of one event."""
-    return f'{{"turn":{turn},{line[1:]}'
+    return f'{{"chat_turn":{turn},{line[1:]}'
 
 
 def _skipped(session_id: str, first_turn: int) -> bytes:

@@ -109,11 +109,11 @@ async def test_a_conversation_from_the_first_word_to_the_last(api: Api) -> None:
     assert ids[0] == "1.1"
     assert ids == sorted(ids, key=lambda place: tuple(int(part) for part in place.split(".")))
     assert len(set(ids)) == len(ids)
-    assert {event["turn"] for event in whole} == {1, 2}
+    assert {event["chat_turn"] for event in whole} == {1, 2}
     assert [event["status"] for event in whole if event["type"] == "done"] == ["completed", "completed"]
     assert CANARY not in (await api.get(f"/chat/{session_id}/stream")).text
     events = (await api.get(f"/chat/{session_id}/events")).json()
-    assert [f"{event['turn']}.{event['seq']}" for event in events["events"]] == ids
+    assert [f"{event['chat_turn']}.{event['seq']}" for event in events["events"]] == ids
     assert events["next_after"] == ids[-1]
     for number, place in enumerate(ids):
         rest = await stream(api, session_id, headers={"Last-Event-ID": place})
@@ -186,20 +186,22 @@ async def test_pieces_of_an_answer_arrive_live_and_the_stream_can_stay(api: Api)
                 text += piece
                 *whole, text = text.split("\n\n")
                 seen.extend(frames("\n\n".join(whole)))
-                if [event["turn"] for event in seen if event["type"] == "done"] == [1, 2, 3]:
+                if [event["chat_turn"] for event in seen if event["type"] == "done"] == [1, 2, 3]:
                     return
 
     following = asyncio.create_task(follow())
     await eventually(lambda: any(event["type"] == "done" for event in seen), "the first turn")
     posts = [await say(api, text, session_id) for text in ("two", "three")]
     # The reader has everything up to the question, so it hears the pieces of the answer live.
-    await eventually(lambda: any(event["type"] == "thinking" and event["turn"] == 2 for event in seen), "the question")
+    await eventually(
+        lambda: any(event["type"] == "thinking" and event["chat_turn"] == 2 for event in seen), "the question"
+    )
     await gate.asked.wait()
     gate.open.set()
     async with asyncio.timeout(60):
         await following
     pieces = [event for event in seen if "_id" not in event and event["run_id"] == posts[0]["run_id"]]
-    assert [(event["type"], event["turn"], event["text"], event["offset"]) for event in pieces] == [
+    assert [(event["type"], event["chat_turn"], event["text"], event["offset"]) for event in pieces] == [
         ("thinking", 2, "hm", 0),
         ("text", 2, "one ", 0),
         ("text", 2, "two", 4),

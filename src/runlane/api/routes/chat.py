@@ -55,7 +55,7 @@ _MOST_TURNS: Final = 500
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "One frame per event: `id` is turn and number, such as 2.17; `data` is the run's event with its "
-        "`turn`. Live pieces of answers have no id. The stream ends when no turn is open; with `follow` it stays. "
+        "`chat_turn`. Live pieces of answers have no id. The stream ends when no turn is open; with `follow` it stays. "
         "Where turns are no longer kept as runs, `truncated` says which one comes next.",
         "content": {
             "text/event-stream": {
@@ -63,7 +63,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
                     "type": "object",
                     "properties": {"id": {"type": "string"}, "data": {"type": "string"}},
                 },
-                "example": 'id: 1.1\ndata: {"turn":1,"type":"queued","seq":1,"run_id":"run_1","attempt":0,'
+                "example": 'id: 1.1\ndata: {"chat_turn":1,"type":"queued","seq":1,"run_id":"run_1","attempt":0,'
                 '"at":"2026-01-31T12:00:00.000000Z","status":"queued"}\n\n',
             }
         },

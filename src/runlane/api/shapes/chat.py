@@ -157,7 +157,7 @@ class ChatEvents(Answer):
         examples=[
             [
                 {
-                    "turn": 1,
+                    "chat_turn": 1,
                     "type": "queued",
                     "seq": 1,
                     "run_id": "run_1",
