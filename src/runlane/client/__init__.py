@@ -2,6 +2,32 @@
 
 from runlane.client.client import Client
 from runlane.client.patience import Patience
-from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
+from runlane.client.values import (
+    Attempt,
+    ChatMessage,
+    ChatPost,
+    ChatState,
+    Health,
+    LiveEvent,
+    LogLine,
+    Logs,
+    Question,
+    Step,
+    WorkerInfo,
+)
 
-__all__ = ["Attempt", "Client", "Health", "LiveEvent", "LogLine", "Logs", "Patience", "Question", "Step", "WorkerInfo"]
+__all__ = [
+    "Attempt",
+    "ChatMessage",
+    "ChatPost",
+    "ChatState",
+    "Client",
+    "Health",
+    "LiveEvent",
+    "LogLine",
+    "Logs",
+    "Patience",
+    "Question",
+    "Step",
+    "WorkerInfo",
+]
