@@ -14,6 +14,7 @@ from sqlalchemy import Integer, Text, bindparam, insert, select, update
 from runlane.errors import Conflict, UnknownSession
 from runlane.model.run import Accepted
 from runlane.model.text import dump_json, load_json
+from runlane.probes import reach
 from runlane.store.accept import NewRun, accept
 from runlane.store.database import Database, Session
 from runlane.store.expressions import lit, now_us
@@ -108,9 +109,12 @@ async def post_turn(
         else:
             await session.fetch(_GO_ON, session_id=session_id, turn=turn)
         await session.fetch(_ADD, session_id=session_id, turn=turn, run_id=new_run.id, message=message)
+        reach("accept.before_commit")
         return Posted(session_id, turn, verdict)
 
-    return await database.transact(work)
+    posted = await database.transact(work)
+    reach("accept.committed")
+    return posted
 
 
 async def _posted_before(session: Session, verdict: Accepted) -> Posted:

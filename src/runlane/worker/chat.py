@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol
 from runlane.agents.models import Message
 from runlane.model.definition import Agent, Orchestration
 from runlane.model.run import AGENT, ORCHESTRATION, Status
-from runlane.model.step import AgentStep
 from runlane.model.template import text_of
 from runlane.model.text import load_json
 from runlane.store.claim import Claimed
@@ -51,28 +50,28 @@ def ask_alone(agent: Agent, material: Definitions, given: Mapping[str, Any]) -> 
     """An orchestration of one step that asks the agent. Its id is one that nobody can give to an orchestration."""
     inner = material.orchestrations.get(agent.orchestration_id or "")
     minutes = _TIMEOUT_MINUTES if inner is None else inner.timeout_minutes
-    step = AgentStep(
-        id=ANSWER,
-        name=agent.name or agent.id,
-        agent_id=agent.id,
-        max_turns=agent.max_turns,
-        timeout_seconds=minutes * 60,
-        output_key=ANSWER,
-    )
-    alone = Orchestration(
-        id="agent",
-        name=agent.name or agent.id,
-        # Copied, because copies are not validated: keys of an input need not be such as a person may write down.
-        steps=[step.model_copy(update={"input_keys": list(given)})],
-        timeout_minutes=minutes,
-        max_total_turns=_STEPS,
-    )
-    return alone.model_copy(
-        update={
-            "id": f"{AGENT}{agent.id}",
-            "max_state_bytes": alone.max_state_bytes if inner is None else inner.max_state_bytes,
-        }
-    )
+    step = {
+        "id": ANSWER,
+        "type": "agent",
+        "name": agent.name or agent.id,
+        "agent_id": agent.id,
+        "max_turns": agent.max_turns,
+        "timeout_seconds": minutes * 60,
+        "output_key": ANSWER,
+    }
+    body: dict[str, Any] = {
+        "id": "agent",
+        "name": agent.name or agent.id,
+        "steps": [step],
+        "timeout_minutes": minutes,
+        "max_total_turns": _STEPS,
+    }
+    if inner is not None:
+        body["max_state_bytes"] = inner.max_state_bytes
+    alone = Orchestration.model_validate(body)
+    # Copies are not validated: neither the id nor the keys of an input need be such as a person may write down.
+    asking = alone.steps[0].model_copy(update={"input_keys": list(given)})
+    return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [asking]})
 
 
 def said(turns: Sequence[Turn]) -> list[Message]:

@@ -34,6 +34,7 @@ _SUMMARY: JsonDict = {
     "last_message_at": "2026-01-31T12:00:03.000000Z",
     "worker_id": None,
 }
+_WHOLE: JsonDict = {**_SUMMARY, "messages": [_MESSAGE]}
 _STATUS = "Of the turn that is at work or next; if none is open, of the last one."
 
 
@@ -127,7 +128,7 @@ class ChatSummary(Answer):
 class ChatStatus(ChatSummary):
     """Where a conversation stands, with its newest messages."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [_SUMMARY | {"messages": [_MESSAGE]}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [_WHOLE]})
 
     messages: list[Message] = Field(description="The newest ones, oldest first; all of them: /messages.")
 
