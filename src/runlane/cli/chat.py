@@ -98,7 +98,7 @@ class _Chat:
         from runlane.client import Client
 
         async with Client(self._url, self._api_key) as client, open_source(self._url, self._api_key) as source:
-            posted = await client.chat(self._agent, message, self.session)
+            posted = await _post(client, self._agent, message, self.session)
             self.session = posted.session_id
             speech = for_terminal(sys.stdout, colours=sys.stdout.isatty(), live=sys.stdout.isatty())
             following = _Following(client, source, posted, speech, json=self._json)
@@ -120,6 +120,25 @@ class _Chat:
             print("cancelled", file=sys.stderr, flush=True)
 
 
+async def _post(client: Client, agent: str, message: str, session: str | None) -> ChatPost:
+    """Post a message. A Ctrl-C meanwhile is for the turn, which is cancelled as soon as it is known."""
+    posting = asyncio.ensure_future(client.chat(agent, message, session))
+    try:
+        return await asyncio.shield(posting)
+    except asyncio.CancelledError:
+        _go_on()
+        posted = await posting
+        await client.cancel(posted.run_id)
+        return posted
+
+
+def _go_on() -> None:
+    """Take a Ctrl-C, which came as a cancellation of this task, as dealt with."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        task.uncancel()
+
+
 class _Following:
     """One turn while it is watched. The first Ctrl-C cancels it, and its end is awaited; the second one leaves."""
 
@@ -136,9 +155,7 @@ class _Following:
         try:
             await self._show()
         except (asyncio.CancelledError, KeyboardInterrupt):
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                task.uncancel()
+            _go_on()
             await self._client.cancel(self._posted.run_id)
             await self._show()
 
