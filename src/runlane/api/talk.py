@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from runlane.api.problems import ImpossibleEvent
-from runlane.api.tail import POLL_SECONDS, SAFETY_POLL_SECONDS, Follower, Tail
+from runlane.api.tail import Follower, Tail
 from runlane.bus import Bus
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound
 from runlane.store.database import Database
@@ -26,6 +26,9 @@ from runlane.store.turns import Turn, read_turns
 _BEGINNING: Final = re.compile(rb"^(id: |data: \{)", re.MULTILINE)
 _PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
 _SKIPPED: Final = 100
+# How soon a reader that stays learns of a turn that another process has taken, without and with a bus that tells it.
+POLL_SECONDS: Final = 1.0
+SAFETY_POLL_SECONDS: Final = 5.0
 
 
 class Place(NamedTuple):
@@ -63,6 +66,7 @@ class Talk:
         self.refusal: RunlaneError | None = None
         self._news = asyncio.Event()
         self._unfollow = bus.follow(session_id, lambda _told: self._news.set())
+        self._unhear = tail.when_shut(self._news.set)
         self._when_closed: Callable[[], None] = lambda: None
         self._waiting: list[bytes] = []
 
@@ -95,7 +99,7 @@ class Talk:
                 if not self._stays or self._tail.stopping:
                     self.complete = not self._tail.stopping
                     self._over = True
-                elif left > 0:
+                elif left > 0 and not self._waiting:
                     await self._wait(left)
             if self._waiting or left <= 0:
                 break
@@ -110,6 +114,7 @@ class Talk:
     def close(self) -> None:
         """Read no more. Safe to call twice."""
         self._unfollow()
+        self._unhear()
         if self._current is not None:
             self._current.close()
         self._when_closed()

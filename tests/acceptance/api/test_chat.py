@@ -208,6 +208,31 @@ async def test_pieces_of_an_answer_arrive_live_and_the_stream_can_stay(api: Api)
     ]
 
 
+async def test_a_stream_that_stays_ends_with_its_server_or_its_key(api: Api) -> None:
+    await bring(api)
+    session_id = (await say(api, "hi"))["session_id"]
+    await idle(api, session_id)
+    made = (await api.post("/keys", {"name": "reader", "role": "viewer"})).json()
+    texts = ["", ""]
+
+    async def follow(number: int, headers: dict[str, str]) -> None:
+        path = f"{API}/chat/{session_id}/stream"
+        async with api.client.stream("GET", path, params={"follow": True}, headers=headers) as answer:
+            async for piece in answer.aiter_text():
+                texts[number] += piece
+
+    async with asyncio.TaskGroup() as group:
+        guest = group.create_task(follow(0, {"Authorization": f"Bearer {made['key']}"}))
+        ours = group.create_task(follow(1, {}))
+        await eventually(lambda: all('"type":"done"' in text for text in texts), "both to have everything")
+        assert (await api.client.delete(f"{API}/keys/{made['id']}")).status_code == 200
+        await eventually(guest.done, "the guest to be shown out")
+        assert ": closed: " in texts[0]
+        assert not ours.done()
+        api.parts.end_streams()
+    assert "stream_complete" not in texts[1]
+
+
 async def test_a_failed_turn_keeps_the_conversation(api: Api) -> None:
     await bring(api)
     session_id = (await say(api, "hi"))["session_id"]
