@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from runlane import redaction
@@ -18,7 +18,7 @@ from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
 from runlane.errors import DuplicateTask, Unavailable, UnknownTask
-from runlane.model.event import Event
+from runlane.model.event import Event, Notice
 from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import Accepted, OnDead, Run
 from runlane.model.task import Task, make_task
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from runlane.agents.models import Models
     from runlane.agents.providers import Providers
     from runlane.duties.duty import Duty
+    from runlane.orchestrating import Start
+    from runlane.store.chat import Posted
     from runlane.worker.children import ChildWish
     from runlane.worker.worker import Worker
 
@@ -47,6 +49,15 @@ T = TypeVar("T")
 
 _WAIT_POLL_SECONDS = 0.05
 _WAIT_AWAY_SECONDS = 60.0
+
+
+class _Rules(TypedDict):
+    """What a request that names a definition is checked against, and whose it is."""
+
+    tasks: Collection[str]
+    max_input_bytes: int
+    tenant: str
+    trace: str | None
 
 
 @dataclass(slots=True)
@@ -253,21 +264,74 @@ class App:
         trace: str | None = None,
     ) -> Accepted:
         """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
-        from runlane.orchestrating import Start, orchestration_run
+        from runlane.orchestrating import Start
 
         start = Start(
             orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
             webhook_url, session_id,
         )  # fmt: skip
-        wanted = await orchestration_run(
-            await self.database(),
-            start,
-            tasks=self._tasks,
-            max_input_bytes=self.settings.max_input_bytes,
-            tenant=tenant,
-            trace=trace,
-        )
-        return (await self._accept([wanted]))[0]
+        return await self._begin(start, tenant, trace)
+
+    async def ask(
+        self,
+        agent: str,
+        message: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        idempotency_key: str | None = None,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        webhook_url: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+    ) -> Accepted:
+        """Accept a run that asks an agent once; its result is the answer. `input` are values that it is told, too."""
+        from runlane.orchestrating import Start
+
+        start = Start(
+            agent, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
+            webhook_url, kind="agent",
+        )  # fmt: skip
+        return await self._begin(start, tenant, trace)
+
+    async def chat(
+        self,
+        agent: str,
+        message: str,
+        session_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+        delay_seconds: float = 0,
+        webhook_url: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+    ) -> Posted:
+        """Accept the next turn of a conversation, or the first one. Turns of a session run one at a time, in order."""
+        from runlane.chatting import Say, post
+
+        connection = await self.connect()
+        say = Say(agent, message, session_id, input, priority, idempotency_key, delay_seconds, webhook_url)
+        posted = await post(connection.database, say, self._declare, **self._rules(tenant, trace))
+        connection.bus.ring({posted.accepted.lane})
+        # Whoever follows the session hears that there is a turn more; its number stands for an event's.
+        connection.bus.publish([Notice(posted.session_id, posted.turn)])
+        return posted
+
+    async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
+        """Cancel the turns of a session that have not ended, or only the one that is at work or next; their runs."""
+        from runlane.store.turns import open_turns
+
+        turns = await open_turns(await self.database(), session_id)
+        # The last one first, so that none of those behind gets its turn in between.
+        chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
+        for run_id in chosen:
+            await self.cancel(run_id)
+        return sorted(chosen)
 
     async def resume(
         self,
@@ -450,16 +514,34 @@ class App:
         if not new_runs:
             return []
         connection = await self.connect()
-        undeclared = {run.lane for run in new_runs} - connection.lanes
-        if undeclared:
-            # A task registered after the app connected.
-            await declare_lanes(connection.database, undeclared)
-            connection.lanes |= undeclared
+        await self._declare({run.lane for run in new_runs})
         verdicts = await connection.committer.accept(new_runs, self.settings.database_timeout_seconds)
         for verdict in verdicts:
             if isinstance(verdict, Exception):
                 raise verdict
         return cast("list[Accepted]", verdicts)
+
+    async def _declare(self, lanes: set[str]) -> None:
+        """Make lanes known that came after the app connected, with a task or a definition."""
+        connection = await self.connect()
+        undeclared = lanes - connection.lanes
+        if undeclared:
+            await declare_lanes(connection.database, undeclared)
+            connection.lanes |= undeclared
+
+    async def _begin(self, start: Start, tenant: str, trace: str | None) -> Accepted:
+        from runlane.orchestrating import orchestration_run
+
+        wanted = await orchestration_run(await self.database(), start, **self._rules(tenant, trace))
+        return (await self._accept([wanted]))[0]
+
+    def _rules(self, tenant: str, trace: str | None) -> _Rules:
+        return {
+            "tasks": self._tasks,
+            "max_input_bytes": self.settings.max_input_bytes,
+            "tenant": tenant,
+            "trace": trace,
+        }
 
     def _task_run(self, request: RunRequest, tenant: str, trace: str | None) -> NewRun:
         task = self._tasks.get(request.task)

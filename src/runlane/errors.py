@@ -16,6 +16,7 @@ RunlaneError
 ├── IdempotencyConflict       the key was used before with another body
 ├── RunNotFound
 ├── NotFound                  no such tenant, key, role or secret
+├── UnknownSession            no such chat session
 ├── WrongState                the run is not in a state that allows this
 ├── Conflict                  what is there already forbids this
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
@@ -227,6 +228,18 @@ class NotFound(RunlaneError):
 
     code = "not_found"
     http_status = 404
+
+
+class UnknownSession(RunlaneError):
+    """No chat session of this id is kept, or none that the caller may see."""
+
+    code = "session_not_found"
+    http_status = 404
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f'No chat session "{session_id}" is kept here. A first message without session_id begins a new one.'
+        )
 
 
 class WrongState(RunlaneError):

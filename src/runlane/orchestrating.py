@@ -1,16 +1,17 @@
-"""Starting, forking and answering runs of orchestrations: the requests, checked against the definitions."""
+"""Starting, forking and answering runs of orchestrations and agents: the requests, checked against the definitions."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
-from runlane.model.definition import Orchestration, Tool
+from runlane.model.definition import Agent, Definition, Orchestration, Tool
 from runlane.model.form import validate
-from runlane.model.run import ORCHESTRATION, Accepted, Run
+from runlane.model.lane import DEFAULT_LANE
+from runlane.model.run import AGENT, ORCHESTRATION, Accepted, Run
 from runlane.model.step import HumanField
 from runlane.model.task import input_json
 from runlane.model.tenant import DEFAULT_TENANT
@@ -26,13 +27,15 @@ from runlane.store.search import find_standing
 from runlane.store.steps import read_way
 from runlane.store.waits import Wait, read_waits
 
+_MAX_LOSSES = 10
+_MAX_ATTEMPTS = 3
 MAX_URL = 2000
 
 
 class Start(NamedTuple):
-    """A run of an orchestration that somebody wants."""
+    """A run of an orchestration, or of an agent, that somebody wants. `name` is its id."""
 
-    orchestration: str
+    name: str
     message: str = ""
     input: Mapping[str, Any] | None = None
     priority: int = 0
@@ -45,6 +48,12 @@ class Start(NamedTuple):
     session_id: str | None = None
     pins: Mapping[str, str] | None = None
     parent: Mapping[str, str] | None = None
+    kind: Literal["orchestration", "agent"] = "orchestration"
+
+    @property
+    def target(self) -> str:
+        """What the run executes. The same word is the definition's name among the pins."""
+        return f"{ORCHESTRATION if self.kind == 'orchestration' else AGENT}{self.name}"
 
 
 async def orchestration_run(
@@ -57,16 +66,18 @@ async def orchestration_run(
     trace: str | None = None,
 ) -> NewRun:
     """The run to accept. It is pinned to the versions that are current now, or to those of the run that wants it."""
-    pinned = dict(start.pins) if start.pins is not None else await pins(database, tenant, start.orchestration)
+    pinned = dict(start.pins) if start.pins is not None else await pins(database, tenant, start.name, start.kind)
     material = await load_pinned(database, tenant, pinned)
-    root = cast("Orchestration", material[f"orchestration:{start.orchestration}"])
+    root: Definition | None = material[start.target]
+    if isinstance(root, Agent):
+        root = material.get(f"{ORCHESTRATION}{root.orchestration_id}")
     if tasks:
         for definition in material.values():
             _check_tasks(definition, tasks)
     if not isinstance(cast("object", start.message), str):
         raise InvalidRequest("The message must be a text.")
     body = {"message": start.message, "input": dict(start.input or {})}
-    text = input_json(body, start.orchestration)
+    text = input_json(body, start.name)
     if len(text) > max_input_bytes:
         raise InputTooLarge(
             f"The input has {len(text)} bytes as JSON; at most {max_input_bytes} are allowed "
@@ -80,7 +91,7 @@ async def orchestration_run(
     if start.session_id is not None:
         plan["session_id"] = check_text(start.session_id, "The session id", MAX_KEY)
     request = RunRequest(
-        f"{ORCHESTRATION}{start.orchestration}",
+        start.target,
         None,
         start.priority,
         start.ordering_key,
@@ -92,9 +103,9 @@ async def orchestration_run(
     return new_run(
         request,
         text.decode(),
-        lane=root.lane,
-        max_attempts=root.max_attempts,
-        max_losses=root.max_losses,
+        lane=root.lane if isinstance(root, Orchestration) else DEFAULT_LANE,
+        max_attempts=root.max_attempts if isinstance(root, Orchestration) else _MAX_ATTEMPTS,
+        max_losses=root.max_losses if isinstance(root, Orchestration) else _MAX_LOSSES,
         tenant=tenant,
         trace=trace,
         plan=dump_json(plan),
@@ -146,22 +157,25 @@ async def fork(
 
 async def with_state(database: Database, run: Run) -> Run:
     """The run of an orchestration with its state: as it was stored with the end, or as far as its records lead."""
-    if run.orchestration is None or run.state is not None or run.plan is None:
+    if not run.has_steps or run.state is not None or run.plan is None:
         return run
     # Whoever only hands runs in need not load the step machine.
+    from runlane.worker.chat import root_of
+    from runlane.worker.pinned import Pinned
     from runlane.worker.way import stand
 
     pinned = await load_pinned(database, run.tenant, run.plan["pins"])
+    root = root_of(run.target, run.input or {}, Pinned.of(pinned))
     way = await read_way(database, run.id)
     # Up to some hundred records are settled again, and whoever reads streams here should not wait for that.
-    machine, _ = await asyncio.to_thread(stand, run.target, run.input or {}, run.plan, pinned.values(), way)
+    machine, _ = await asyncio.to_thread(stand, root, run.input or {}, run.plan, [*pinned.values(), root], way)
     return replace(run, state=dict(machine.state))
 
 
 async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> Change:
     """Give a run an event that one of its steps waits for, or will."""
     standing = await find_standing(database, run_id)
-    if not standing.target.startswith(ORCHESTRATION):
+    if not standing.target.startswith((ORCHESTRATION, AGENT)):
         raise WrongState(f"Run {run_id} executes the task {standing.target}, and tasks do not wait for events.")
     value = load_json(dump_json(data))
     return await send_event(database, run_id, name, value, sent_by)

@@ -74,14 +74,9 @@ def check(plan: str, index: str) -> None:
 
 async def test_a_claim_and_its_survey_use_the_index_of_ready_runs(full: Store) -> None:
     worker = await full.worker()
-    survey = {"worker_id": worker, "targets": ["job"], "orchestrations": "", "every_lane": True, "lanes": []}
-    check(await plan_of(full, _SURVEY, **survey), "runs_ready")
-    check(
-        await plan_of(
-            full, CLAIM, lane="default", slots=50, worker_id=worker, targets=["job"], orchestrations="orchestration:"
-        ),
-        "runs_ready",
-    )
+    wanted = {"worker_id": worker, "targets": ["job"], "orchestrations": "orchestration:", "agents": "agent:"}
+    check(await plan_of(full, _SURVEY, **wanted, every_lane=True, lanes=[]), "runs_ready")
+    check(await plan_of(full, CLAIM, lane="default", slots=50, **wanted), "runs_ready")
 
 
 async def test_the_other_hot_statements_use_their_indexes(full: Store) -> None:

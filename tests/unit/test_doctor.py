@@ -98,6 +98,12 @@ def test_tasks(workers: list[WorkerRow], level: Level) -> None:
         assert '3 runs in the lane bulk wait for the task "pack"' in finding.message
 
 
+def test_orchestrations_and_agents_are_known_to_every_worker() -> None:
+    waiting = [WaitingInLane("bulk", target, 3) for target in ("orchestration:article", "agent:helper")]
+    (finding,) = task_findings(waiting, [worker("bulk", targets=("pack",))])
+    assert finding.level is Level.OK
+
+
 def test_tasks_without_workers_are_not_told_twice() -> None:
     assert list(task_findings([WaitingInLane("bulk", "pack", 3)], [])) == []
 

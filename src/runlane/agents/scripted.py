@@ -139,6 +139,7 @@ class ScriptedModel:
             "key": request.key,
             "number": request.number,
             "prompt": request.prompt[:_LOGGED],
+            "messages": len(request.messages),
             "pid": os.getpid(),
         }
         line = orjson.dumps(call, option=orjson.OPT_APPEND_NEWLINE)

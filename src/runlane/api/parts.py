@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from runlane.access.gate import Gate
 from runlane.access.sentry import Sentry
 from runlane.api.tail import Follower, Tail
+from runlane.api.talk import Place, Talk
 from runlane.app import App, Connection
 from runlane.duties.duty import Duty
 from runlane.errors import Unavailable
@@ -46,6 +47,17 @@ class Parts:
         follower = await self.tail.follow(run_id, after)
         follower.when_closed(self.sentry.guard(principal, Permission.RUNS_READ, follower.expel))
         return follower
+
+    async def talk(self, principal: Principal, session_id: str, after: Place, last_turn: int, *, follow: bool) -> Talk:
+        """A reader of a conversation, for as long as its key allows that. The caller closes it."""
+        reader = Talk(self.database, self.tail, self.connection.bus, session_id, after, follow)
+        try:
+            await reader.open(last_turn)
+        except BaseException:
+            reader.close()
+            raise
+        reader.when_closed(self.sentry.guard(principal, Permission.RUNS_READ, reader.expel))
+        return reader
 
     def end_streams(self) -> None:
         """Let every stream and long poll end now, so that their readers come back elsewhere."""

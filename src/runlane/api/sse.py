@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Protocol
 
 import structlog
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from runlane.api.frame import KEEPALIVE, comment
-from runlane.api.tail import Follower
-from runlane.errors import Unavailable
+from runlane.errors import RunlaneError, Unavailable
 
 log = structlog.get_logger(__name__)
 
@@ -30,12 +30,29 @@ _HEADERS = [
 _COMPLETE = b'data: {"type":"stream_complete"}\n\n'
 
 
+class Reader(Protocol):
+    """What is sent: a follower of a run, or of a conversation."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def complete(self) -> bool: ...
+
+    @property
+    def refusal(self) -> RunlaneError | None: ...
+
+    async def next(self, timeout_seconds: float) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 class EventStream(Response):
     """Sends what a follower hands out until the run ends, the reader leaves or may not stay, or this process stops."""
 
     media_type = "text/event-stream"
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: Reader) -> None:
         super().__init__()
         self._follower = follower
 

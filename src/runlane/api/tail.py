@@ -170,11 +170,17 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
         self._reading: dict[tuple[str, int], asyncio.Task[Page]] = {}
+        self._when_shut: set[Callable[[], None]] = set()
 
     @property
     def followers(self) -> int:
         """Readers in this process."""
         return sum(len(feed.followers) for feed in self._feeds.values())
+
+    @property
+    def stopping(self) -> bool:
+        """Whether streams end now."""
+        return self._stopping
 
     async def start(self) -> None:
         """Begin to follow the database for all readers."""
@@ -197,6 +203,13 @@ class Tail:
         self._stopping = True
         for feed in list(self._feeds.values()):
             self._shut(feed)
+        for heard in tuple(self._when_shut):
+            heard()
+
+    def when_shut(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """Call this when streams end; the answer ends that. For readers that wait for something else than a run."""
+        self._when_shut.add(heard)
+        return lambda: self._when_shut.discard(heard)
 
     async def follow(self, run_id: str, after: int) -> Follower:
         """A reader of the run's events after a number. RunNotFound, or InvalidRequest for a number that cannot be."""

@@ -122,9 +122,9 @@ def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -
 
 @cli.command(name="run")
 def start(
-    name: Annotated[str, typer.Argument(help="A task, or an orchestration.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A task, an orchestration, or agent:NAME.", metavar="NAME")],
     message: Annotated[
-        str | None, typer.Option("--message", help="What an orchestration is asked to do; NAME is one then.")
+        str | None, typer.Option("--message", help="What an orchestration or an agent is asked; NAME is one then.")
     ] = None,
     given: Annotated[
         str | None,

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
+from runlane.model.run import AGENT, ORCHESTRATION
 from runlane.settings import Settings, load_settings, variable_of
 
 if TYPE_CHECKING:
@@ -242,6 +243,9 @@ def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerRow]
     live = [worker for worker in workers if worker.status == "online"]
     unknown = False
     for kind in waiting:
+        if kind.target.startswith((ORCHESTRATION, AGENT)):
+            # Every worker executes them; workers tell of their tasks only.
+            continue
         serving = [worker for worker in live if "*" in worker.lanes or kind.lane in worker.lanes]
         # A lane that nobody serves is told by the check of the lanes; a worker that does not tell may know it.
         if not serving or any(worker.targets is None or kind.target in worker.targets for worker in serving):

@@ -22,7 +22,7 @@ from runlane.cli.story import sentence
 from runlane.cli.views import View, open_view
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
 from runlane.model.event import Event, EventType
-from runlane.model.run import Accepted, Run, Status
+from runlane.model.run import AGENT, ORCHESTRATION, Accepted, Run, Status
 from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
@@ -83,7 +83,16 @@ def start_run(
 async def _accepted(
     client: Client, name: str, message: str | None, arguments: dict[str, Any], options: dict[str, Any]
 ) -> Accepted:
-    """A run of the task of this name; of the orchestration if there is a message, or no such task."""
+    """A run of the task of this name; of the orchestration if there is a message, or no such task.
+
+    `agent:NAME` and `orchestration:NAME` say which it is.
+    """
+    if name.startswith(AGENT):
+        if not message:
+            raise InvalidInput(f"What is {name} to be asked? Say it: runlane run {name} --message TEXT")
+        return await client.ask(name.removeprefix(AGENT), message, arguments, **options)
+    if name.startswith(ORCHESTRATION):
+        return await client.run_orchestration(name.removeprefix(ORCHESTRATION), message or "", arguments, **options)
     if message is not None:
         return await client.run_orchestration(name, message, arguments, **options)
     try:
@@ -111,7 +120,7 @@ def tail_run(
 
     async def watch() -> Run:
         async with open_source(url, api_key) as source:
-            steps = (await source.get(run_id)).orchestration is not None
+            steps = (await source.get(run_id)).has_steps
             with open_view(json=json, steps=steps) as view:
                 async with asyncio.timeout(timeout):
                     await _show_all(source, run_id, after, view, asks=steps and not json, may_ask=may_ask)
@@ -126,7 +135,7 @@ def tail_run(
         print(f"Run {run_id} goes on. {_again(run_id)}", file=sys.stderr)
         return EXIT_INTERRUPTED
     _print_end(run, json=json)
-    return _exit_code(run.status)
+    return exit_code(run.status)
 
 
 def show_logs(run_id: str, *, since: int, follow: bool, url: str | None, api_key: str | None, json: bool) -> None:
@@ -164,10 +173,10 @@ async def _show_all(source: Source, run_id: str, after: int, view: View, *, asks
         async for event in stream:
             view.show(event)
             if asks and event.type == "human_input_required":
-                await _put_question(source, run_id, event.data["path"], view, may_ask=may_ask)
+                await put_question(source, run_id, event.data["path"], view, may_ask=may_ask)
 
 
-async def _put_question(source: Source, run_id: str, path: str, view: View, *, may_ask: bool) -> None:
+async def put_question(source: Source, run_id: str, path: str, view: View, *, may_ask: bool) -> None:
     """Ask whoever sits here, or say how to answer; nothing if somebody has answered already."""
     from runlane.cli.ask import ask, interruptible, told
 
@@ -208,7 +217,8 @@ def _print_end(run: Run, *, json: bool) -> None:
         print(f"error  {run.error.get('type')}: {run.error.get('message')}", flush=True)
 
 
-def _exit_code(status: Status) -> int:
+def exit_code(status: Status) -> int:
+    """What a run's end means to a script."""
     match status:
         case Status.COMPLETED:
             return 0

@@ -6,11 +6,31 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.options import ApiKey, RunId, Url
+from runlane.cli.options import ApiKey, RunId, ServerUrl, Url
 from runlane.cli.show import Json
 
 of_runs = typer.Typer()
 of_people = typer.Typer()
+
+
+@of_people.command()
+def chat(
+    agent: Annotated[str, typer.Argument(help="The agent.", metavar="AGENT")],
+    session: Annotated[str | None, typer.Option(help="Go on with this conversation.")] = None,
+    message: Annotated[
+        str | None, typer.Option(help="Say this and leave when there is an answer; - reads stdin.")
+    ] = None,
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Talk with an agent. Ctrl-C cancels the turn that is at work, not the conversation; Ctrl-D leaves.
+
+    In a pipe every line is a message. Exit codes, of the last turn: 0 completed, 1 failed, 3 cancelled.
+    """
+    from runlane.cli.chat import talk
+
+    raise typer.Exit(talk(agent, session=session, message=message, url=url, api_key=api_key, json=json))
 
 
 @of_people.command()

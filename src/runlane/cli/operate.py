@@ -12,7 +12,7 @@ from runlane.cli.show import clock, print_json, print_table, span
 from runlane.cli.source import Source, open_source
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.event import Event
-from runlane.model.run import ORCHESTRATION, Run, Status
+from runlane.model.run import AGENT, ORCHESTRATION, Run, Status
 from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
     for wait in run["waits"]:
         since = f"since {clock(wait['opened_at_us'])}"
         print(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
-    if run["target"].startswith(ORCHESTRATION):
+    if run["target"].startswith((ORCHESTRATION, AGENT)):
         for step in run["steps"]:
             print(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
     for event in run["events"]:
@@ -264,7 +264,7 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
 
 
 async def _waits(source: Source, run: Run) -> Sequence[Question]:
-    return () if run.orchestration is None or run.status.terminal else await source.waits(run.id)
+    return () if not run.has_steps or run.status.terminal else await source.waits(run.id)
 
 
 def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:

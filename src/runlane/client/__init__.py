@@ -3,10 +3,25 @@
 from runlane.client.client import Client
 from runlane.client.patience import Patience
 from runlane.client.secrets import RotatedSecrets
-from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
+from runlane.client.values import (
+    Attempt,
+    ChatMessage,
+    ChatPost,
+    ChatState,
+    Health,
+    LiveEvent,
+    LogLine,
+    Logs,
+    Question,
+    Step,
+    WorkerInfo,
+)
 
 __all__ = [
     "Attempt",
+    "ChatMessage",
+    "ChatPost",
+    "ChatState",
     "Client",
     "Health",
     "LiveEvent",

@@ -9,18 +9,17 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import quote
 
 import orjson
 
 from runlane.client import wire
 from runlane.client.accounting import Accounting
+from runlane.client.chat import ChatCalls, part
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
 from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
-from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, OnDead, Run, Status
@@ -37,7 +36,7 @@ _LOG_PAGE = 1000
 _BATCH = 1000
 
 
-class Client(Accounting):
+class Client(Accounting, ChatCalls):
     """A server by its URL, and the key to it. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
@@ -89,7 +88,7 @@ class Client(Accounting):
         start a second run. Give your own to be safe across calls too.
         """
         body = _request(task, input, priority, ordering_key, on_dead, delay_seconds, hold)
-        path = f"{PREFIX}/tasks/{_part(task)}/run"
+        path = f"{PREFIX}/tasks/{part(task)}/run"
         return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
 
     async def run_many(
@@ -134,7 +133,7 @@ class Client(Accounting):
         body = _request(orchestration, input, priority, ordering_key, on_dead, delay_seconds, hold)
         given = {"message": message or None, "webhook_url": webhook_url, "session_id": session_id}
         body |= {name: value for name, value in given.items() if value is not None}
-        path = f"{PREFIX}/orchestrations/{_part(orchestration)}/run"
+        path = f"{PREFIX}/orchestrations/{part(orchestration)}/run"
         return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
 
     async def get(self, run_id: str) -> Run:
@@ -226,7 +225,7 @@ class Client(Accounting):
         No number comes twice, none out of order. What has no number (LiveEvent) is told live only and belongs to its
         attempt: drop what you have of it when a `worker_picked_up` with a higher attempt comes.
         """
-        return follow(self._http, _part(run_id), after)
+        return follow(self._http, part(run_id), after)
 
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
         """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""
@@ -274,7 +273,7 @@ class Client(Accounting):
 
     async def send_event(self, run_id: str, name: str, data: Any = None) -> Status:
         """Give a run an event that one of its steps waits for, or will."""
-        told = await self._http.change("POST", _run(run_id, f"events/{_part(name)}"), {"data": data})
+        told = await self._http.change("POST", _run(run_id, f"events/{part(name)}"), {"data": data})
         return Status(told["status"])
 
     async def fork(
@@ -322,7 +321,7 @@ class Client(Accounting):
         self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
     ) -> dict[str, Any]:
         """A definition of a kind such as `orchestrations` or `mcp-servers`: its current version, or the one named."""
-        path = f"{PREFIX}/{_part(kind.replace('_', '-'))}/{_part(name)}"
+        path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
         return await self._http.read(path, {"version": version, "tenant": tenant})
 
     async def export_bundle(
@@ -387,11 +386,5 @@ def _request(
     return {"input": orjson.Fragment(text)} | {name: value for name, value in given.items() if value != plain[name]}
 
 
-def _part(name: str) -> str:
-    if not name:
-        raise InvalidRequest("The name is empty.")
-    return quote(name, safe="")
-
-
 def _run(run_id: str, view: str = "") -> str:
-    return f"{PREFIX}/runs/{_part(run_id)}{f'/{view}' if view else ''}"
+    return f"{PREFIX}/runs/{part(run_id)}{f'/{view}' if view else ''}"

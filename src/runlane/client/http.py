@@ -100,7 +100,7 @@ class Http:
         return await self._repeat(method, path, content=content, headers={"idempotency-key": key})
 
     @asynccontextmanager
-    async def stream(self, path: str, after: int) -> AsyncGenerator[httpx2.Response]:
+    async def stream(self, path: str, after: int | str) -> AsyncGenerator[httpx2.Response]:
         """An open event stream. Answered when the server says no."""
         # A proxy that compresses holds events back until it has enough of them.
         headers = {"accept": "text/event-stream", "cache-control": "no-store", "accept-encoding": "identity"}

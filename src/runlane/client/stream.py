@@ -20,18 +20,18 @@ from runlane.client.wire import event_from, load_event
 from runlane.model.event import Event, EventType
 
 # The server's last word when a reader comes back after the end.
-_COMPLETE = "stream_complete"
+COMPLETE = "stream_complete"
 # Its word for a hole that stays: retention took the events in between.
 _TRUNCATED = "truncated"
 # A stream outlives a server's bad moment: too many requests, or a fault of its own.
-_PASSING = frozenset({429, 500, 502, 503, 504})
+PASSING = frozenset({429, 500, 502, 503, 504})
 
 
 class _Hole(Exception):
     """A number was skipped inside one connection, which only a damaged stream does."""
 
 
-class _Cut(Exception):
+class Cut(Exception):
     """The stream ended although the run has not."""
 
 
@@ -50,11 +50,11 @@ async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | 
                     yield event
             if position.ended:
                 return
-            cause: Exception = _Cut("the stream ended before the run did")
+            cause: Exception = Cut("the stream ended before the run did")
         except (httpx2.TransportError, _Hole) as error:
             cause = error
         except Answered as answered:
-            if answered.status not in _PASSING:
+            if answered.status not in PASSING:
                 raise answered.error from None
             cause = answered
         lived = time.monotonic() - started
@@ -84,7 +84,7 @@ async def _connection(http: Http, run_id: str, position: Position) -> AsyncGener
         async for chunk in response.aiter_bytes():
             for frame in parser.feed(chunk):
                 told = load_event(frame.data, http.url)
-                if told["type"] == _COMPLETE:
+                if told["type"] == COMPLETE:
                     position.ended = True
                     return
                 event = event_from(told)

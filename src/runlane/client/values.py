@@ -137,3 +137,42 @@ class Health:
 
     ready: bool
     parts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPost:
+    """An accepted turn of a conversation. `replayed` means that its idempotency key had been used before."""
+
+    session_id: str
+    turn: int
+    run_id: str
+    status: Status
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """Something that was said. `status` is what became of its turn; `error` why a failed one has no answer."""
+
+    turn: int
+    role: Literal["user", "assistant"]
+    content: Any
+    status: Status
+    run_id: str
+    at_us: int
+    error: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatState:
+    """A conversation. Its status is that of the turn that is at work or next, or else of the last one."""
+
+    session_id: str
+    agent_id: str
+    tenant: str
+    status: Status
+    turns: int
+    created_at_us: int
+    last_message_at_us: int
+    worker_id: str | None
+    messages: tuple[ChatMessage, ...] = ()

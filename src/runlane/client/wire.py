@@ -8,7 +8,18 @@ from typing import Any, cast
 
 import orjson
 
-from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
+from runlane.client.values import (
+    Attempt,
+    ChatMessage,
+    ChatPost,
+    ChatState,
+    LiveEvent,
+    LogLine,
+    Logs,
+    Question,
+    Step,
+    WorkerInfo,
+)
 from runlane.errors import (
     Conflict,
     InputTooLarge,
@@ -145,6 +156,39 @@ def question_from(told: Mapping[str, Any]) -> Question:
         due_at_us=micros(told["due_at"]),
         answered_at_us=micros(told["answered_at"]),
         answered_by=told["answered_by"],
+    )
+
+
+def chat_post_from(told: Mapping[str, Any]) -> ChatPost:
+    """The answer to a posted message."""
+    return ChatPost(told["session_id"], told["turn"], told["run_id"], Status(told["status"]), told["replayed"])
+
+
+def chat_message_from(told: Mapping[str, Any]) -> ChatMessage:
+    """Something that was said."""
+    return ChatMessage(
+        turn=told["turn"],
+        role=told["role"],
+        content=told["content"],
+        status=Status(told["status"]),
+        run_id=told["run_id"],
+        at_us=micros(told["at"]) or 0,
+        error=told["error"],
+    )
+
+
+def chat_state_from(told: Mapping[str, Any]) -> ChatState:
+    """A conversation, with messages if they are told."""
+    return ChatState(
+        session_id=told["session_id"],
+        agent_id=told["agent_id"],
+        tenant=told["tenant"],
+        status=Status(told["status"]),
+        turns=told["turns"],
+        created_at_us=micros(told["created_at"]) or 0,
+        last_message_at_us=micros(told["last_message_at"]) or 0,
+        worker_id=told["worker_id"],
+        messages=tuple(chat_message_from(message) for message in told.get("messages", ())),
     )
 
 

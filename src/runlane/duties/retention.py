@@ -12,6 +12,7 @@ from runlane.probes import reach
 from runlane.settings import Settings
 from runlane.store.audit import DELETED_AT_ONCE, delete_old_audit
 from runlane.store.database import Database, Session
+from runlane.store.forgetting import delete_old_sessions
 from runlane.store.retention import AT_ONCE, Cut, cut_events, delete_leftovers, delete_old, oldest_to_cut
 
 _LOCK = lock_key("duty", "retention")
@@ -45,6 +46,7 @@ class Retention:
         deleted = await delete_old(session, self._keep_seconds)
         if deleted < AT_ONCE:
             await delete_leftovers(session, self._keep_seconds)
+            await delete_old_sessions(session, self._keep_seconds)
         entries = await delete_old_audit(session, self._keep_audit_seconds)
         if deleted:
             reach("retention.before_commit")

@@ -106,6 +106,7 @@ class Agent(Written):
     orchestration_id: Id | None = Field(None, description="For orchestrators.")
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call.")
     max_turns: int = Field(30, ge=1, le=1000, description="Model calls for one task.")
+    history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns it is told.")
     max_cost_usd_per_day: float | None = Field(
         None, gt=0, description="No model is asked once all its tasks of a day (UTC) have cost this much."
     )

@@ -40,6 +40,8 @@ class Status(StrEnum):
 
 # The target of a run that executes an orchestration begins with this; the rest is the orchestration's id.
 ORCHESTRATION: Final = "orchestration:"
+# The same for a run that asks one agent.
+AGENT: Final = "agent:"
 
 
 class Cause(StrEnum):
@@ -154,8 +156,18 @@ class Run:
         return self.target.removeprefix(ORCHESTRATION) if self.target.startswith(ORCHESTRATION) else None
 
     @property
+    def agent(self) -> str | None:
+        """The id of the agent that it asks; None for every other run."""
+        return self.target.removeprefix(AGENT) if self.target.startswith(AGENT) else None
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether it goes from step to step, and may wait between them: an orchestration, or an agent."""
+        return self.target.startswith((ORCHESTRATION, AGENT))
+
+    @property
     def definition(self) -> str | None:
-        """The version of the orchestration that it is pinned to."""
+        """The version of the orchestration, or agent, that it is pinned to."""
         pinned: Mapping[str, str] = (self.plan or {}).get("pins") or {}
         return pinned.get(self.target)
 

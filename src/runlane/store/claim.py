@@ -33,7 +33,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.ids import lock_key
 from runlane.model.lane import LaneView, share_slots
-from runlane.model.run import ORCHESTRATION, Status
+from runlane.model.run import AGENT, ORCHESTRATION, Status
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.expressions import MARK, json_of, lit, member, now_us
@@ -92,10 +92,11 @@ def worker_lock(worker_id: str) -> int:
     return lock_key("worker", worker_id)
 
 
-# Tasks by name; orchestrations have no end of names, so they are known by how their targets begin.
+# Tasks by name; orchestrations and agents have no end of names, so they are known by how their targets begin.
 _ours = or_(
     member(runs.c.target, "targets"),
     func.substr(runs.c.target, lit(1), lit(len(ORCHESTRATION))) == bindparam("orchestrations", type_=Text()),
+    func.substr(runs.c.target, lit(1), lit(len(AGENT))) == bindparam("agents", type_=Text()),
 )
 _ready = (
     runs.c.lane == lanes.c.name,
@@ -199,20 +200,22 @@ CLAIM = Chain("claim_lane", _claim, returns={**_CLAIMED, "mark": Text()}, links=
 async def claim(
     session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
 ) -> ClaimOutcome:
-    """Take up to `slots` ready runs of these targets for the worker; ORCHESTRATION stands for all orchestrations."""
+    """Take up to `slots` ready runs of these targets; ORCHESTRATION and AGENT stand for all of their kind."""
     locked = memory.names
     alone = locked & memory.capped
     await session.lock(
         exclusive=[lane_lock(name) for name in alone],
         shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
     )
-    target_list = session.texts(sorted({*targets} - {ORCHESTRATION}))
-    orchestrations = ORCHESTRATION if ORCHESTRATION in targets else ""
+    wanted = {
+        "targets": session.texts(sorted({*targets} - {ORCHESTRATION, AGENT})),
+        "orchestrations": ORCHESTRATION if ORCHESTRATION in targets else "",
+        "agents": AGENT if AGENT in targets else "",
+    }
     rows = await session.fetch(
         _SURVEY,
         worker_id=worker_id,
-        targets=target_list,
-        orchestrations=orchestrations,
+        **wanted,
         every_lane=memory.only is None,
         lanes=session.texts(sorted(memory.only or ())),
     )
@@ -230,9 +233,7 @@ async def claim(
     again = len(views) < len(rows)
     taken: list[Row] = []
     for lane, share in share_slots(views, slots).items():
-        taken += await session.chain(
-            CLAIM, lane=lane, slots=share, worker_id=worker_id, targets=target_list, orchestrations=orchestrations
-        )
+        taken += await session.chain(CLAIM, lane=lane, slots=share, worker_id=worker_id, **wanted)
     taken.sort(key=lambda row: (row["rank"], row["id"]))
     return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
 

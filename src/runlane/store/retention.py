@@ -1,12 +1,14 @@
 """Retention: what ended long ago is deleted in small transactions. A run that has not ended is never touched.
 
-A run goes whole. Its events may go earlier, all but the last: `done` stays, so that whoever still reads the stream
-comes to its end, and `runs.first_seq` says where it begins now. Runs are cut in the order in which they ended, so
-those that are left are the newest: a look back from the newest finds where they begin, however many were cut before.
+A run goes whole; what was said in a chat is kept, with its session. A run's events may go earlier, all but the last:
+`done` stays, so that whoever still reads the stream comes to its end, and `runs.first_seq` says where it begins now.
+Runs are cut in the order in which they ended, so those that are left are the newest: a look back from the newest finds
+where they begin, however many were cut before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Float, Integer, Table, bindparam, cast, delete, select, update
@@ -27,6 +29,7 @@ from runlane.store.schema import (
     runs,
 )
 from runlane.store.statement import Row, Statement
+from runlane.store.turns import KEEP_TURNS
 from runlane.store.workers import FORGET
 
 AT_ONCE = 500
@@ -125,10 +128,16 @@ async def delete_old(session: Session, keep_seconds: float) -> int:
     """Delete some of the runs that ended longer ago than that; how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     if ids:
-        bound = session.texts(ids)
-        for statement in _DELETES:
-            await session.fetch(statement, ids=bound)
+        await session.fetch(KEEP_TURNS, ids=session.texts(ids))
+        await delete_runs(session, ids)
     return len(ids)
+
+
+async def delete_runs(session: Session, ids: Sequence[str]) -> None:
+    """Delete these runs, which have ended, with everything that belongs to them alone."""
+    bound = session.texts(ids)
+    for statement in _DELETES:
+        await session.fetch(statement, ids=bound)
 
 
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:

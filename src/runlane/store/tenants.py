@@ -33,6 +33,7 @@ from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
 from runlane.store.schema import api_keys, runs, secrets, tenants
 from runlane.store.statement import Row, Statement
+from runlane.store.turns import drop_sessions
 from runlane.store.usage import FORGET_USAGE
 
 MAX_NAME = 200
@@ -234,6 +235,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await drop_definitions(session, tenant)
             await session.fetch(_DROP_SECRETS, tenant=tenant)
             await session.fetch(FORGET_USAGE, tenant=tenant)
+            await drop_sessions(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_told(before), "keys_revoked": [row["id"] for row in revoked]}
             await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)

@@ -22,7 +22,7 @@ from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration, Tool
 from runlane.model.event import Delta
-from runlane.model.run import ORCHESTRATION, Status
+from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
 from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
 from runlane.store import record as records
@@ -75,13 +75,21 @@ class Material(Protocol):
 class Drive:
     """One attempt at a run of an orchestration."""
 
-    def __init__(self, claimed: Claimed, desk: Desk, database: Database, material: Material, tools: Tools) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        desk: Desk,
+        database: Database,
+        material: Material,
+        tools: Tools,
+        root: Orchestration,
+    ) -> None:
         self._claimed = claimed
         self._desk = desk
         self._database = database
         self._material = material
         self._tools = tools
-        self._root = material.orchestrations[claimed.target.removeprefix(ORCHESTRATION)]
+        self._root = root
         self._outbox = Outbox(claimed, desk)
         self._questions = Questions()
         self._looked_at = time.monotonic()
@@ -130,8 +138,9 @@ class Drive:
         fresh = first and "fork" not in plan
         way = [] if fresh else await patiently(lambda: read_way(self._database, claimed.run_id))
         material = self._material
-        pinned = [*material.orchestrations.values(), *material.agents.values()]
-        self._machine, self._no = stand(claimed.target, load_json(claimed.input), plan, pinned, way)
+        # What stands for an agent is known to nobody else.
+        pinned = [*material.orchestrations.values(), *material.agents.values(), self._root]
+        self._machine, self._no = stand(self._root, load_json(claimed.input), plan, pinned, way)
         for record in way:
             if record.outcome is StepOutcome.DONE:
                 self._remember(record.path, record.step_id, record.step_id, output_of(record))

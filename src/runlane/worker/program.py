@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from runlane.agents.models import Models
+from runlane.agents.models import Message, Models
 from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
-from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.model.event import EventType
+from runlane.model.run import AGENT
 from runlane.model.task import Task
 from runlane.model.text import dump_json, load_json
 from runlane.settings import Settings
@@ -23,33 +23,15 @@ from runlane.store.database import Database
 from runlane.store.definitions import load_pinned
 from runlane.store.record import Entry
 from runlane.store.steps import StepOutcome, StepRecord, read_saved
+from runlane.store.turns import read_before
+from runlane.worker.chat import root_of, said
 from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending, Host
 from runlane.worker.orchestration import Drive
 from runlane.worker.outside import Outside
 from runlane.worker.patience import patiently
-
-
-@dataclass(frozen=True, slots=True)
-class Pinned:
-    """The definitions that a run is pinned to, by kind."""
-
-    orchestrations: Mapping[str, Orchestration]
-    agents: Mapping[str, Agent]
-    tools: Mapping[str, Tool]
-    servers: Mapping[str, McpServer]
-
-    @classmethod
-    def of(cls, definitions: Mapping[str, Definition]) -> Pinned:
-        """Sort them."""
-        found = definitions.values()
-        return cls(
-            {item.id: item for item in found if isinstance(item, Orchestration)},
-            {item.id: item for item in found if isinstance(item, Agent)},
-            {item.id: item for item in found if isinstance(item, Tool)},
-            {item.id: item for item in found if isinstance(item, McpServer)},
-        )
+from runlane.worker.pinned import Pinned
 
 
 class Orchestrations:
@@ -99,7 +81,19 @@ class Orchestrations:
             call_orchestration=Children(claimed, self._database, self._start_child).call,
             mcp=self._outside.mcp.for_tenant(claimed.tenant),
         )
-        return await Drive(claimed, host, self._database, material, tools).run()
+        tools = replace(tools, conversation=await self._said_before(claimed, material))
+        return await Drive(
+            claimed, host, self._database, material, tools, root_of(claimed.target, load_json(claimed.input), material)
+        ).run()
+
+    async def _said_before(self, claimed: Claimed, material: Pinned) -> Sequence[Message]:
+        """What was said in the chat that the run is a turn of."""
+        turn = load_json(claimed.plan).get("chat") if claimed.plan else None
+        agent = material.agents.get(claimed.target.removeprefix(AGENT))
+        if turn is None or agent is None or not agent.history_turns:
+            return ()
+        session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
+        return said(await patiently(lambda: read_before(self._database, session_id, number, count)))
 
     async def _call_task(self, claimed: Claimed, host: Host, name: str, arguments: Mapping[str, Any], path: str) -> Any:
         task = self._tasks.get(name)

@@ -11,7 +11,6 @@ from runlane.errors import UnknownPlaceholder
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Definition, Orchestration
-from runlane.model.run import ORCHESTRATION
 from runlane.model.step import Step
 from runlane.model.template import look_up, placeholders_in
 from runlane.model.text import dump_json, load_json
@@ -60,7 +59,7 @@ def go_again(
 
 
 def stand(
-    target: str,
+    root: Orchestration,
     request: Mapping[str, Any],
     plan: Mapping[str, Any],
     pinned: Iterable[Definition],
@@ -78,7 +77,7 @@ def stand(
     given: Mapping[str, Any] = request.get("input") or {}
     state = {"user_input": message, "user_query": message, **given}
     edits = [Edit(edit["no"], edit["state"]) for edit in plan.get("fork", {}).get("edits", [])]
-    return go_again(library, target.removeprefix(ORCHESTRATION), state, agents, way, edits)
+    return go_again(library, root.id, state, agents, way, edits)
 
 
 def _edited(machine: Machine, edit: Edit) -> Machine:

@@ -18,7 +18,7 @@ from runlane import meters, redaction, tracing
 from runlane.bus import Bus
 from runlane.errors import LeaseLost, NotFound, Unavailable
 from runlane.model.event import Delta
-from runlane.model.run import ORCHESTRATION, Status
+from runlane.model.run import AGENT, ORCHESTRATION, Status
 from runlane.model.task import Task
 from runlane.model.text import dump_json
 from runlane.probes import reach
@@ -68,7 +68,7 @@ class Worker:
         self._tasks = dict(tasks)
         self._orchestrations = orchestrations
         self._secrets = secrets
-        self._targets = frozenset(tasks) if orchestrations is None else frozenset({*tasks, ORCHESTRATION})
+        self._targets = frozenset(tasks) if orchestrations is None else frozenset({*tasks, ORCHESTRATION, AGENT})
         self._capacity = concurrency or settings.concurrency
         self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
         self._listener = bus.listen(self._memory.only)

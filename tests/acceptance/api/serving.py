@@ -113,7 +113,8 @@ def frames(text: str) -> list[dict[str, Any]]:
         event = orjson.loads(data)
         for line in lines:
             if line.startswith("id: "):
-                event["_id"] = int(line.removeprefix("id: "))
+                place = line.removeprefix("id: ")
+                event["_id"] = int(place) if place.isdecimal() else place
         found.append(event)
     return found
 

@@ -28,6 +28,8 @@ PUBLIC = {"/health", "/ready", "/docs", "/openapi.json"}
 RUN_ID = "{run_id}"
 # A valid body for each route that wants one, by the end of its path.
 BODIES: dict[str, Any] = {
+    "/agents/{agent_id}/run": {"message": "hello"},
+    "/chat": {"agent": "helper", "message": "hello"},
     "/run": {"input": {}},
     "/batch": {"runs": [{"task": "greet"}]},
     "/runs/cancel": {"filter": {"target": "nothing"}},
@@ -66,6 +68,8 @@ class Endpoint(NamedTuple):
             "{key_id}": "key_none",
             "{tenant_id}": "acme",
             "{orchestration_id}": "article",
+            "{agent_id}": "helper",
+            "{session_id}": "sess_none",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():

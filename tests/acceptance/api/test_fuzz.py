@@ -10,8 +10,10 @@ from pathlib import Path
 
 from runlane.access.keyring import new_key
 from runlane.app import App
+from runlane.definitions.load import parse_bodies
 from runlane.settings import Settings
 from runlane.store.keys import create_key
+from runlane.store.sync import sync_definitions
 from tests.acceptance.api.serving import process
 
 _CHECKS = (
@@ -22,6 +24,9 @@ _CHECKS = (
 
 async def test_the_api_does_what_it_says_for_whatever_it_is_sent(settings: Settings, tmp_path: Path) -> None:
     async with App(settings) as app:
+        # One agent, under the name that the examples have, so that messages get as far as a conversation.
+        loaded = parse_bodies({"agents": [{"id": "helper", "model": "scripted", "answers": ["Hello."]}]})
+        await sync_definitions(await app.database(), "default", loaded, actor="test")
         _, key = await create_key(await app.database(), "fuzz", "platform_admin", actor="test")
     command = ("serve", "tests.acceptance.api.shop:app", "--port", "0", "--worker")
     with process(*command, settings=settings, RUNLANE_SECRET_KEY=new_key()) as server:

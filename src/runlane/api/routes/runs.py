@@ -215,13 +215,13 @@ async def wait_for_run(
 
 async def _whole(parts: Parts, run_id: str) -> dict[str, Any]:
     run = await find_run(parts.database, run_id)
-    asks = run.orchestration is not None and not run.status.terminal
+    asks = run.has_steps and not run.status.terminal
     waits = await read_waits(parts.database, run_id) if asks else ()
     return whole_json(await with_state(parts.database, run), waits)
 
 
 async def _course(parts: Parts, run: Run) -> Course:
-    if run.orchestration is None:
+    if not run.has_steps:
         return Course(waiting_for_human=run.status is Status.PAUSED)
     cost_usd, tokens = await read_totals(parts.database, run.id)
     if run.status.terminal:

@@ -1,0 +1,304 @@
+"""Asking agents, and conversations with them: post, look, follow, cancel, delete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator
+from typing import Annotated, Any, Final
+
+import orjson
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from starlette.responses import Response
+
+from runlane import tracing
+from runlane.access.rules import may_see, tenant_to_list
+from runlane.api.door import RunsRead, RunsWrite
+from runlane.api.frame import line_json
+from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
+from runlane.api.parts import Parts, parts_of
+from runlane.api.problems import answers
+from runlane.api.reply import ORCHESTRATIONS, ROOT, Reply, accepted_json, moment
+from runlane.api.routes.tasks import Traceparent, first_status
+from runlane.api.shapes.chat import (
+    AgentRequest,
+    ChatCancelled,
+    ChatDeleted,
+    ChatEvents,
+    ChatLinks,
+    ChatPage,
+    ChatRequest,
+    ChatStatus,
+    Messages,
+)
+from runlane.api.shapes.fields import MAX_PAGE, Name
+from runlane.api.shapes.orchestrating import RunLinks
+from runlane.api.sse import EventStream
+from runlane.api.talk import Place, mark_json
+from runlane.errors import UnknownSession
+from runlane.model.access import Principal
+from runlane.model.run import Status
+from runlane.store.follow import read_page
+from runlane.store.forgetting import delete_session
+from runlane.store.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
+
+router = APIRouter(tags=["chat"])
+changes = APIRouter(tags=["chat"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+
+AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
+SessionId = Annotated[str, Path(description="The session's id.", examples=["sess_0192f3a1b2c37abc8def0123456789ab"])]
+After = Annotated[
+    str | None, Query(max_length=40, description="The id of the last event that the reader has, such as 2.17.")
+]
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+_SHOWN_TURNS: Final = 25
+_MOST_TURNS: Final = 500
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "One frame per event: `id` is turn and number, such as 2.17; `data` is the run's event with its "
+        "`chat_turn`. Live pieces of answers have no id. The stream ends when no turn is open; with `follow` it stays. "
+        "Where turns are no longer kept as runs, `truncated` says which one comes next.",
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "properties": {"id": {"type": "string"}, "data": {"type": "string"}},
+                },
+                "example": 'id: 1.1\ndata: {"chat_turn":1,"type":"queued","seq":1,"run_id":"run_1","attempt":0,'
+                '"at":"2026-01-31T12:00:00.000000Z","status":"queued"}\n\n',
+            }
+        },
+    }
+}
+
+
+@router.post("/agents/{agent_id}/run", status_code=202, response_model=RunLinks, responses=answers(404, 409, 413, 429))
+async def run_agent(
+    request: Request,
+    principal: RunsWrite,
+    agent_id: AgentId,
+    body: AgentRequest,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: Traceparent = None,
+) -> Reply:
+    """Accept a run that asks an agent once, pinned to the versions that are current now. Its result is the answer."""
+    parts = parts_of(request)
+    with tracing.span(f"accept {agent_id}", {"runlane.agent": agent_id, "runlane.tenant": principal.tenant}):
+        accepted = await parts.app.ask(
+            agent_id,
+            body.message,
+            body.input,
+            priority=body.priority,
+            ordering_key=body.ordering_key,
+            on_dead=body.on_dead,
+            idempotency_key=idempotency_key,
+            delay_seconds=body.delay_seconds,
+            hold=body.hold,
+            webhook_url=body.webhook_url,
+            tenant=principal.tenant,
+            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
+        )
+    status = await first_status(parts, accepted)
+    return Reply(accepted_json(accepted, status, root=ORCHESTRATIONS), 202)
+
+
+@router.post("/chat", status_code=202, response_model=ChatLinks, responses=answers(404, 409, 413, 429))
+async def post_message(
+    request: Request,
+    principal: RunsWrite,
+    body: ChatRequest,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: Traceparent = None,
+) -> Reply:
+    """Accept the next turn of a conversation. Turns of a session run one at a time, in the order they came."""
+    parts = parts_of(request)
+    with tracing.span(f"chat {body.agent}", {"runlane.agent": body.agent, "runlane.tenant": principal.tenant}):
+        posted = await parts.app.chat(
+            body.agent,
+            body.message,
+            body.session_id,
+            body.input,
+            priority=body.priority,
+            idempotency_key=idempotency_key,
+            delay_seconds=body.delay_seconds,
+            webhook_url=body.webhook_url,
+            tenant=principal.tenant,
+            trace=tracing.current_parent() or tracing.valid_parent(traceparent),
+        )
+    accepted, root = posted.accepted, f"{ROOT}/chat/{posted.session_id}"
+    return Reply(
+        {
+            "session_id": posted.session_id,
+            "run_id": accepted.run_id,
+            "turn": posted.turn,
+            "status": await first_status(parts, accepted) or accepted.status.value,
+            "replayed": accepted.replayed,
+            "stream_url": f"{root}/stream",
+            "status_url": f"{root}/status",
+        },
+        202,
+    )
+
+
+@router.get("/chat", response_model=ChatPage, responses=answers(404))
+async def get_sessions(
+    request: Request,
+    principal: RunsRead,
+    agent: Annotated[Name | None, Query(description="Only conversations with this agent.")] = None,
+    tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
+    cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+) -> Reply:
+    """Conversations, the newest first."""
+    found = await list_sessions(
+        parts_of(request).database, tenant=tenant_to_list(principal, tenant), agent=agent, before=cursor, limit=limit
+    )
+    following = found[-1].id if len(found) == limit else None
+    return Reply({"sessions": [_summary(session) for session in found], "next_cursor": following})
+
+
+@router.get("/chat/{session_id}/status", response_model=ChatStatus, responses=answers(404))
+async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> Reply:
+    """Where a conversation stands, and its newest messages."""
+    parts = parts_of(request)
+    session = await _see(parts, principal, session_id)
+    newest = await read_before(parts.database, session_id, session.turns + 1, _SHOWN_TURNS)
+    return Reply(_summary(session) | {"messages": _messages(newest)})
+
+
+@router.get("/chat/{session_id}/messages", response_model=Messages, responses=answers(404))
+async def get_messages(
+    request: Request,
+    principal: RunsRead,
+    session_id: SessionId,
+    after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only turns after this one.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=_MOST_TURNS, description="How many turns.")] = 100,
+) -> Reply:
+    """Everything that was said, turn by turn. It is kept as long as the conversation lives, also without its runs."""
+    parts = parts_of(request)
+    session = await _see(parts, principal, session_id)
+    turns = await read_turns(parts.database, session_id, after, limit)
+    return Reply(
+        {
+            "session_id": session_id,
+            "messages": _messages(turns),
+            "next_after": turns[-1].turn if turns else after,
+            "last_turn": session.turns,
+        }
+    )
+
+
+@router.get("/chat/{session_id}/events", response_model=ChatEvents, responses=answers(400, 404))
+async def get_session_events(
+    request: Request,
+    principal: RunsRead,
+    session_id: SessionId,
+    after: After = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 500,
+) -> Response:
+    """Stored events of all turns in order, each the same JSON that the stream sends."""
+    parts = parts_of(request)
+    await _see(parts, principal, session_id)
+    place = Place.of(after) if after else Place()
+    events: list[str] = []
+    async for turn in _turns_from(parts, session_id, place.turn):
+        seq = place.seq if turn.turn == place.turn else 0
+        lines = await read_page(parts.database, turn.run_id, seq, limit - len(events))
+        events += [mark_json(line_json(turn.run_id, line), turn.turn) for line in lines]
+        if lines:
+            place = Place(turn.turn, lines[-1].seq)
+        # Turns behind an open one may have events, too, but those of the open one come first.
+        if len(events) >= limit or not turn.status.terminal:
+            break
+    head = orjson.dumps({"session_id": session_id, "count": len(events), "next_after": str(place)}).decode()
+    return Response(f'{head[:-1]},"events":[{",".join(events)}]}}', media_type="application/json")
+
+
+@router.get("/chat/{session_id}/stream", response_class=Response, responses={**answers(404), **_STREAM})
+async def stream_session(
+    request: Request,
+    principal: RunsRead,
+    session_id: SessionId,
+    last_event_id: Annotated[
+        str | None, Header(description="The id of the last event that the reader has, such as 2.17.")
+    ] = None,
+    after: After = None,
+    follow: Annotated[bool, Query(description="Stay when no turn is open, for those to come.")] = False,
+) -> Response:
+    """Follow a conversation: everything after the given place, then live until no turn is open."""
+    parts = parts_of(request)
+    session = await _see(parts, principal, session_id)
+    place = Place.of(last_event_id or after or "0.0")
+    return EventStream(await parts.talk(principal, session_id, place, session.turns, follow=follow))
+
+
+@changes.post("/chat/{session_id}/cancel", response_model=ChatCancelled, responses=answers(404, 409))
+async def cancel_session(
+    request: Request,
+    principal: RunsWrite,
+    session_id: SessionId,
+    only_current: Annotated[
+        bool, Query(description="Only the turn that is at work or next; those behind it run.")
+    ] = False,
+) -> Reply:
+    """Cancel the turns that have not ended. What was said stays, and the conversation can go on."""
+    parts = parts_of(request)
+    await _see(parts, principal, session_id)
+    run_ids = await parts.app.cancel_chat(session_id, only_current=only_current)
+    return Reply(
+        {
+            "session_id": session_id,
+            "status": "cancellation_requested" if run_ids else "idle",
+            "run_ids": run_ids,
+        }
+    )
+
+
+@changes.delete("/chat/{session_id}", response_model=ChatDeleted, responses=answers(404, 409))
+async def remove_session(request: Request, principal: RunsWrite, session_id: SessionId) -> Reply:
+    """Delete a conversation with its runs and everything that was said. 409 while a turn is open."""
+    parts = parts_of(request)
+    await _see(parts, principal, session_id)
+    await delete_session(parts.database, session_id)
+    return Reply({"session_id": session_id, "deleted": True})
+
+
+async def _turns_from(parts: Parts, session_id: str, first: int) -> AsyncGenerator[Turn]:
+    after = first - 1
+    while turns := await read_turns(parts.database, session_id, after, _SHOWN_TURNS):
+        for turn in turns:
+            yield turn
+        after = turns[-1].turn
+
+
+async def _see(parts: Parts, principal: Principal, session_id: str) -> ChatSession:
+    """The session, if the caller may see it."""
+    if _ID.fullmatch(session_id) is None:
+        raise UnknownSession(session_id)
+    session = await find_session(parts.database, session_id)
+    if not may_see(principal, session.tenant):
+        raise UnknownSession(session_id)
+    return session
+
+
+def _summary(session: ChatSession) -> dict[str, Any]:
+    return {
+        "session_id": session.id,
+        "agent_id": session.agent,
+        "tenant": session.tenant,
+        "status": session.status.value,
+        "turns": session.turns,
+        "created_at": moment(session.created_at_us),
+        "last_message_at": moment(session.last_at_us),
+        "worker_id": session.worker_id,
+    }
+
+
+def _messages(turns: list[Turn]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for turn in turns:
+        about = {"turn": turn.turn, "run_id": turn.run_id, "status": turn.status.value}
+        found.append({**about, "role": "user", "content": turn.message, "at": moment(turn.at_us), "error": turn.error})
+        if turn.status is Status.COMPLETED:
+            at = moment(turn.ended_at_us or turn.at_us)
+            found.append({**about, "role": "assistant", "content": turn.answer, "at": at, "error": None})
+    return found

@@ -1,0 +1,130 @@
+"""Agents and conversations, as a part of the client."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import orjson
+
+from runlane.client import wire
+from runlane.client.http import PREFIX, Http
+from runlane.client.talk import follow_chat
+from runlane.client.values import ChatMessage, ChatPost, ChatState, LiveEvent
+from runlane.errors import InvalidRequest
+from runlane.model.event import Event
+from runlane.model.run import Accepted, OnDead
+from runlane.model.task import input_json
+
+
+class ChatCalls:
+    """Asks agents, and talks with them."""
+
+    _http: Http
+
+    async def ask(
+        self,
+        agent: str,
+        message: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        ordering_key: str | None = None,
+        on_dead: str = OnDead.SKIP,
+        delay_seconds: float = 0,
+        hold: bool = False,
+        webhook_url: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Accepted:
+        """Start a run that asks an agent once; its result is the answer. As Client.run() otherwise."""
+        body = {
+            "message": message,
+            "input": orjson.Fragment(input_json(input or {}, agent)),
+            "priority": priority,
+            "ordering_key": ordering_key,
+            "on_dead": str(on_dead),
+            "delay_seconds": float(delay_seconds),
+            "hold": hold,
+            "webhook_url": webhook_url,
+        }
+        told = await self._http.change("POST", f"{PREFIX}/agents/{part(agent)}/run", body, idempotency_key)
+        return wire.accepted_from(told)
+
+    async def chat(
+        self,
+        agent: str,
+        message: str,
+        session_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        priority: int = 0,
+        delay_seconds: float = 0,
+        webhook_url: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ChatPost:
+        """Say something to an agent; without a session a new one begins. The answer is in chat_stream(), or wait().
+
+        Sent again after a lost answer it is still one turn. Give your own idempotency key to be safe across calls.
+        """
+        body = {
+            "agent": agent,
+            "message": message,
+            "session_id": session_id,
+            "input": orjson.Fragment(input_json(input or {}, agent)),
+            "priority": priority,
+            "delay_seconds": float(delay_seconds),
+            "webhook_url": webhook_url,
+        }
+        return wire.chat_post_from(await self._http.change("POST", f"{PREFIX}/chat", body, idempotency_key))
+
+    def chat_stream(
+        self, session_id: str, after: str | None = None, *, follow: bool = False
+    ) -> AsyncGenerator[Event | LiveEvent]:
+        """Every event of a conversation after a place such as "2.17", live, until no turn is open; with `follow` on.
+
+        Each has `chat_turn` in its data: the turn that it belongs to. As Client.stream() otherwise.
+        """
+        return follow_chat(self._http, part(session_id), after, stay=follow)
+
+    async def chat_state(self, session_id: str) -> ChatState:
+        """Where a conversation stands, with its newest messages."""
+        return wire.chat_state_from(await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
+
+    async def chat_messages(self, session_id: str, *, page: int = 100) -> AsyncGenerator[ChatMessage]:
+        """Everything that was said in a conversation, read page by page as it is taken."""
+        query: dict[str, Any] = {"after": 0, "limit": page}
+        while True:
+            told = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/messages", query)
+            for message in told["messages"]:
+                yield wire.chat_message_from(message)
+            query["after"] = told["next_after"]
+            if not told["messages"] or told["next_after"] >= told["last_turn"]:
+                return
+
+    async def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
+        """Conversations, newest first and without their messages, read page by page as they are taken."""
+        query: dict[str, Any] = {"agent": agent, "limit": page, "cursor": None}
+        while True:
+            told = await self._http.read(f"{PREFIX}/chat", query)
+            for session in told["sessions"]:
+                yield wire.chat_state_from(session)
+            query["cursor"] = told["next_cursor"]
+            if query["cursor"] is None:
+                return
+
+    async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
+        """Cancel the turns that have not ended, or only the one that is at work or next; their runs."""
+        path = f"{PREFIX}/chat/{part(session_id)}/cancel{'?only_current=true' if only_current else ''}"
+        return list((await self._http.change("POST", path))["run_ids"])
+
+    async def delete_chat(self, session_id: str) -> None:
+        """Delete a conversation with its runs and everything that was said. WrongState while a turn is open."""
+        await self._http.change("DELETE", f"{PREFIX}/chat/{part(session_id)}")
+
+
+def part(name: str) -> str:
+    """A name as a part of a path."""
+    if not name:
+        raise InvalidRequest("The name is empty.")
+    return quote(name, safe="")

@@ -1,0 +1,230 @@
+"""Agents asked directly, and conversations with them: what they are told, in which order, and what is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from runlane import Conflict, IdempotencyConflict, Status, UnknownSession
+from runlane.agents.models import Delta, ModelFailed, ModelReply, ModelRequest, Scene
+from runlane.errors import InvalidRequest, UnknownDefinition, WrongState
+from runlane.model.definition import Agent, Orchestration
+from runlane.store.forgetting import delete_session
+from runlane.store.turns import Turn, find_session, read_turns
+from tests.harness import eventually
+from tests.integration.process import Process
+from tests.integration.test_orchestrations import flow, sync
+
+SECRET = "canary-4711: never tell anybody"
+
+
+class Parrot:
+    """Answers with what it was told, fails on `fail`, and waits on `wait` until it is let go."""
+
+    def __init__(self) -> None:
+        self.requests: list[ModelRequest] = []
+        self.go_on = asyncio.Event()
+
+    def __call__(self, name: str, scene: Scene, /) -> Parrot:
+        return self
+
+    async def credential(self) -> str:
+        return ""
+
+    async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
+        self.requests.append(request)
+        if "fail" in request.prompt:
+            raise ModelFailed("broken", "It fails.", passing=False)
+        if "wait" in request.prompt:
+            await self.go_on.wait()
+        return ModelReply(f"heard: {request.prompt}", model="parrot")
+
+
+@pytest.fixture
+def parrot(process: Process) -> Parrot:
+    model = Parrot()
+    process.app.models.register("parrot", model)
+    return model
+
+
+def bird(**more: Any) -> Agent:
+    return Agent.model_validate({"id": "bird", "model": "parrot", "system_prompt": SECRET, **more})
+
+
+def said(request: ModelRequest) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in request.messages]
+
+
+async def turns_of(process: Process, session_id: str) -> list[Turn]:
+    return await read_turns(await process.app.database(), session_id)
+
+
+async def test_an_agent_is_asked_and_its_answer_is_the_result(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird())
+    await process.start()
+    accepted = await process.app.ask("bird", "hello", {"city": "Graz", "not a key!": 1})
+    run = await process.app.wait(accepted.run_id)
+    assert run.target == "agent:bird"
+    assert (run.agent, run.orchestration, run.has_steps) == ("bird", None, True)
+    assert run.status is Status.COMPLETED
+    assert run.result.startswith("heard: # Values\n\n## city\nGraz\n\n## not a key!\n1\n\n# Task\n\nhello")
+    assert run.definition is not None
+    events = await process.app.events(run.id)
+    assert "canary" not in orjson.dumps([event.data for event in events]).decode()
+    assert [event.data["orch_step_id"] for event in events if event.type == "step_start"] == ["answer"]
+    assert parrot.requests[0].instructions == SECRET
+
+
+async def test_an_orchestrator_agent_runs_its_orchestration(process: Process, parrot: Parrot) -> None:
+    inner = flow({"id": "hear", "type": "agent", "agent_id": "bird"}, id="boss", lane="quick")
+    boss = Agent.model_validate({"id": "boss", "type": "orchestrator", "orchestration_id": "boss"})
+    await sync(process, inner, boss, bird())
+    await process.start()
+    first = await process.app.chat("boss", "one")
+    assert first.accepted.lane == "quick"
+    assert (await process.app.wait(first.accepted.run_id)).result == "heard: one"
+    second = await process.app.chat("boss", "two", first.session_id)
+    assert (await process.app.wait(second.accepted.run_id)).result == "heard: two"
+    assert said(parrot.requests[1]) == [("user", "one"), ("assistant", "heard: one"), ("user", "two")]
+
+
+async def test_turns_run_in_order_and_each_is_told_the_ones_before(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird(history_turns=2))
+    first = await process.app.chat("bird", "one")
+    posted = [first] + [await process.app.chat("bird", text, first.session_id) for text in ("two", "fail", "four")]
+    assert [post.turn for post in posted] == [1, 2, 3, 4]
+    assert [post.accepted.status for post in posted] == [Status.QUEUED] + [Status.BLOCKED] * 3
+    await process.start()
+    await process.app.wait(posted[-1].accepted.run_id)
+    assert [said(request) for request in parrot.requests] == [
+        [("user", "one")],
+        [("user", "one"), ("assistant", "heard: one"), ("user", "two")],
+        [
+            ("user", "one"),
+            ("assistant", "heard: one"),
+            ("user", "two"),
+            ("assistant", "heard: two"),
+            ("user", "fail"),
+        ],
+        [
+            ("user", "two"),
+            ("assistant", "heard: two"),
+            ("user", "fail\n\n[This message was not answered: the attempt to answer it failed.]"),
+            ("user", "four"),
+        ],
+    ]
+    turns = await turns_of(process, first.session_id)
+    assert [(turn.message, turn.status, turn.answer) for turn in turns] == [
+        ("one", Status.COMPLETED, "heard: one"),
+        ("two", Status.COMPLETED, "heard: two"),
+        ("fail", Status.FAILED, None),
+        ("four", Status.COMPLETED, "heard: four"),
+    ]
+    assert turns[2].error is not None
+    assert turns[2].error["type"] == "broken"
+    session = await find_session(await process.app.database(), first.session_id)
+    assert (session.status, session.turns, session.agent) == (Status.COMPLETED, 4, "bird")
+
+
+async def test_an_agent_may_want_to_know_nothing_of_earlier_turns(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird(history_turns=0))
+    await process.start()
+    first = await process.app.chat("bird", "one")
+    second = await process.app.chat("bird", "two", first.session_id)
+    await process.app.wait(second.accepted.run_id)
+    assert said(parrot.requests[-1]) == [("user", "two")]
+
+
+async def test_cancelling_ends_the_open_turns_and_keeps_the_conversation(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird())
+    await process.start()
+    first = await process.app.chat("bird", "wait")
+    waiting = [await process.app.chat("bird", text, first.session_id) for text in ("two", "three")]
+    await eventually(lambda: parrot.requests, "the first turn to be asked")
+    database = await process.app.database()
+    assert (await find_session(database, first.session_id)).status is Status.RUNNING
+    with pytest.raises(WrongState, match="Cancel it first"):
+        await delete_session(database, first.session_id)
+    only = await process.app.cancel_chat(first.session_id, only_current=True)
+    assert only == [first.accepted.run_id]
+    assert (await process.app.wait(first.accepted.run_id)).status is Status.CANCELLED
+    assert (await process.app.wait(waiting[-1].accepted.run_id)).result == "heard: three"
+    note = "wait\n\n[This message was not answered: it was cancelled before there was an answer.]"
+    assert said(parrot.requests[-1])[0] == ("user", note)
+
+    again = [await process.app.chat("bird", text, first.session_id) for text in ("wait", "five", "six")]
+    await eventually(lambda: parrot.requests[-1].prompt == "wait", "the turn to be asked")
+    cancelled = await process.app.cancel_chat(first.session_id)
+    assert cancelled == sorted(post.accepted.run_id for post in again)
+    for post in again:
+        assert (await process.app.wait(post.accepted.run_id)).status is Status.CANCELLED
+    assert await process.app.cancel_chat(first.session_id) == []
+    assert all(request.prompt not in ("five", "six") for request in parrot.requests)
+
+
+async def test_a_repeated_post_is_one_turn(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird())
+    first = await process.app.chat("bird", "one", idempotency_key="k")
+    again = await process.app.chat("bird", "one", idempotency_key="k")
+    assert (again.session_id, again.turn, again.accepted.run_id) == (first.session_id, 1, first.accepted.run_id)
+    assert again.accepted.replayed
+    with pytest.raises(IdempotencyConflict):
+        await process.app.chat("bird", "two", idempotency_key="k")
+    with pytest.raises(IdempotencyConflict):
+        await process.app.chat("bird", "one", first.session_id, idempotency_key="k")
+    assert len(await turns_of(process, first.session_id)) == 1
+
+
+async def test_what_cannot_be_posted_leaves_nothing(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird(), bird(id="owl"))
+    first = await process.app.chat("bird", "one")
+    with pytest.raises(UnknownSession):
+        await process.app.chat("bird", "two", "sess_nobody")
+    with pytest.raises(UnknownDefinition):
+        await process.app.chat("birt", "two")
+    with pytest.raises(Conflict, match="is one with the agent"):
+        await process.app.chat("owl", "two", first.session_id)
+    with pytest.raises(InvalidRequest):
+        await process.app.chat("bird", "  ", first.session_id)
+    assert [turn.message for turn in await turns_of(process, first.session_id)] == ["one"]
+
+
+async def test_a_long_conversation_is_cut_to_a_size(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird(history_turns=100))
+    await process.start()
+    first = await process.app.chat("bird", "x" * 30_000)
+    last = first
+    for number in range(8):
+        last = await process.app.chat("bird", f"{number}" + "y" * 30_000, first.session_id)
+    await process.app.wait(last.accepted.run_id)
+    told = said(parrot.requests[-1])[:-1]
+    assert len(told) == 8
+    assert told[0][1].startswith("3")
+    assert all(len(text) < 20_100 and "[abridged: 20000 of" in text for _, text in told)
+
+
+async def test_a_retried_turn_answers_in_its_place(process: Process, parrot: Parrot) -> None:
+    await sync(process, bird())
+    await process.start()
+    first = await process.app.chat("bird", "one")
+    failed = await process.app.chat("bird", "fail", first.session_id)
+    third = await process.app.chat("bird", "three", first.session_id)
+    await process.app.wait(third.accepted.run_id)
+    seen = len(parrot.requests)
+    await process.app.retry(failed.accepted.run_id)
+    await eventually(lambda: len(parrot.requests) > seen, "the turn to be asked again")
+    assert said(parrot.requests[-1]) == [("user", "one"), ("assistant", "heard: one"), ("user", "fail")]
+
+
+def test_what_stands_for_an_agent_has_a_name_that_nobody_can_take() -> None:
+    from runlane.model.written import ID_PATTERN
+    from runlane.worker.chat import ask_alone
+    from runlane.worker.program import Pinned
+
+    alone = ask_alone(bird(), Pinned.of({}), {})
+    assert isinstance(alone, Orchestration)
+    assert alone.id == "agent:bird"
+    assert ":" not in ID_PATTERN

@@ -1,0 +1,96 @@
+"""The client's stream of a conversation: whatever happens to connections, each event once, over all turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from runlane import Client, Event, LiveEvent, UnknownSession
+from runlane.api.frame import delta_frame, line_frame
+from runlane.api.talk import Place, mark, mark_json
+from runlane.client import Patience
+from runlane.errors import InvalidRequest
+from runlane.model.event import Delta
+from tests.wire_server import Behaviour, Connection, Request, WireServer, line, refusing, story, vanish, wire_server
+
+SESSION = "sess_1"
+QUICK = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
+COMPLETE = b'data: {"type":"stream_complete"}\n\n'
+TURNS = (1, 2, 3)
+EVENTS = 4
+ALL = [(turn, seq) for turn in TURNS for seq in range(1, EVENTS + 1)]
+
+
+def frames(after: Place) -> bytes:
+    """What a server sends to a reader that has come so far."""
+    return b"".join(
+        mark(line_frame(f"run_{turn}", item), turn)
+        for turn in TURNS
+        for item in story(EVENTS)
+        if (turn, item.seq) > after
+    )
+
+
+def cut_after(size: int | None) -> Behaviour:
+    """Send so many bytes and break; with None everything, and end."""
+
+    async def behave(connection: Connection, request: Request) -> None:
+        given = request.headers.get("last-event-id")
+        await connection.begin()
+        content = frames(Place.of(given) if given else Place())
+        if size is None:
+            await connection.send(content or COMPLETE)
+            await connection.end()
+        else:
+            await connection.send(content[:size])
+            connection.abort()
+
+    return behave
+
+
+async def read(server: WireServer, after: str | None = None) -> list[Event | LiveEvent]:
+    async with Client(server.url, "sk-rl-x", patience=QUICK) as client:
+        return [event async for event in client.chat_stream(SESSION, after)]
+
+
+def places(events: list[Event | LiveEvent]) -> list[tuple[int, int]]:
+    return [(event.data["chat_turn"], event.seq) for event in events if isinstance(event, Event)]
+
+
+async def test_a_whole_conversation() -> None:
+    async with wire_server((), cut_after(None), cut_after(None)) as server:
+        events = await read(server)
+    assert places(events) == ALL
+    assert [event.run_id for event in events[::EVENTS]] == ["run_1", "run_2", "run_3"]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 60, 150, 333, 500, 777, 1000])
+async def test_a_connection_that_breaks_anywhere_loses_and_repeats_nothing(size: int) -> None:
+    breaks = [cut_after(size), vanish, cut_after(size + 200), refusing(503, "unavailable"), cut_after(size)]
+    async with wire_server((), *breaks, cut_after(None), cut_after(None)) as server:
+        assert places(await read(server)) == ALL
+
+
+async def test_a_reader_begins_where_it_says() -> None:
+    async with wire_server((), cut_after(None), cut_after(None)) as server:
+        assert places(await read(server, "2.3")) == ALL[ALL.index((2, 4)) :]
+    async with Client("http://127.0.0.1:9") as client:
+        with pytest.raises(InvalidRequest, match=r"2\.17"):
+            [event async for event in client.chat_stream(SESSION, "7")]
+
+
+async def test_a_session_that_is_not_there() -> None:
+    async with wire_server((), refusing(404, "session_not_found")) as server:
+        with pytest.raises(UnknownSession):
+            await read(server)
+
+
+def test_frames_are_marked_with_their_turn_and_nothing_else_is_touched() -> None:
+    said = line(3, data='{"text":"\\nid: 9\\ndata: {"}')
+    assert mark(line_frame("run_1", said), 2) == (
+        b'id: 2.3\ndata: {"chat_turn":2,"type":"log","seq":3,"run_id":"run_1","attempt":1,'
+        b'"at":"2023-11-14T22:13:20.000003Z","text":"\\nid: 9\\ndata: {"}\n\n'
+    )
+    live = mark(delta_frame(Delta("run_1", 1, "text", '{"text":"id: 1"}')), 2)
+    assert live == b'data: {"chat_turn":2,"type":"text","run_id":"run_1","attempt":1,"text":"id: 1"}\n\n'
+    assert mark(b": keepalive\n\n", 2) == b": keepalive\n\n"
+    assert mark_json('{"type":"log"}', 2) == '{"chat_turn":2,"type":"log"}'
