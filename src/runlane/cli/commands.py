@@ -150,7 +150,8 @@ def start(
         str | None,
         typer.Option(
             "--input",
-            help="A task's arguments, or more of an orchestration's state, as a JSON object; @FILE reads a file, - reads stdin.",
+            help="A task's arguments, or more of an orchestration's state, as a JSON object; @FILE reads a file, "
+            "- reads stdin.",
         ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Watch it until it ends; its end is the exit code.")] = False,
