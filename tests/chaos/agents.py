@@ -32,10 +32,9 @@ def priced(text: str = "Done.", **more: Any) -> FakeAnswer:
 def environment(provider: FakeProvider, **more: str) -> dict[str, str]:
     """What makes a cluster's workers ask this provider, with quick takeovers."""
     price = {"input_usd_per_million": 0, "output_usd_per_million": PRICE_USD / TOKENS_OUT * 1_000_000}
-    acme = {"base_url": provider.openai_url, "secret": "ACME_KEY", "prices": {"big": price}}
+    open_ = {"base_url": provider.openai_url, "prices": {"big": price}}
     return {
-        "RUNLANE_PROVIDERS": json.dumps({"acme": acme, "other": acme | {"secret": "OTHER_KEY"}}),
-        "ACME_KEY": KEY, "OTHER_KEY": f"{KEY}-other",
+        "RUNLANE_PROVIDERS": json.dumps({"acme": open_ | {"secret": "ACME_KEY"}, "open": open_}), "ACME_KEY": KEY,
         "RUNLANE_SILENCE_SECONDS": "0.2", "RUNLANE_REAPER_SECONDS": "0.1", **more,
     }  # fmt: skip
 
