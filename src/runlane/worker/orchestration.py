@@ -154,6 +154,9 @@ class Drive:
             open_paths = ["", *(todo.path for todo in self._machine.todos())]
             for call in await patiently(lambda: read_calls_of(self._database, claimed.run_id, open_paths)):
                 self._calls.setdefault(call.path, []).append(call)
+            # All of them before the first step goes on: its budget counts what the others have spent.
+            for path in list(self._calls):
+                self._journal(path)
             await self._learn()
 
     async def _seconds_left(self) -> float:
