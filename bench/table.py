@@ -274,7 +274,9 @@ def _tokens(report: Report) -> Iterator[Line]:
     ours = _rate(report.median("tokens", US, tokens.ALONE))
     yield Line("tokens per second through one worker, no follower", [ours], shown)
     used = _pair(*(report.median("tokens", US, variant) for variant in (tokens.WORKER_CPU, tokens.SERVER_CPU)))
-    yield Line(f"CPU of a token to {many} followers, worker / API process, us", [used])
+    bare_cpu = report.median("tokens", tokens.YARDSTICK, tokens.WORKER_CPU)
+    shown = "" if bare_cpu is None else f"pydantic-ai's provider layer alone: {bare_cpu:.1f}"
+    yield Line(f"CPU of a token to {many} followers, worker / API process, us", [used], shown)
     late = _pair(*(report.percentile("tokens", US, tokens.LATE, percent) for percent in (50, 99)))
     yield Line(f"token leaves the provider → one of {many} followers has it, p50 / p99 ms", [late])
 

@@ -52,8 +52,9 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
     for repeat in range(sizes.repeats):
         with ground.place() as place, FakeProvider(answers) as provider:
             await SYSTEMS["runlane"](place).prepare()
-            yardstick = await _yardstick(ground, place, provider, sizes.tokens)
-            yield Sample("tokens", YARDSTICK, ALONE, repeat, "pieces/s", [yardstick])
+            seconds, cpu = await _yardstick(ground, place, provider)
+            yield Sample("tokens", YARDSTICK, ALONE, repeat, "pieces/s", [sizes.tokens / seconds])
+            yield Sample("tokens", YARDSTICK, WORKER_CPU, repeat, "us/piece", [1e6 * cpu / sizes.tokens])
             async with _ready(ground, place, provider, sizes) as (ask, served, pids):
                 run = await ask.start(_LONG)
                 await ask.release(run)
@@ -80,7 +81,8 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
                 ask.relay.keep = True
                 await ask.release(run)
                 await _all_of(followers)
-                arrived = {int(n): at for at, data in followers[0].pieces for n in _NUMBER.findall(data)}
+                # The events at the end have the whole text once more: the first time counts.
+                arrived = {int(n): at for at, data in reversed(followers[0].pieces) for n in _NUMBER.findall(data)}
                 sent = ask.relay.times(_NUMBER)
                 times = [(arrived[number] - sent[number]) / 1e6 for number in range(sizes.tokens_timed)]
                 yield Sample("tokens", "runlane", LATE, repeat, "ms", times)
@@ -136,11 +138,11 @@ async def _ready(
                 yield ask, served, (worker.pid, served.pid)
 
 
-async def _yardstick(ground: Ground, place: Place, provider: FakeProvider, count: int) -> float:
-    """Pieces per second of the provider layer alone."""
+async def _yardstick(ground: Ground, place: Place, provider: FakeProvider) -> tuple[float, float]:
+    """The seconds that the provider layer alone takes to read the answer, and its processor time."""
     command = ["-m", "bench.systems.pydantic_ai", "tokens", provider.openai_url, _LONG]
     told = await answer_of(command, ground.environment(place), ground.log, _PATIENCE_SECONDS)
-    return count / float(told["seconds"])
+    return float(told["seconds"]), float(told["cpu_seconds"])
 
 
 async def _seconds(place: Place, run: dict[str, Any]) -> float:

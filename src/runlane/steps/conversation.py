@@ -17,19 +17,18 @@ from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.limits import MustWait
 from runlane.agents.models import (
-    Delta,
     Message,
     Model,
     ModelFailed,
     ModelReply,
     ModelRequest,
-    Piece,
     ToolCall,
     ToolOffer,
 )
 from runlane.model.definition import Agent, ModelSettings
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
 from runlane.probes import reach
+from runlane.steps.showing import Showing
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work, visits_before
 
@@ -154,11 +153,9 @@ class Conversation:
         work = self._work
         step_cap = work.step.max_cost_usd if isinstance(work.step, AgentStep) else None
         await work.tools.check_budget(self._agent, step_cap)
-        placing = _Placing(work.tools.delta, answer)
         if not credential:
-            reply = await model.answer(request, placing)
-            placing.finish()
-            return reply
+            with Showing(work.tools.delta, answer) as showing:
+                return await model.answer(request, showing)
 
         async def waiting(reason: str) -> None:
             await work.emit("waiting", reason=reason)
@@ -173,8 +170,8 @@ class Conversation:
         except MustWait as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
         async with slot:
-            reply = await model.answer(request, placing)
-            placing.finish()
+            with Showing(work.tools.delta, answer) as showing:
+                reply = await model.answer(request, showing)
             slot.tokens_used = reply.tokens_in + reply.tokens_out
             return reply
 
@@ -182,32 +179,6 @@ class Conversation:
         """Give the slot back and come again."""
         key = self._journal.name(f"later/{self.turn}")
         return MustAsk(Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=key, name="later"))
-
-
-class _Placing:
-    """Tells each piece of an answer where it belongs, without what nobody may read."""
-
-    def __init__(self, delta: Delta, answer: str) -> None:
-        self._delta = delta
-        self._answer = answer
-        self._written: dict[tuple[str, str | None], int] = {}
-        self._streams: dict[tuple[str, str | None], tuple[Piece, redaction.Stream]] = {}
-
-    def __call__(self, piece: Piece) -> None:
-        _, stream = self._streams.setdefault((piece.kind, piece.call_id), (piece, redaction.Stream()))
-        self._tell(piece, stream.feed(piece.text))
-
-    def finish(self) -> None:
-        """Tell what was held back because it might have become a secret."""
-        for piece, stream in self._streams.values():
-            self._tell(piece, stream.rest())
-
-    def _tell(self, piece: Piece, text: str) -> None:
-        if text:
-            kind = (piece.kind, piece.call_id)
-            offset = self._written.get(kind, 0)
-            self._written[kind] = offset + len(text)
-            self._delta(replace(piece, text=text, answer=self._answer, offset=offset))
 
 
 def _told(reply: ModelReply) -> ModelReply:
