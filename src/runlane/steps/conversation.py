@@ -186,9 +186,10 @@ def _told(reply: ModelReply) -> ModelReply:
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls):
-        name = call.id if call.id and call.id not in seen else f"{call.id}.{number}"
+        told = redaction.clean(call.id)
+        name = told if told and told not in seen else f"{told}.{number}"
         seen.add(name)
-        calls.append(replace(call, id=name))
+        calls.append(replace(call, id=name, name=redaction.clean(call.name)))
     return replace(
         reply, calls=tuple(calls), text=redaction.clean(reply.text), thinking=redaction.clean(reply.thinking)
     )
