@@ -25,6 +25,7 @@ from bench.measures import (
     SYSTEMS,
     Sizes,
     accept,
+    agents,
     arrival,
     claims,
     drain,
@@ -37,6 +38,7 @@ from bench.measures import (
     steps,
     stream,
     takeover,
+    tokens,
 )
 from bench.plot import plot
 from bench.process import ROOT
@@ -57,6 +59,8 @@ MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
     "stream": stream.measure,
     "arrival": arrival.measure,
     "followers": idle_followers.measure,
+    "tokens": tokens.measure,
+    "agents": agents.measure,
 }
 
 _KNOWN = [*SYSTEMS, STEP_PEER]

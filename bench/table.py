@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.measures import arrival, http, stream
+from bench.measures import agents, arrival, http, stream, tokens
 from bench.measures.drain import ANALYZED
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.measures.latency import WITH_REDIS
@@ -68,7 +68,7 @@ def told(report: Report) -> str:
 
 def unsteady(report: Report) -> list[str]:
     """Rates whose repeats differ by more than half: the machine was busy, so measure again."""
-    groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit in ("runs/s", "steps/s", "events/s")}
+    groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit.endswith("/s")}
     return [
         f"{' '.join(group)}: {', '.join(f'{value:,.0f}' for value in report.values(*group))}"
         for group in sorted(groups)
@@ -82,6 +82,7 @@ def _lines(report: Report) -> Iterator[Line]:
         ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("steps", _steps),
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("long", _long), ("http", _http),
         ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
+        ("tokens", _tokens), ("agents", _agents),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -260,6 +261,36 @@ def _followers(report: Report) -> Iterator[Line]:
         )
 
 
+def _tokens(report: Report) -> Iterator[Line]:
+    many = report.conditions["sizes"]["token_followers"]
+    whole = (
+        f"tokens (pieces of an answer) per second to {many} followers, one worker, one API process: to each / in all"
+    )
+    each, every = (report.median("tokens", US, variant) for variant in (tokens.EACH, tokens.ALL))
+    yield Line(whole, [_pair(each, every, 0)])
+    alone = ratio(report, "tokens", tokens.ALONE, tokens.YARDSTICK)
+    bare = _rate(report.median("tokens", tokens.YARDSTICK, tokens.ALONE))
+    shown = "" if alone is None else f"{_times(alone)} of pydantic-ai's provider layer alone ({bare})"
+    ours = _rate(report.median("tokens", US, tokens.ALONE))
+    yield Line("tokens per second through one worker, no follower", [ours], shown)
+    used = _pair(*(report.median("tokens", US, variant) for variant in (tokens.WORKER_CPU, tokens.SERVER_CPU)))
+    bare_cpu = report.median("tokens", tokens.YARDSTICK, tokens.WORKER_CPU)
+    shown = "" if bare_cpu is None else f"pydantic-ai's provider layer alone: {bare_cpu:.1f}"
+    yield Line(f"CPU of a token to {many} followers, worker / API process, us", [used], shown)
+    late = _pair(*(report.percentile("tokens", US, tokens.LATE, percent) for percent in (50, 99)))
+    yield Line(f"token leaves the provider → one of {many} followers has it, p50 / p99 ms", [late])
+
+
+def _agents(report: Report) -> Iterator[Line]:
+    for variant in (agents.SCRIPTED, agents.ASKED):
+        cpu, bare = (report.median("agents", system, variant + agents.CPU) for system in (US, agents.PEER))
+        rate = _rate(report.median("agents", agents.PEER, variant))
+        shown = "" if bare is None else f"pydantic-ai's own agent, nothing kept: {rate} / {bare:.2f}"
+        cell = "" if cpu is None else f"{_rate(report.median('agents', US, variant))} / {cpu:.2f}"
+        what = "agent steps per second (two answers, one tool) / CPU ms of the worker for each"
+        yield Line(f"{what}, {variant}", [cell], shown)
+
+
 def ratio(report: Report, measure: str, variant: str, peer: str) -> float | None:
     """Ours over a peer's, the median over the repeats."""
     ours, theirs = report.values(measure, US, variant), report.values(measure, peer, variant)
@@ -284,4 +315,4 @@ def _times(value: float | None) -> str:
 
 
 def _pair(first: float | None, second: float | None, digits: int = 1) -> str:
-    return "" if first is None or second is None else f"{first:.{digits}f} / {second:.{digits}f}"
+    return "" if first is None or second is None else f"{first:,.{digits}f} / {second:,.{digits}f}"

@@ -78,6 +78,11 @@ class Sizes:
     stream_followers: int = 200
     arrivals: int = 200
     arrivals_polled: int = 50
+    tokens: int = 20_000
+    token_followers: int = 50
+    tokens_timed: int = 500
+    agent_tasks: int = 1_000
+    agent_tasks_asked: int = 400
 
     def among(self, *names: str) -> list[str]:
         """Those of these systems that take part."""
@@ -109,4 +114,9 @@ QUICK = Sizes(
     stream_followers=10,
     arrivals=5,
     arrivals_polled=3,
+    tokens=300,
+    token_followers=5,
+    tokens_timed=5,
+    agent_tasks=20,
+    agent_tasks_asked=8,
 )

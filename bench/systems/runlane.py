@@ -51,6 +51,11 @@ async def tick(ctx: Context, count: int, longest: float) -> None:
         note.send("committed", number)
 
 
+@app.task("look up")
+async def look_up(ctx: Context, key: str) -> str:
+    return f"{key} is known"
+
+
 STEPS = 10
 
 
@@ -96,15 +101,29 @@ class RunlaneClient:
 
     async def start(self, flow: dict[str, Any], count: int = 1) -> None:
         """Store an orchestration and hand in runs of it."""
+        await self.define({"orchestrations": [flow]})
+        await self.begin(flow["id"], count)
+
+    async def define(self, bodies: dict[str, list[dict[str, Any]]]) -> None:
+        """Store definitions."""
         # A worker, which imports this module too, has no need of them.
         from runlane.definitions.load import parse_bodies
         from runlane.store.sync import sync_definitions
 
-        loaded = parse_bodies({"orchestrations": [flow]})
+        loaded = parse_bodies(bodies)
         await sync_definitions(await self._app.database(), DEFAULT_TENANT, loaded, actor="bench")
+
+    async def begin(self, flow: str, count: int = 1) -> None:
+        """Hand in runs of an orchestration that is stored."""
         for start in range(0, count, _IN_FLIGHT):
             together = range(start, min(start + _IN_FLIGHT, count))
-            await asyncio.gather(*(self._app.orchestrate(flow["id"], "bench") for _ in together))
+            await asyncio.gather(*(self._app.orchestrate(flow, "bench") for _ in together))
+
+    async def close_lane(self, *, closed: bool) -> None:
+        """Let no run begin, or let them begin again."""
+        from runlane.store.lanes import LaneChange, set_lane
+
+        await set_lane(await self._app.database(), "default", LaneChange(enabled=not closed), actor="bench")
 
 
 class Runlane:

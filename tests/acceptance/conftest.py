@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from runlane.settings import Settings
+from runlane.testing import redis_for_tests
+from tests.acceptance.canary import Collector
+from tests.harness import settings_for
+
 TASKS = """
 import asyncio, time
 from runlane import App, Context, Fail
@@ -183,3 +188,19 @@ def worked(shell: Shell) -> tuple[Shell, Sequence[str]]:
     code, _ = shell.finish(child)
     assert code == 0
     return shell, ids
+
+
+@pytest.fixture
+def collector() -> Generator[Collector]:
+    found = Collector()
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres-redis"])
+def canary_settings(request: pytest.FixtureRequest) -> Generator[Settings]:
+    if request.param == "sqlite":
+        yield settings_for(request.getfixturevalue("sqlite_url"))
+        return
+    with redis_for_tests() as redis:
+        yield settings_for(request.getfixturevalue("postgres_url"), redis_url=redis.url, redis_prefix="canary")

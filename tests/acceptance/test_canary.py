@@ -7,33 +7,21 @@ its base64 are looked for in everything.
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
-import json
-import subprocess
-import sys
-import threading
-from collections.abc import Generator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
-import pytest
-from sqlalchemy import text
 
 from runlane.access.keyring import new_key
 from runlane.redaction import REDACTED
 from runlane.settings import Settings
-from runlane.store.database import open_database, read
+from runlane.store.database import open_database
 from runlane.store.keys import create_key
-from runlane.store.schema import metadata
-from runlane.store.statement import Statement
-from runlane.testing import redis_for_tests
-from tests.harness import eventually, settings_for
-from tests.server_process import command, environment, serving
+from tests.acceptance.canary import Collector, leaks, tables, variables_for, working
+from tests.harness import eventually
+from tests.server_process import command, serving
 
 CANARY = 'canary/6d1f "quoted" und+more'
 TASKS = """
@@ -107,94 +95,11 @@ FLOW: dict[str, Any] = {
 }
 
 
-class Collector:
-    """Takes what OpenTelemetry exports, as it comes over the wire."""
-
-    def __init__(self) -> None:
-        self.received: list[bytes] = []
-        received = self.received
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                received.append(self.rfile.read(int(self.headers["content-length"])))
-                self.send_response(200)
-                self.send_header("content-length", "0")
-                self.end_headers()
-
-            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
-        self._thread.start()
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-@pytest.fixture
-def collector() -> Generator[Collector]:
-    found = Collector()
-    yield found
-    found.close()
-
-
-@pytest.fixture(params=["sqlite", "postgres-redis"])
-def settings(request: pytest.FixtureRequest) -> Generator[Settings]:
-    if request.param == "sqlite":
-        yield settings_for(request.getfixturevalue("sqlite_url"))
-        return
-    with redis_for_tests() as redis:
-        yield settings_for(request.getfixturevalue("postgres_url"), redis_url=redis.url, redis_prefix="canary")
-
-
-@contextmanager
-def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
-    """A worker process until the end of the block, and the file that it writes to."""
-    log = folder / "worker.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "runlane", "worker", "tasks:app"],
-            cwd=folder,
-            env=environment(**variables),
-            stdout=out,
-            stderr=out,
-        )
-        try:
-            yield log
-        finally:
-            process.terminate()
-            try:
-                process.wait(60)
-            finally:
-                process.kill()
-                process.wait()
-
-
-def leaks(told: str | bytes) -> bool:
-    whole = told if isinstance(told, str) else told.decode("utf-8", "replace")
-    inner = base64.b64encode(CANARY.encode()).decode().rstrip("=")[:-1]
-    basic = base64.b64encode(f"user:{CANARY}".encode()).decode()[8:-4]
-    escaped = json.dumps(CANARY)[1:-1]
-    return any(
-        form in whole for form in (CANARY, inner, basic, escaped, json.dumps(escaped)[1:-1], quote(CANARY, safe=""))
-    )
-
-
-async def test_no_secret_is_anywhere(settings: Settings, collector: Collector, tmp_path: Path) -> None:
+async def test_no_secret_is_anywhere(canary_settings: Settings, collector: Collector, tmp_path: Path) -> None:
     (tmp_path / "tasks.py").write_text(TASKS)
-    assert settings.database_url is not None
-    variables = {
-        "RUNLANE_DATABASE_URL": settings.database_url.get_secret_value(),
-        "RUNLANE_SECRET_KEY": new_key(),
-        "RUNLANE_OTLP_ENDPOINT": collector.url,
-    }
-    if settings.redis_url is not None:
-        variables |= {"RUNLANE_REDIS_URL": settings.redis_url.get_secret_value(), "RUNLANE_REDIS_PREFIX": "canary"}
-    database = await open_database(settings)
+    own = {"RUNLANE_SECRET_KEY": new_key(), "RUNLANE_OTLP_ENDPOINT": collector.url}
+    variables = variables_for(canary_settings) | own
+    database = await open_database(canary_settings)
     try:
         _, key = await create_key(database, "test", "platform_admin", actor="test")
         with serving(tmp_path, variables, "serve", "tasks:app") as server, working(tmp_path, variables) as worker_log:
@@ -207,19 +112,17 @@ async def test_no_secret_is_anywhere(settings: Settings, collector: Collector, t
                 command(tmp_path, *words, **variables).stdout
                 for words in (("runs", "list"), ("dead-letters",), ("secrets", "list"), ("audit", "list"))
             ]
-        told = {
+        told: dict[str, str | bytes] = {
             "the answers": "\n".join(answers),
             "the command line": "\n".join(shown),
             "the worker's output": worker_log.read_text(),
             "the server's output": (tmp_path / f"server-{server.port}.log").read_text(),
             "the spans": b"\n".join(collector.received),
         }
-        for table in metadata.sorted_tables:
-            rows = await read(database, Statement("all", text(f"select * from {table.name}")))
-            told[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
+        told |= await tables(database)
     finally:
         await database.close()
-    assert [place for place, content in told.items() if leaks(content)] == []
+    assert [place for place, content in told.items() if leaks(content, CANARY)] == []
     digest = hashlib.sha256(CANARY.encode()).hexdigest()
     # The value was really there, and was taken out in each of these places.
     for place in ("the answers", "the worker's output", "the table run_results", "the table run_steps"):
@@ -229,7 +132,7 @@ async def test_no_secret_is_anywhere(settings: Settings, collector: Collector, t
         "the table run_attempts", "the table run_waits", "the table dead_letters",
     ):  # fmt: skip
         assert REDACTED in str(told[place]), place
-    assert REDACTED.encode() in bytes(told["the spans"])  # type: ignore[arg-type]
+    assert REDACTED.encode() in bytes(told["the spans"])
     assert '"mine"' in str(told["the worker's output"])
     assert "theirs [redacted]" in str(told["the worker's output"])
 

@@ -9,7 +9,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 MEASURES = {
     "drain", "limit", "accept", "http", "latency", "steps", "takeover", "claims", "memory", "long", "stream", "arrival",
-    "followers",
+    "followers", "tokens", "agents",
 }  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path:
     report: dict[str, Any] = json.loads(path.read_text())
     assert {sample["measure"] for sample in report["samples"]} == MEASURES
     # What is measured by two clocks may come out below nothing.
-    by_two_clocks = {"latency", "arrival"}
+    by_two_clocks = {"latency", "arrival", "tokens"}
     assert all(
         value > 0
         for sample in report["samples"]
@@ -40,7 +40,7 @@ def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path:
     assert report["conditions"]["postgres"]["synchronous_commit"] == "on"
     summary = bench("--table", str(path)).strip()
     assert summary in told
-    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 32
+    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 38
 
 
 def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runlane import redaction
 from runlane.agents.http_tools import HttpTools
 from runlane.agents.tools import ToolCaller, ToolFailed
 from runlane.model.definition import Tool
@@ -270,3 +272,15 @@ async def test_a_connection_that_breaks_after_the_request_leaves_doubt() -> None
     async with calling(cut) as (server, call):
         error = await failed(call, tool(server, method="POST"))
         assert (error.code, error.passing, error.begun) == ("outbound_unreachable", True, True)
+
+
+async def test_no_half_of_a_secret_is_left_where_an_excerpt_is_cut() -> None:
+    redaction.forget_all()
+    redaction.learn(SECRET)
+    encoded = base64.b64encode(SECRET.encode()).decode()
+    try:
+        async with calling(plain(("x" * 290 + encoded).encode(), "500 X")) as (server, call):
+            error = await failed(call, tool(server, headers={"Authorization": "Bearer {secret.TOKEN}"}))
+        assert encoded[:6] not in str(error)
+    finally:
+        redaction.forget_all()

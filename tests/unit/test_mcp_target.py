@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
 
+from runlane import redaction
 from runlane.agents.mcp.target import secrets_of, target_of
 from runlane.agents.tools import ToolFailed
 from runlane.model.definition import McpServer
@@ -82,3 +84,14 @@ def test_values_that_are_nested_too_deeply_are_refused() -> None:
         value = [value]
     with pytest.raises(ValueError, match="nested"):
         target.told_value(value)
+
+
+def test_no_half_of_a_known_value_is_left_where_a_text_is_cut() -> None:
+    redaction.forget_all()
+    redaction.learn(SECRETS["KEY"])
+    encoded = base64.b64encode(SECRETS["KEY"].encode()).decode()
+    try:
+        target = target_of("default", server(), SECRETS)
+        assert encoded[:6] not in target.told("x" * 10 + encoded, 20)
+    finally:
+        redaction.forget_all()

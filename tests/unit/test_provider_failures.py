@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 
 import pytest
 
+from runlane import redaction
 from runlane.agents.failures import shortened
 from runlane.agents.models import Message, ModelFailed, ModelRequest, Models, Scene
 from runlane.agents.providers import register_providers
@@ -32,6 +34,19 @@ def test_long_messages_are_cut_after_keys_were_taken_out() -> None:
     text = shortened("x" * 295 + "hunter2" + "y" * 1000, "hunter2")
     assert len(text) == 301
     assert "hunt" not in text
+
+
+@pytest.fixture
+def known() -> Generator[str]:
+    redaction.forget_all()
+    redaction.learn("another-secret/0123456789")
+    yield base64.b64encode(b"another-secret/0123456789").decode()
+    redaction.forget_all()
+
+
+def test_no_half_of_a_known_value_is_left_where_a_message_is_cut(known: str) -> None:
+    for length in range(260, 300):
+        assert known[:6] not in shortened("x" * length + known, None)
 
 
 async def test_a_provider_whose_package_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import httpx2
 
+from runlane import redaction
 from runlane.agents.models import ModelFailed
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def broken_off(model: str) -> ModelFailed:
 
 def shortened(text: str, key: str | None) -> str:
     """What a provider said, on one line, short, and without what may be a key."""
+    # Before anything is cut: of half a value nobody could tell any more what it was.
+    text = redaction.clean(text)
     if key:
         text = text.replace(key, "***")
     text = _KEY.sub("***", " ".join(text.split()))

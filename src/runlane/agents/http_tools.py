@@ -24,7 +24,7 @@ from runlane.model.schema_check import cut, misfit
 from runlane.model.text import clean_text, dump_json
 from runlane.model.url_template import fill_header, header_places, parse_url
 from runlane.outbound import Answer, Limits, Outbound
-from runlane.redaction import REDACTED
+from runlane.redaction import REDACTED, clean
 
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
@@ -191,6 +191,7 @@ def _retry_after(text: str | None) -> float | None:
 
 def _hidden(text: str, secrets: Mapping[str, str]) -> str:
     """The text without the secrets that the request had: some servers send back what they were sent."""
+    text = clean(text)
     for value in sorted(secrets.values(), key=len, reverse=True):
         for form in {value.strip(), dump_json(value.strip())[1:-1], quote(value.strip(), safe="")}:
             if len(form) >= _MIN_HIDDEN:

@@ -20,19 +20,18 @@ from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.limits import MustWait
 from runlane.agents.models import (
-    Delta,
     Message,
     Model,
     ModelFailed,
     ModelReply,
     ModelRequest,
-    Piece,
     ToolCall,
     ToolOffer,
 )
 from runlane.model.definition import Agent, ModelSettings
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
 from runlane.probes import reach
+from runlane.steps.showing import Showing
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work, visits_before
 
@@ -195,9 +194,8 @@ class Conversation:
         await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
 
     async def _call(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
-        placing = _Placing(self._work.tools.delta, self._journal.name(key))
-        reply = await model.answer(request, placing)
-        placing.finish()
+        with Showing(self._work.tools.delta, self._journal.name(key)) as showing:
+            reply = await model.answer(request, showing)
         return await self._keep(key, reply)
 
     def _later(self, reason: str, seconds: float) -> MustAsk:
@@ -206,40 +204,15 @@ class Conversation:
         return MustAsk(Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=key, name="later"))
 
 
-class _Placing:
-    """Tells each piece of an answer where it belongs, without what nobody may read."""
-
-    def __init__(self, delta: Delta, answer: str) -> None:
-        self._delta = delta
-        self._answer = answer
-        self._written: dict[tuple[str, str | None], int] = {}
-        self._streams: dict[tuple[str, str | None], tuple[Piece, redaction.Stream]] = {}
-
-    def __call__(self, piece: Piece) -> None:
-        _, stream = self._streams.setdefault((piece.kind, piece.call_id), (piece, redaction.Stream()))
-        self._tell(piece, stream.feed(piece.text))
-
-    def finish(self) -> None:
-        """Tell what was held back because it might have become a secret."""
-        for piece, stream in self._streams.values():
-            self._tell(piece, stream.rest())
-
-    def _tell(self, piece: Piece, text: str) -> None:
-        if text:
-            kind = (piece.kind, piece.call_id)
-            offset = self._written.get(kind, 0)
-            self._written[kind] = offset + len(text)
-            self._delta(replace(piece, text=text, answer=self._answer, offset=offset))
-
-
 def _told(reply: ModelReply) -> ModelReply:
     """The answer as it is kept: every call has an id of its own, and no text what nobody may read."""
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls):
-        name = call.id if call.id and call.id not in seen else f"{call.id}.{number}"
+        told = redaction.clean(call.id)
+        name = told if told and told not in seen else f"{told}.{number}"
         seen.add(name)
-        calls.append(replace(call, id=name))
+        calls.append(replace(call, id=name, name=redaction.clean(call.name)))
     return replace(
         reply, calls=tuple(calls), text=redaction.clean(reply.text), thinking=redaction.clean(reply.thinking)
     )

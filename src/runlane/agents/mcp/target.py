@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import quote
 
+from runlane import redaction
 from runlane.agents.tools import ToolFailed
 from runlane.definitions.secrets import SECRET
 from runlane.model.definition import McpServer
@@ -45,6 +46,7 @@ class Target:
 
     def told(self, text: str, most: int | None = None) -> str:
         """The text without the secrets that this server knows, as it can be stored."""
+        text = redaction.clean(text)
         for form in self.forms:
             text = text.replace(form, _HIDDEN)
         return clean_text(text, most)

@@ -1,0 +1,120 @@
+"""What the searches for canaries share: a collector of spans, a worker whose output is kept, and where to look."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import quote, quote_plus
+
+from sqlalchemy import text
+
+from runlane.settings import Settings
+from runlane.store.database import Database, read
+from runlane.store.schema import metadata
+from runlane.store.statement import Statement
+from tests.server_process import environment
+
+
+class Collector:
+    """Takes what OpenTelemetry exports, as it comes over the wire."""
+
+    def __init__(self) -> None:
+        self.received: list[bytes] = []
+        received = self.received
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                received.append(self.rfile.read(int(self.headers["content-length"])))
+                self.send_response(200)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+@contextmanager
+def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
+    """A worker process until the end of the block, and the file that it writes to."""
+    log = folder / "worker.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "runlane", "worker", "tasks:app"],
+            cwd=folder,
+            env=environment(**variables),
+            stdout=out,
+            stderr=out,
+        )
+        try:
+            yield log
+        finally:
+            process.terminate()
+            try:
+                process.wait(60)
+            finally:
+                process.kill()
+                process.wait()
+
+
+def variables_for(settings: Settings) -> dict[str, str]:
+    """What a process is told to use the same database and Redis."""
+    assert settings.database_url is not None
+    told = {"RUNLANE_DATABASE_URL": settings.database_url.get_secret_value()}
+    if settings.redis_url is not None:
+        told |= {
+            "RUNLANE_REDIS_URL": settings.redis_url.get_secret_value(),
+            "RUNLANE_REDIS_PREFIX": settings.redis_prefix,
+        }
+    return told
+
+
+def forms(value: str) -> set[str]:
+    """The value as it may stand in a text. Of base64 the part that does not depend on what stands beside it."""
+    raw = value.encode()
+    escaped = json.dumps(value)[1:-1]
+    inner = base64.b64encode(raw).decode().rstrip("=")[:-1]
+    return {
+        value,
+        inner,
+        inner.translate(str.maketrans("+/", "-_")),
+        base64.b64encode(b"user:" + raw).decode()[8:-4],
+        escaped,
+        json.dumps(escaped)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+        quote(value),
+        quote_plus(value),
+        repr(value)[1:-1],
+    }
+
+
+def leaks(told: str | bytes, *values: str) -> list[str]:
+    """The values of which a form is in there."""
+    whole = told if isinstance(told, str) else told.decode("utf-8", "replace")
+    return [value for value in values if any(form in whole for form in forms(value))]
+
+
+async def tables(database: Database) -> Mapping[str, str]:
+    """Everything that every table has."""
+    told: dict[str, str] = {}
+    for table in metadata.sorted_tables:
+        rows = await read(database, Statement("all", text(f"select * from {table.name}")))
+        told[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
+    return told

@@ -1,0 +1,108 @@
+"""Pieces of an answer on their way to readers: joined, in order, with their places, and without secrets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator
+
+import pytest
+
+from runlane import redaction
+from runlane.agents.models import Piece
+from runlane.steps import showing
+from runlane.steps.showing import Showing
+from tests.harness import eventually
+
+SECRET = "sk-canary-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def nothing_known() -> Generator[None]:
+    redaction.forget_all()
+    yield
+    redaction.forget_all()
+
+
+def places(told: list[Piece]) -> list[tuple[str, str | None, int, str]]:
+    return [(piece.kind, piece.call_id, piece.offset, piece.text) for piece in told]
+
+
+async def test_the_first_piece_goes_at_once_and_those_behind_it_together() -> None:
+    told: list[Piece] = []
+    with Showing(told.append, "0/model/0") as shown:
+        shown(Piece("text", "a"))
+        assert places(told) == [("text", None, 0, "a")]
+        for letter in "bcd":
+            shown(Piece("text", letter))
+        assert len(told) == 1
+    assert places(told) == [("text", None, 0, "a"), ("text", None, 1, "bcd")]
+    assert {piece.answer for piece in told} == {"0/model/0"}
+
+
+async def test_what_waits_is_told_soon_though_nothing_more_comes() -> None:
+    told: list[Piece] = []
+    with Showing(told.append, "a") as shown:
+        shown(Piece("text", "a"))
+        shown(Piece("text", "b"))
+        await eventually(lambda: len(told) == 2, "the second piece")
+        assert places(told)[1] == ("text", None, 1, "b")
+        # After a while without anything the next one goes at once again.
+        await eventually(lambda: shown._timer is None, "the end of the wait")
+        shown(Piece("text", "c"))
+        assert places(told)[2] == ("text", None, 2, "c")
+
+
+async def test_other_kinds_and_calls_are_not_joined_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showing, "TOGETHER_SECONDS", 3600.0)
+    told: list[Piece] = []
+    with Showing(told.append, "a") as shown:
+        shown(Piece("thinking", "h"))
+        shown(Piece("thinking", "m"))
+        shown(Piece("text", "It "))
+        shown(Piece("text", "is"))
+        shown(Piece("arguments", '{"a"', "one", "add"))
+        shown(Piece("arguments", '{"b"', "two", "add"))
+        shown(Piece("arguments", ":1}", "one", "add"))
+        shown(Piece("text", "."))
+    assert places(told) == [
+        ("thinking", None, 0, "h"),
+        ("thinking", None, 1, "m"),
+        ("text", None, 0, "It is"),
+        ("arguments", "one", 0, '{"a"'),
+        ("arguments", "two", 0, '{"b"'),
+        ("arguments", "one", 4, ":1}"),
+        ("text", None, 5, "."),
+    ]
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 50])
+async def test_a_secret_that_comes_in_pieces_is_not_shown(size: int) -> None:
+    redaction.learn(SECRET)
+    text = f"The key is {SECRET}, and {SECRET[:9]} is none. sk-"
+    told: list[Piece] = []
+    with Showing(told.append, "a") as shown:
+        for start in range(0, len(text), size):
+            shown(Piece("text", text[start : start + size]))
+            await asyncio.sleep(0)
+    folded = ""
+    for piece in told:
+        assert piece.offset == len(folded)
+        folded += piece.text
+    assert folded == text.replace(SECRET, redaction.REDACTED)
+
+
+async def test_an_answer_that_fails_tells_what_was_clear_and_nothing_later() -> None:
+    redaction.learn(SECRET)
+    told: list[Piece] = []
+
+    def fails() -> None:
+        with Showing(told.append, "a") as shown:
+            shown(Piece("text", "a"))
+            shown(Piece("text", f"b{SECRET[:5]}"))
+            raise ValueError("cut")
+
+    with pytest.raises(ValueError, match="cut"):
+        fails()
+    assert places(told) == [("text", None, 0, "a"), ("text", None, 1, "b")]
+    await asyncio.sleep(2 * showing.TOGETHER_SECONDS)
+    assert len(told) == 2
