@@ -120,7 +120,7 @@ async def test_a_run_that_waits_long_gives_its_slot_back_and_ends_anyway(
     waiting = [event.data for event in await cluster.app.events(run_id) if event.type == "waiting"]
     assert credential(provider) in waiting[0]["reason"]
     # The only slot of the only worker is free for others.
-    other = await cluster.app.enqueue("short", milliseconds=1)
+    other = await cluster.app.enqueue("short", {"milliseconds": 1})
     assert (await cluster.app.wait(other.run_id, 30)).status is Status.COMPLETED
     assert provider.stats()["calls"] == 0
     await limit(cluster, provider, 2)
