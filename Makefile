@@ -32,7 +32,7 @@ RUN := $(UV) run --frozen --no-sync
 .DELETE_ON_ERROR:
 
 run: $(READY)
-	$(RUN) python $(EXAMPLE) $(ARGS)
+	@$(RUN) python $(EXAMPLE) $(ARGS)
 
 test: $(READY)
 	$(RUN) pytest $(ARGS)
@@ -56,15 +56,18 @@ clean:
 	find src tests examples bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(READY): pyproject.toml uv.lock .ci/find-python $(OWN_UV)
-	python="$$(PYTHON='$(PYTHON)' .ci/find-python)" && $(UV) sync --frozen --python "$$python"
+	@echo "Installing Runlane and the packages that it is built and tested with into .venv: once, a minute or two."
+	@python="$$(PYTHON='$(PYTHON)' .ci/find-python)" && $(UV) sync --frozen --quiet --python "$$python"
 	@touch $@
 
 # The type checker reads bench/ too, so `check` needs the packages it compares with.
 $(READY_BENCH): $(READY)
-	$(UV) sync --frozen --group bench
+	@echo "Installing the packages that Runlane is compared with into .venv: once."
+	@$(UV) sync --frozen --quiet --group bench
 	@touch $@
 
 .uv/bin/uv: .ci/find-python
-	python="$$(PYTHON='$(PYTHON)' .ci/find-python --with-venv)" && "$$python" -m venv --clear .uv
-	.uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
+	@echo "Installing uv, which installs everything else, into .uv: once."
+	@python="$$(PYTHON='$(PYTHON)' .ci/find-python --with-venv)" && "$$python" -m venv --clear .uv
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check 'uv>=0.13'
 	@touch $@

@@ -1,4 +1,4 @@
-"""The newsroom's Python: the one step of its orchestration that acts on the world."""
+"""The newsroom's Python: what its agent can call, and the step that prints the article."""
 
 from __future__ import annotations
 
@@ -7,6 +7,23 @@ from pathlib import Path
 from runlane import App, Context
 
 app = App()
+
+
+@app.task("ask_harbour")
+def ask_harbour(ctx: Context, place: str) -> dict[str, str]:
+    """What the harbour office knows. Asking twice does no harm, so the tool is repeatable."""
+    known = "lighthouse" in place.lower()
+    return {"place": place, "report": "lit last night, seen from 19 miles" if known else "nothing to report"}
+
+
+@app.task("order_photo")
+def order_photo(ctx: Context, motif: str, price_euro: int) -> dict[str, str]:
+    """Order a photograph. The tool says `once`: if nobody knows whether this happened, a person decides."""
+    folder = Path("orders")
+    folder.mkdir(exist_ok=True)
+    order = folder / f"{len(list(folder.iterdir())) + 1}.txt"
+    order.write_text(f"{ctx.idempotency_key}\n{motif}, at most {price_euro} euro\n")
+    return {"order": order.stem, "motif": motif}
 
 
 @app.task("publish")

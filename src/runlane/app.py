@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -17,7 +18,7 @@ from runlane.access.vault import Vault
 from runlane.bridge import Bridge
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
-from runlane.errors import DuplicateTask, Unavailable, UnknownTask
+from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
 from runlane.model.event import Event, Notice
 from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import Accepted, OnDead, Run
@@ -271,6 +272,34 @@ class App:
             webhook_url, session_id,
         )  # fmt: skip
         return await self._begin(start, tenant, trace)
+
+    async def sync(
+        self,
+        definitions: str | Path | Mapping[str, Sequence[Any]],
+        *,
+        remove_missing: bool = False,
+        tenant: str = DEFAULT_TENANT,
+    ) -> dict[str, Any]:
+        """Bring definitions: a folder, or lists by the names of its folders. All are stored, or none.
+
+        The answer says what was added, changed, removed and left as it was. `remove_missing` removes what an earlier
+        sync brought and this one does not.
+        """
+        from runlane.definitions.load import parse_bodies, parse_directory
+        from runlane.definitions.read import FOLDERS
+        from runlane.store.sync import sync_definitions
+
+        if isinstance(definitions, Mapping):
+            for folder in definitions:
+                if folder not in FOLDERS:
+                    raise InvalidRequest(f'There are no definitions called "{folder}"; give {", ".join(FOLDERS)}.')
+            loaded = await asyncio.to_thread(parse_bodies, definitions)
+        else:
+            loaded = await asyncio.to_thread(parse_directory, Path(definitions))
+        report = await sync_definitions(
+            await self.database(), tenant, loaded, actor="app", remove_missing=remove_missing, tasks=self._tasks or None
+        )
+        return report.told()
 
     async def ask(
         self,

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from runlane.testing import FakeAnswer, FakeCall, FakeProvider
+
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello" / "main.py"
 NEWSROOM = ROOT / "examples" / "newsroom" / "main.py"
@@ -24,27 +26,77 @@ def test_make_run_starts_the_newsroom() -> None:
 def test_the_newsroom_prints_one_article_though_its_worker_is_killed(tmp_path: Path) -> None:
     done = _run([str(NEWSROOM), "--folder", str(tmp_path)], ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
-    lines = [line.split(" s  ", 1)[-1].strip() for line in done.stdout.splitlines()]
-    told = [" ".join(line.split()) for line in lines]
-    wanted = [
-        "added orchestration article",
-        "calls search_archive",
+    in_order(
+        done.stdout,
+        "Model: scripted",
+        "added agent researcher",
+        "research thinks: What do the archive and the harbour know?",
+        "research calls search_archive",
+        "research asks: May order_photo be called with these arguments?",
+        "nobody sits here, so the demonstration answers: {'decision': 'approve'}",
+        "research calls order_photo",
+        "research writes: Dark since 1986.",
         "drafts 3 branches at once",
+        "story writes: It was dark for ages. Then",
         "operator kill -9",
         "run its worker is gone; queued again",
+        "story is taken up again (llm)",
         "judge says again: on to drafts",
         "judge~2 says ready: on to approval",
         "approval asks: Print",
         "nobody sits here, so the demonstration answers",
         "decide print: on to publish",
         "run completed",
-        "14 steps, each done once; 1 worker killed, 1 branch made again, nothing lost.",
-    ]
-    places = [next((at for at, line in enumerate(told) if text in line), -1) for text in wanted]
-    assert -1 not in places, dict(zip(wanted, places, strict=True))
-    assert places == sorted(places), done.stdout
+        "14 steps and 11 answers of the model, each recorded once; 1 worker killed, 1 draft written again, nothing",
+        "OPENAI_API_KEY",
+    )
+    assert "calls ask_harbour" in done.stdout
     (article,) = (tmp_path / "published").iterdir()
     assert article.read_text().startswith("# After 40 years")
+
+
+def test_the_newsroom_asks_a_real_provider_with_the_same_definitions(tmp_path: Path) -> None:
+    """Real but for the company: the provider speaks the wire format of one, and is another process."""
+    story = "The lighthouse was dark. Volunteers rebuilt it. It shines."
+    photo = FakeCall(name="order_photo", arguments={"motif": "the light", "price_euro": 20})
+    answers = [
+        FakeAnswer(when="Write one headline", text="It shines"),
+        FakeAnswer(when="Write a caption", text="At night"),
+        FakeAnswer(when="Write a story", text=story, piece_delay_seconds=0.2),
+        FakeAnswer(when="Can this be printed?", text="ready"),
+        FakeAnswer(calls=[FakeCall(name="search_archive", arguments={"word": "lighthouse"}), photo]),
+        FakeAnswer(text="It is lit again."),
+    ]
+    with FakeProvider(answers) as provider:
+        done = _run(
+            [str(NEWSROOM), "--folder", str(tmp_path), "--model", "openai:gpt-test"],
+            ROOT,
+            OPENAI_BASE_URL=provider.openai_url,
+            OPENAI_API_KEY="sk-test",
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        # Two turns of the agent, three drafts, the judge; and the call that the killed worker was waiting for.
+        assert provider.stats()["calls"] in (6, 7), done.stdout
+    in_order(done.stdout, "Model: openai:gpt-test", "calls search_archive", "kill -9", "run completed")
+    assert "OPENAI_API_KEY" not in done.stdout
+    (article,) = (tmp_path / "published").iterdir()
+    assert article.read_text() == f"# It shines\n\n{story}\n\n*At night*\n"
+
+
+def test_the_newsroom_says_what_is_missing_for_a_real_provider() -> None:
+    done = _run([str(NEWSROOM), "--model", "openai:gpt-test"], ROOT, OPENAI_API_KEY="")
+    assert done.returncode == 1
+    assert "OPENAI_API_KEY" in done.stdout.partition("BROKEN: ")[2]
+
+
+def in_order(printed: str, *wanted: str) -> None:
+    """Every one of these is in a line, one after another."""
+    lines = [" ".join(line.split(" s  ", 1)[-1].split()) for line in printed.splitlines()]
+    at = 0
+    for text in wanted:
+        place = next((number for number in range(at, len(lines)) if text in lines[number]), None)
+        assert place is not None, f"not in this order: {text}\n{printed}"
+        at = place
 
 
 def test_the_newsroom_tells_of_a_broken_promise() -> None:

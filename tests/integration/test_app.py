@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from runlane import (
     InputTooLarge,
     InvalidInput,
     InvalidRequest,
+    RunlaneError,
     RunNotFound,
     Settings,
     Status,
@@ -189,3 +191,23 @@ async def test_a_database_that_cannot_be_reached_is_told_without_its_password(
 async def test_a_database_that_does_not_exist_is_a_configuration_error(postgres_url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"refuses us.*Check RUNLANE_DATABASE_URL"):
         await App(settings_for(f"{postgres_url}_not_there")).connect()
+
+
+async def test_definitions_are_brought_all_or_none(process: Process, tmp_path: Path) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context) -> str:
+        return "done"
+
+    await process.start()
+    uses_job = {"id": "helper", "model": "scripted", "tools": ["job"], "answers": [{"tool": "job"}, "It is done."]}
+    told = await process.app.sync({"agents": [uses_job]})
+    assert [(item["id"], item["change"]) for item in told["items"]] == [("helper", "added")]
+    assert (await process.end((await process.app.ask("helper", "go")).run_id)).result == "It is done."
+    with pytest.raises(RunlaneError, match="jbo"):
+        await process.app.sync({"agents": [{**uses_job, "system_prompt": "new"}, {"id": "other", "tools": ["jbo"]}]})
+    with pytest.raises(InvalidRequest, match='called "agent"; give orchestrations, agents'):
+        await process.app.sync({"agent": [uses_job]})
+    (tmp_path / "agents").mkdir()
+    (tmp_path / "agents" / "new.json").write_text('{"id": "new", "model": "scripted", "answers": ["New."]}')
+    told = await process.app.sync(tmp_path, remove_missing=True)
+    assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "added"), ("helper", "removed")]

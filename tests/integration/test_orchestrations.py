@@ -467,3 +467,21 @@ async def test_a_database_that_is_away_for_a_moment_does_not_fail_an_orchestrati
     await process.app.resume(run_id, {"decision": "approve"})
     ended = await process.app.wait(run_id, timeout=30)
     assert (ended.result, ended.failures) == ("fine", 0)
+
+
+async def test_a_person_is_shown_what_an_inner_orchestration_gave(process: Process) -> None:
+    await process.start()
+    inner = Orchestration.model_validate({"id": "inner", "steps": [say("draft", "inner draft")]})
+    outer = flow(
+        say("first", "older"),
+        {"id": "sub", "type": "orchestration", "orchestration_id": "inner"},
+        {"id": "ask", "type": "human", "human_prompt": "Good?"},
+    )
+    await sync(process, outer, inner)
+    run_id = (await process.app.orchestrate("flow", "go")).run_id
+
+    async def question() -> Any:
+        return next(iter(await read_waits(await process.app.database(), run_id)), None)
+
+    wait = await eventually(question, "the question")
+    assert wait.request["context"] == "inner draft"

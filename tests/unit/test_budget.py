@@ -32,3 +32,9 @@ def test_every_scope_says_what_to_do() -> None:
     said = {scope: Capped(scope, 0.001, 0.0012, "fail", "acme").message for scope in ("step", "run", "agent", "tenant")}
     assert all("$0.0012 of at most $0.001" in message for message in said.values())
     assert "runlane tenants set acme --max-cost-per-day" in said["tenant"]
+
+
+def test_what_rounding_loses_buys_nothing() -> None:
+    spent = sum([0.1] * 8)
+    assert spent < 0.8
+    assert check_caps([Cap("tenant", 0.8, spent)]) is not None

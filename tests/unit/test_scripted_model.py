@@ -114,6 +114,22 @@ async def test_text_is_told_piece_by_piece(text: str) -> None:
     assert len(pieces) > 1 or len(text) < 10
 
 
+async def test_a_slow_writer_has_said_its_first_piece_before_its_last() -> None:
+    scene = Scene(orchestration(ask=[{"say": "one piece and another", "piece_delay_seconds": 60}]), None, "ask")
+    begun = asyncio.Event()
+    pieces: list[str] = []
+
+    def delta(piece: Piece) -> None:
+        pieces.append(piece.text)
+        begun.set()
+
+    writing = asyncio.create_task(said("scripted", scene, delta=delta))
+    await asyncio.wait_for(begun.wait(), 30)
+    assert pieces == ["one piec"]
+    assert not writing.done()
+    writing.cancel()
+
+
 @pytest.mark.parametrize(
     "script",
     [

@@ -148,3 +148,13 @@ def test_a_cancelled_run_has_nothing_that_runs() -> None:
 def test_notes_are_short() -> None:
     story = Story().tell("step_start", "a", step_type="llm").tell("final", "a", response="x" * 1000)
     assert len(story.shown()[1]) < MAX_NOTE + 40
+
+
+def test_what_waits_inside_a_step_is_shown_at_the_step() -> None:
+    story = Story().tell("step_start", "work", step_type="agent")
+    story.tell("human_input_required", "work!0/approve/0/call_0", prompt="May pay be called?")
+    story.tell("paused", waiting_for=["work!0/approve/0/call_0", "!0/cap/run/flow/0"])
+    assert len(story.shown()) == 2
+    assert "May pay be called?" in story.shown()[1]
+    story.tell("human_input_required", "!0/cap/run/flow/0", prompt="May it spend more?")
+    assert story.tree.status == "asks: May it spend more?"

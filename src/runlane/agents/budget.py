@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from runlane.model.tenant import OnCap
 
 Scope = Literal["step", "run", "agent", "tenant"]
 _ORDER: tuple[Scope, ...] = ("step", "run", "agent", "tenant")
+# What is lost when many small amounts are added must not buy another call.
+_ROUNDING_USD: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def check_caps(caps: Iterable[Cap]) -> Capped | None:
     reached = [
         Capped(cap.scope, cap.limit_usd, cap.spent_usd, cap.on_cap, cap.name)
         for cap in caps
-        if cap.limit_usd is not None and cap.spent_usd >= cap.limit_usd
+        if cap.limit_usd is not None and cap.spent_usd >= cap.limit_usd - _ROUNDING_USD
     ]
     if not reached:
         return None

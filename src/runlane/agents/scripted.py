@@ -54,6 +54,7 @@ class ScriptedAnswer(_Part):
     thinking: str = ""
     when: str | None = Field(default=None, min_length=1)
     delay_seconds: float = Field(default=0.0, ge=0, le=86400)
+    piece_delay_seconds: float = Field(default=0.0, ge=0, le=60)
     fail: ScriptedFailure | None = None
     tokens: int = Field(default=0, ge=0)
     cost_usd: float | None = Field(default=None, ge=0)
@@ -100,10 +101,7 @@ class ScriptedModel:
         if chosen.fail is not None:
             raise ModelFailed(chosen.fail.code, chosen.fail.message, passing=chosen.fail.passing)
         if delta is not None:
-            for piece in _pieces(chosen.thinking):
-                delta(Piece("thinking", piece))
-            for piece in _pieces(chosen.say):
-                delta(Piece("text", piece))
+            await self._write(chosen, delta)
         wanted = chosen.calls if chosen.tool is None else [ScriptedCall(tool=chosen.tool, arguments=chosen.arguments)]
         calls = tuple(
             ToolCall(call.tool, call.arguments, f"call_{request.number}{f'_{place}' if place else ''}")
@@ -117,6 +115,16 @@ class ScriptedModel:
             cost_usd=chosen.cost_usd,
             model=self.name,
         )
+
+    async def _write(self, chosen: ScriptedAnswer, delta: Delta) -> None:
+        pieces = [
+            *(Piece("thinking", piece) for piece in _pieces(chosen.thinking)),
+            *(Piece("text", piece) for piece in _pieces(chosen.say)),
+        ]
+        for piece in pieces:
+            delta(piece)
+            if chosen.piece_delay_seconds:
+                await asyncio.sleep(chosen.piece_delay_seconds)
 
     def _chosen(self, request: ModelRequest) -> ScriptedAnswer:
         in_order: list[ScriptedAnswer] = []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from runlane.cli import access, interact, mcp, secrets
 from runlane.cli import definitions as authoring
@@ -14,18 +15,35 @@ from runlane.cli import limits as metering
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
 from runlane.cli.show import Json
 
+# As somebody meets them: try it, write definitions, start and answer runs, operate, let others in.
+_ORDER = (
+    *("dev", "run", "chat", "inbox", "runs"),
+    *("validate", "sync", "graph", "schema", "bundle", "tools", "mcp", "secrets"),
+    *("worker", "serve", "db", "doctor", "workers", "lanes", "limits", "usage", "dead-letters"),
+    *("keys", "roles", "tenants", "audit"),
+)
+
+
+class _InOrder(TyperGroup):
+    """Lists the commands in the order of _ORDER, then the others."""
+
+    def list_commands(self, ctx: object) -> list[str]:
+        return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
+
 cli = typer.Typer(
     name="runlane",
-    help="Durable runs: accepted means finished. RUNLANE_DATABASE_URL selects Postgres; without it a SQLite file "
-    "in .runlane/ is used.",
+    cls=_InOrder,
+    help="Runs tasks, orchestrations and agents durably: accepted means finished. Begin with: runlane dev APP. "
+    "RUNLANE_DATABASE_URL selects Postgres; without it a SQLite file in .runlane/ is used.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
     # In a pipe nobody sees the colours, and loading what makes them takes half of the time of --help.
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
-db = typer.Typer(help="The database's schema.", no_args_is_help=True)
-lanes = typer.Typer(help="Lanes: cluster-wide slots, drain, and which kind of run goes where.", no_args_is_help=True)
+db = typer.Typer(help="The database's schema: upgrade it, look at it.", no_args_is_help=True)
+lanes = typer.Typer(help="Lanes: slots in the cluster, and pauses.", no_args_is_help=True)
 runs = typer.Typer(help="Runs: look at them, cancel, retry, approve.", no_args_is_help=True)
 cli.add_typer(db, name="db")
 cli.add_typer(lanes, name="lanes")
@@ -42,8 +60,10 @@ cli.add_typer(authoring.bundle, name="bundle")
 cli.add_typer(mcp.mcp, name="mcp")
 cli.command()(metering.usage)
 cli.add_typer(authoring.tools, name="tools")
-for _command in (authoring.validate, authoring.sync, authoring.graph, authoring.schema):
-    cli.command()(_command)
+cli.command(short_help="Check definitions; tell place and cure.")(authoring.validate)
+cli.command(short_help="Bring a folder of definitions.")(authoring.sync)
+cli.command(short_help="Draw an orchestration.")(authoring.graph)
+cli.command(short_help="Print JSON Schema, for editors.")(authoring.schema)
 
 AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
 Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]
@@ -67,7 +87,7 @@ def _main(
     pass
 
 
-@cli.command()
+@cli.command(short_help="Run everything here, on a file, and tell it.")
 def dev(
     app: AppPath,
     port: Port = None,
@@ -90,7 +110,7 @@ def dev(
     run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True, definitions=definitions)
 
 
-@cli.command()
+@cli.command(short_help="Serve the HTTP API until SIGTERM.")
 def serve(
     app: Annotated[
         str | None, typer.Argument(help="module:name of your App. Without it no runs can be started.", metavar="APP")
@@ -112,7 +132,7 @@ def serve(
     run_server(app, host=host, port=port, wish=wish, dev=False)
 
 
-@cli.command()
+@cli.command(short_help="Execute runs until SIGTERM, then drain.")
 def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
     """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
     from runlane.cli.process import run_worker
@@ -122,13 +142,17 @@ def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -
 
 @cli.command(name="run")
 def start(
-    name: Annotated[str, typer.Argument(help="A task, an orchestration, or agent:NAME.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="A task, an orchestration, or agent:AGENT.", metavar="NAME")],
     message: Annotated[
-        str | None, typer.Option("--message", help="What an orchestration or an agent is asked; NAME is one then.")
+        str | None, typer.Option("--message", help="What to tell it. NAME is an orchestration then, or agent:AGENT.")
     ] = None,
     given: Annotated[
         str | None,
-        typer.Option("--input", help="Arguments as a JSON object; @FILE reads a file, - reads stdin."),
+        typer.Option(
+            "--input",
+            help="A task's arguments, or more of an orchestration's state, as a JSON object; @FILE reads a file, "
+            "- reads stdin.",
+        ),
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Watch it until it ends; its end is the exit code.")] = False,
     priority: Annotated[int, typer.Option(help="-100 to 100; higher runs earlier.")] = 0,
@@ -167,7 +191,7 @@ def start(
     raise typer.Exit(code)
 
 
-@cli.command()
+@cli.command(short_help="Find what is wrong, and its cure.")
 def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Check settings, database, schema, Redis, clock, workers, lanes, secrets; say what to do. Exit code 1: broken."""
     from runlane.cli.doctor import examine
@@ -186,10 +210,10 @@ def workers(
     show_workers(gone=gone, json=json)
 
 
-@cli.command(name="dead-letters")
+@cli.command(name="dead-letters", short_help="List runs that failed for good.")
 def dead_letters(
     run: Annotated[str | None, typer.Argument(help="Show this one whole.", metavar="RUN")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20,
     json: Json = False,
 ) -> None:
     """List runs that failed for good, or show one with its input, attempts and tracebacks."""

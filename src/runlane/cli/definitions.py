@@ -9,8 +9,8 @@ import typer
 
 from runlane.cli.show import Json
 
-tools = typer.Typer(help="Tools: made from descriptions of web services.", no_args_is_help=True)
-bundle = typer.Typer(help="Bundles: definitions in one file, to carry them elsewhere.", no_args_is_help=True)
+tools = typer.Typer(help="Make tools from an OpenAPI description.", no_args_is_help=True)
+bundle = typer.Typer(help="Bundles: definitions carried in one file.", no_args_is_help=True)
 
 Dir = Annotated[
     Path | None,

@@ -24,7 +24,7 @@ def chat(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Talk with an agent. Ctrl-C cancels the turn that is at work, not the conversation; Ctrl-D leaves.
+    """Talk with an agent of a server. Ctrl-C cancels the turn that is at work, not the conversation; Ctrl-D leaves.
 
     In a pipe every line is a message. Exit codes, of the last turn: 0 completed, 1 failed, 3 cancelled.
     """
@@ -35,12 +35,12 @@ def chat(
 
 @of_people.command()
 def inbox(
-    limit: Annotated[int, typer.Option(min=1, max=1000)] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 50,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """List what waits for a person, oldest first."""
+    """List what waits for a person, oldest first. Answer with: runlane runs resume RUN."""
     from runlane.cli.answers import show_inbox
 
     show_inbox(limit=limit, url=url, api_key=api_key, json=json)

@@ -8,9 +8,16 @@ import typer
 
 from runlane.cli.show import Json
 
-limits = typer.Typer(help="Limits of model providers, for the whole cluster.", no_args_is_help=True)
+limits = typer.Typer(help="Limits of model providers in the cluster.", no_args_is_help=True)
 
-Credential = Annotated[str, typer.Argument(help="Such as openai, openai@acme or openai:llm.local.")]
+Credential = Annotated[
+    str,
+    typer.Argument(
+        help="Whose key: openai, anthropic, ...; openai@acme is the key of the tenant acme, openai:llm.local another "
+        "server.",
+        metavar="CREDENTIAL",
+    ),
+]
 
 
 @limits.command(name="list")
@@ -24,9 +31,9 @@ def list_limits(json: Json = False) -> None:
 @limits.command(name="set")
 def set_limits(
     credential: Credential,
-    in_flight: Annotated[int | None, typer.Option(help="Calls at once; 0 pauses.")] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(help="Calls that begin within a minute.")] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens of the calls of a minute.")] = None,
+    in_flight: Annotated[int | None, typer.Option(help="Calls at once; 0 pauses the provider.")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Calls that may begin within a minute.")] = None,
+    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens that these calls may take, in and out.")] = None,
     no_limit: Annotated[
         str | None,
         typer.Option(help="Limits to remove, comma-separated: in_flight, requests_per_minute, tokens_per_minute."),
@@ -48,7 +55,7 @@ def set_limits(
 
 @limits.command()
 def reset(credential: Credential, json: Json = False) -> None:
-    """Back to the defaults."""
+    """Set all limits of a credential back to the defaults."""
     from runlane.cli.meter import reset_limits
 
     reset_limits(credential, json=json)
@@ -56,12 +63,14 @@ def reset(credential: Credential, json: Json = False) -> None:
 
 def usage(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant; all of them without it.")] = None,
-    first: Annotated[str | None, typer.Option("--from", help="The first day (UTC), such as 2026-01-31.")] = None,
+    first: Annotated[
+        str | None, typer.Option("--from", help="The first day (UTC), such as 2026-01-31; 30 days ago without it.")
+    ] = None,
     last: Annotated[str | None, typer.Option("--to", help="The last day; today without it.")] = None,
-    group: Annotated[str, typer.Option(help="day, agent or model.")] = "day",
+    group: Annotated[str, typer.Option(help="One line for each day, agent or model.")] = "day",
     json: Json = False,
 ) -> None:
-    """What models took: calls, tokens and cost."""
+    """Calls, tokens and cost of models. A call whose price nobody knows counts as unpriced, not as free."""
     from runlane.cli.meter import show_usage
 
     show_usage(tenant=tenant, first=first, last=last, group=group, json=json)

@@ -9,7 +9,7 @@ import typer
 from runlane.cli.definitions import Dir
 from runlane.cli.show import Json
 
-mcp = typer.Typer(help="MCP servers: what they offer.", no_args_is_help=True)
+mcp = typer.Typer(help="MCP servers: see which tools they offer.", no_args_is_help=True)
 
 Server = Annotated[str, typer.Argument(help="The name of the server's definition.", metavar="SERVER")]
 Tenant = Annotated[str | None, typer.Option(help="The tenant, whose secrets are used. Default: default.")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from runlane.api.frame import iso
 from runlane.cli.show import clock
@@ -12,6 +12,9 @@ from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent
+
+
+_SHOWN: Final = 200
 
 
 def sentence(event: Event) -> str:
@@ -94,9 +97,30 @@ def _of_step(kind: str, data: Mapping[str, Any]) -> str:
         case "loop_iteration":
             total = data.get("total")
             return f"{path}  {data.get('iteration')}{f' of {total}' if total else ''}"
+        case "thinking":
+            return f"{path}  {data.get('message')}, turn {data.get('turn')}"
+        case "model_response":
+            wanted = cast("list[Mapping[str, Any]]", data.get("tool_calls") or [])
+            calls = [str(call.get("name")) for call in wanted]
+            said = _short(data.get("text")) or f"wants {', '.join(calls)}"
+            return f"{path}  {said}"
+        case "tool_execution":
+            return f"{path}  {data.get('tool_name')} {_short(dump_json(data.get('args')))}"
+        case "tool_result":
+            failed = "failed: " if data.get("failed") else ""
+            return f"{path}  {data.get('tool_name')} {failed}{_short(data.get('preview'))}"
+        case "waiting":
+            return f"{path}  {data.get('reason')}"
+        case "step_warning":
+            return f"{path}  {data.get('message')}"
         case "final":
             response = data.get("response")
             return f"{path}  {response if isinstance(response, str) else dump_json(response)}"
         case _:
             left = {key: value for key, value in data.items() if key not in ("path", "orch_step_id", "step_name")}
             return f"{path}  {dump_json(left) if left else ''}".rstrip()
+
+
+def _short(text: Any) -> str:
+    words = " ".join(str(text or "").split())
+    return words if len(words) <= _SHOWN else words[: _SHOWN - 1] + "…"

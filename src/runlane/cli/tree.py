@@ -90,8 +90,10 @@ class StepTree:
             return
         self._run_level(event)
         path = data.get("path")
-        if isinstance(path, str) and path:
-            self._step_level(event, self._node(path.removesuffix("?"), event.at_us), data)
+        if isinstance(path, str) and (step := _step_path(path)):
+            self._step_level(event, self._node(step, event.at_us), data)
+        elif event.type == "human_input_required":
+            self.status = f"asks: {_short(data.get('prompt'))}"
 
     def rows(self, now_us: int) -> Iterator[Row]:
         """The tree from top to bottom; running steps are shown with their time up to now."""
@@ -112,8 +114,9 @@ class StepTree:
             case "paused":
                 self.status = "paused"
                 for path in data.get("waiting_for") or ():
-                    node = self._node(str(path), event.at_us)
-                    if node.state is State.RUNS:
+                    step = _step_path(str(path))
+                    node = self._node(step, event.at_us) if step else None
+                    if node is not None and node.state is State.RUNS:
                         node.state = State.WAITS
             case "worker_lost" | "handed_back":
                 self.status = "queued again"
@@ -162,6 +165,8 @@ class StepTree:
                 node.note = _short(data.get("response"))
             case "step_warning":
                 node.note = _short(data.get("message"))
+            case "waiting":
+                node.note = _short(data.get("reason"))
             case _:
                 pass
 
@@ -196,6 +201,11 @@ class StepTree:
             is_number = not (is_number and segment.isdecimal())
             node = part
         return node
+
+
+def _step_path(path: str) -> str:
+    """The step that a path belongs to: what waits inside a step has more after an exclamation mark."""
+    return path.partition("!")[0].removesuffix("?")
 
 
 def _rows(node: Node, depth: int, now_us: int) -> Iterator[Row]:

@@ -60,7 +60,7 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
         if self.shelf is not None:
             self.shelf.discard()
         walk.store(self, line.output)
-        walk.tell(self, "step_complete", step_name=self.step.title, step_type=self.step.type)
+        walk.tell_complete(self, line.output)
         walk.leave(self, line.output)
 
     def lines(self) -> Iterable[Line]:

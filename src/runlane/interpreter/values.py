@@ -61,10 +61,14 @@ Outcome = Done | Failed
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An event of the run's stream that follows from what has happened."""
+    """An event of the run's stream that follows from what has happened.
+
+    `output` is what a step gave that nobody performed: an inner orchestration. It is not told.
+    """
 
     type: str
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    output: Any = None
 
 
 class EndStatus(StrEnum):

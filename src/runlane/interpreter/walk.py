@@ -7,6 +7,7 @@ no randomness and no I/O here.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from runlane.interpreter.collect import HUMAN_RESPONSE, output_key
@@ -117,6 +118,11 @@ class Walk:
     def tell(self, frame: AnyFrame, event: str, **data: Any) -> None:
         """An event follows."""
         self._tell(event, frame.step.id, frame.path, data)
+
+    def tell_complete(self, frame: AnyFrame, output: Any) -> None:
+        """A step is done that nobody performed."""
+        self.tell(frame, "step_complete", step_name=frame.step.title, step_type=frame.step.type)
+        self.facts[-1] = replace(self.facts[-1], output=output)
 
     def leave(self, frame: AnyFrame, output: Any, leaving: str | None = None) -> None:
         """A step is done: on to what follows it, or out with a line that left it."""

@@ -3,6 +3,9 @@
 An answer that the journal has is not asked for again. One that cannot be had is asked for again after a while, then of
 the fallback models in their order; what the provider says about slowing down holds for everybody who uses the same
 credential. Waiting that takes long gives the worker's slot back.
+
+An answer is kept before its place among the calls in flight is given up, and whoever had to wait for a place looks at
+the budget again: so a cap is passed by the calls that were in flight when it was reached, and by no others.
 """
 
 from __future__ import annotations
@@ -94,9 +97,12 @@ class Conversation:
             key=f"{work.todo.path}#{self.turn}",
             number=visits_before(work.todo) + work.todo.tries + self.turn,
         )
-        reply = _told(await self._somebody(request, self._journal.name(key)))
+        return await self._somebody(request, key)
+
+    async def _keep(self, key: str, reply: ModelReply) -> ModelReply:
+        reply = _told(reply)
         reach("call.answered")
-        work.note(
+        self._work.note(
             "model_response",
             answer=self._journal.name(key),
             turn=self.turn + 1,
@@ -111,19 +117,19 @@ class Conversation:
         await self._journal.keep_reply(key, reply, self._agent.id if self._agent is not None else None)
         return reply
 
-    async def _somebody(self, request: ModelRequest, answer: str) -> ModelReply:
+    async def _somebody(self, request: ModelRequest, key: str) -> ModelReply:
         """The answer of the first model that gives one."""
         *first, last = self._models
         for position, (name, model) in enumerate(first):
             try:
-                return await self._insist(model, replace(request, model=name), answer)
+                return await self._insist(model, replace(request, model=name), key)
             except ModelFailed as error:
                 following = self._models[position + 1][0]
                 message = f"{name} cannot answer, {following} is asked: {error.message}"
                 await self._work.emit("step_warning", message=message, code=error.code)
-        return await self._insist(last[1], replace(request, model=last[0]), answer)
+        return await self._insist(last[1], replace(request, model=last[0]), key)
 
-    async def _insist(self, model: Model, request: ModelRequest, answer: str) -> ModelReply:
+    async def _insist(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
         """Ask until there is an answer, as often as it makes sense."""
         patience = self._work.tools.patience
         credential = await model.credential()
@@ -131,7 +137,7 @@ class Conversation:
         while True:
             tries += 1
             try:
-                return await self._once(model, credential, request, answer)
+                return await self._once(model, credential, request, key)
             except ModelFailed as error:
                 # A script fails on purpose; and nobody else could say that it is busy.
                 if not error.passing or not credential or tries >= patience.tries:
@@ -140,8 +146,6 @@ class Conversation:
                 if seconds is None:
                     longest = min(patience.backoff_seconds * 2 ** (tries - 1), patience.max_backoff_seconds)
                     seconds = random.uniform(longest / 2, longest)  # noqa: S311 - spreads callers, guards nothing
-                if error.throttled:
-                    await self._work.tools.limiter.slow_down(credential, error.retry_after_seconds, error.message)
                 await self._work.emit(
                     "step_warning", message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
                 )
@@ -149,19 +153,20 @@ class Conversation:
                     raise self._later(error.message, seconds) from error
                 await asyncio.sleep(seconds)
 
-    async def _once(self, model: Model, credential: str, request: ModelRequest, answer: str) -> ModelReply:
-        work = self._work
-        step_cap = work.step.max_cost_usd if isinstance(work.step, AgentStep) else None
-        await work.tools.check_budget(self._agent, step_cap)
+    async def _once(self, model: Model, credential: str, request: ModelRequest, key: str) -> ModelReply:
+        work, limiter = self._work, self._work.tools.limiter
+        await self._check_budget()
         if not credential:
-            with Showing(work.tools.delta, answer) as showing:
-                return await model.answer(request, showing)
+            return await self._call(model, request, key)
+        has_waited = False
 
         async def waiting(reason: str) -> None:
+            nonlocal has_waited
+            has_waited = True
             await work.emit("waiting", reason=reason)
 
         try:
-            slot = await work.tools.limiter.enter(
+            slot = await limiter.enter(
                 credential,
                 tokens=_estimate(request),
                 patience_seconds=work.tools.patience.hold_seconds,
@@ -170,10 +175,28 @@ class Conversation:
         except MustWait as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
         async with slot:
-            with Showing(work.tools.delta, answer) as showing:
-                reply = await model.answer(request, showing)
+            if has_waited:
+                slot.tokens_used = 0
+                await self._check_budget()
+                slot.tokens_used = None
+            try:
+                reply = await self._call(model, request, key)
+            except ModelFailed as error:
+                if error.throttled:
+                    # Before the slot is given back: nobody may begin between the provider's word and its being heard.
+                    await limiter.slow_down(credential, error.retry_after_seconds, error.message)
+                raise
             slot.tokens_used = reply.tokens_in + reply.tokens_out
             return reply
+
+    async def _check_budget(self) -> None:
+        step = self._work.step
+        await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
+
+    async def _call(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
+        with Showing(self._work.tools.delta, self._journal.name(key)) as showing:
+            reply = await model.answer(request, showing)
+        return await self._keep(key, reply)
 
     def _later(self, reason: str, seconds: float) -> MustAsk:
         """Give the slot back and come again."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -82,7 +83,10 @@ class Children:
                 why = (run.error or {}).get("message", "")
                 raise StepFailed("orchestration_failed", f"The orchestration {orchestration} {run.status}: {why}")
             if waited >= _HOLD_SECONDS:
-                raise StillAtWork(f"Run {run_id} of {orchestration} is {run.status}.", _MAX_LATER_SECONDS)
+                # The longer it has taken, the longer it will: a run that waits for a person may do so for days.
+                age = time.time() - run.accepted_at_us / _MICROSECONDS
+                later = min(max(_HOLD_SECONDS / 5, age / 5), _MAX_LATER_SECONDS)
+                raise StillAtWork(f"Run {run_id} of {orchestration} is {run.status}.", later)
             await asyncio.sleep(pause)
             waited += pause
             pause = min(pause * 1.5, 0.5)

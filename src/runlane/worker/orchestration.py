@@ -40,7 +40,7 @@ from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
 from runlane.worker.questions import InnerKey, Questions
 from runlane.worker.spending import Spending
-from runlane.worker.way import output_of, record_of, stand
+from runlane.worker.way import record_of, remember_nested, stand
 
 _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
@@ -140,10 +140,7 @@ class Drive:
         material = self._material
         # What stands for an agent is known to nobody else.
         pinned = [*material.orchestrations.values(), *material.agents.values(), self._root]
-        self._machine, self._no = stand(self._root, load_json(claimed.input), plan, pinned, way)
-        for record in way:
-            if record.outcome is StepOutcome.DONE:
-                self._remember(record.path, record.step_id, record.step_id, output_of(record))
+        self._machine, self._no = stand(self._root, load_json(claimed.input), plan, pinned, way, self._remember)
         if first or not await patiently(lambda: has_event(self._database, claimed.run_id, _START)):
             self._outbox.say(
                 _START,
@@ -157,6 +154,9 @@ class Drive:
             open_paths = ["", *(todo.path for todo in self._machine.todos())]
             for call in await patiently(lambda: read_calls_of(self._database, claimed.run_id, open_paths)):
                 self._calls.setdefault(call.path, []).append(call)
+            # All of them before the first step goes on: its budget counts what the others have spent.
+            for path in list(self._calls):
+                self._journal(path)
             await self._learn()
 
     async def _seconds_left(self) -> float:
@@ -353,6 +353,7 @@ class Drive:
             spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None}
             told = {name: value for name, value in spent.items() if value is not None}
             self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
+        remember_nested(facts, self._remember)
         self._outbox.tell(facts)
         self._since_snapshot += 1
         # Not between two tries: the record of the second holds what both have cost, and so would the snapshot.

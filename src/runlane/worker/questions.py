@@ -51,6 +51,8 @@ class Questions:
         self._sent: list[Wait] = []
         self._remembered: dict[str, Wait] = {}
         self._free: set[str] = set()
+        # What people have answered in this attempt: whoever asks it late need only look at the journal.
+        self._over: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
         """Whether a step has to wait. One that waits inside may go on as soon as one of its questions is answered."""
@@ -76,6 +78,8 @@ class Questions:
         self._free.discard(todo.path)
         inner = None if waiting.key is None else InnerKey(waiting.key, waiting.shared, waiting.kind.value)
         path = _path(todo, inner)
+        if path in self._over:
+            return None
         asked = self._open.get(path)
         if asked is not None:
             asked.todos[todo.path] = todo
@@ -142,6 +146,8 @@ class Questions:
                 del self._open[path]
                 if question.inner is not None:
                     self._free.update(question.todos)
+                    if question.kind != "time":
+                        self._over.add(path)
                 yield next(iter(question.todos.values())), question.inner, outcome, over
 
     def _take_over(self, path: str, wait: Wait, todo: Todo, inner: InnerKey | None) -> None:

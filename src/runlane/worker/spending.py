@@ -93,7 +93,8 @@ class Spending:
         limit = cap.limit_usd
         for answer in _answers(journal, cap.scope, cap.name):
             amount = answer.get("amount_usd")
-            limit += cap.limit_usd if amount is None else max(0.0, float(amount))
+            if answer.get("decision") == "allow":
+                limit += cap.limit_usd if amount is None else max(0.0, float(amount))
         return replace(cap, limit_usd=limit)
 
     def _refusal(self, capped: Capped, journal: Journal) -> StepFailed | MustAsk:

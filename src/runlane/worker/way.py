@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from runlane.definitions.places import templates_of
 from runlane.errors import UnknownPlaceholder
 from runlane.interpreter.machine import Machine
-from runlane.interpreter.values import Done, Failed, Outcome, Todo
+from runlane.interpreter.values import Done, Fact, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Definition, Orchestration
 from runlane.model.step import Step
 from runlane.model.template import look_up, placeholders_in
@@ -20,6 +20,12 @@ MAX_INPUT_CHARACTERS = 64 * 1024
 _BOUNDS = frozenset({"turn_limit", "cost_limit"})
 _KNOWN_STEPS = 2000
 _paths: dict[int, tuple[Step, tuple[str, ...]]] = {}
+
+
+Remember = Callable[[str, str, str, Any], None]
+
+
+def _forget(_path: str, _step_id: str, _title: str, _output: Any) -> None: ...
 
 
 class Edit(NamedTuple):
@@ -36,10 +42,12 @@ def go_again(
     agents: Mapping[str, str],
     way: Sequence[StepRecord],
     edits: Sequence[Edit],
+    remember: Remember = _forget,
 ) -> tuple[Machine, int]:
     """The machine where the records end, and the number of the last record.
 
-    `edits` is for forks: changes of the state, each before the records from a number on, in their order.
+    `edits` is for forks: changes of the state, each before the records from a number on, in their order. `remember` is
+    told what each step gave, in their order.
     """
     pending = list(edits)
     if way and way[0].path == SNAPSHOT_PATH:
@@ -51,7 +59,10 @@ def go_again(
         last = record.no or 0
         while pending and pending[0].no <= last:
             machine = _edited(machine, pending.pop(0))
-        settle_again(machine, record)
+        facts = settle_again(machine, record)
+        if record.outcome is StepOutcome.DONE:
+            remember(record.path, record.step_id, record.step_id, output_of(record))
+        remember_nested(facts, remember)
     for edit in pending:
         # Its own records come after everything that was copied, also where the copy has left something out.
         machine, last = _edited(machine, edit), max(last, edit.no - 1)
@@ -64,6 +75,7 @@ def stand(
     plan: Mapping[str, Any],
     pinned: Iterable[Definition],
     way: Sequence[StepRecord],
+    remember: Remember = _forget,
 ) -> tuple[Machine, int]:
     """The machine of a run, and the number of its last record: from its request, its plan and its records."""
     definitions = list(pinned)
@@ -77,20 +89,28 @@ def stand(
     given: Mapping[str, Any] = request.get("input") or {}
     state = {"user_input": message, "user_query": message, **given}
     edits = [Edit(edit["no"], edit["state"]) for edit in plan.get("fork", {}).get("edits", [])]
-    return go_again(library, root.id, state, agents, way, edits)
+    return go_again(library, root.id, state, agents, way, edits, remember)
 
 
 def _edited(machine: Machine, edit: Edit) -> Machine:
     return machine.with_state({**machine.state, **edit.state})
 
 
-def settle_again(machine: Machine, record: StepRecord) -> None:
-    """Tell the machine what a record says."""
+def remember_nested(facts: Sequence[Fact], remember: Remember) -> None:
+    """Tell what inner orchestrations gave that came to their end."""
+    for fact in facts:
+        if fact.type == "step_complete":
+            remember(fact.data["path"], fact.data["orch_step_id"], fact.data["step_name"], fact.output)
+
+
+def settle_again(machine: Machine, record: StepRecord) -> list[Fact]:
+    """Tell the machine what a record says; what follows from it."""
+    facts: list[Fact] = []
     error: dict[str, str] = load_json(record.error) if record.error else {}
     code, message = error.get("code", "failed"), error.get("message", "")
     match record.outcome:
         case StepOutcome.DONE:
-            machine.settle(record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens))
+            facts = machine.settle(record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens))
         case StepOutcome.HANDLED:
             # Not to be tried again: what was recorded is where the tries had led to.
             for _ in range(max(0, record.tries - 1)):
@@ -106,6 +126,7 @@ def settle_again(machine: Machine, record: StepRecord) -> None:
         case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
             # No part of the way.
             pass
+    return facts
 
 
 def output_of(record: StepRecord) -> Any:
