@@ -120,3 +120,5 @@ def test_nothing_but_the_answer_is_on_stdout_with_redis(environment: dict[str, s
         assert made["id"] in [key["id"] for key in told(with_redis, "keys", "list")]
         assert told(with_redis, "lanes", "list")
         assert told(with_redis, "runs", "list") == []
+        assert told(with_redis, "limits", "list")
+        assert told(with_redis, "usage") == []

@@ -29,7 +29,7 @@ from pydantic import SecretStr, TypeAdapter
 from typer.testing import CliRunner
 
 import runlane
-from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status, errors
+from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status, errors, testing
 from runlane.api.server import build_api
 from runlane.cli.commands import cli
 from runlane.cli.doctor import OTHER_VARIABLES
@@ -368,6 +368,19 @@ def test_everything_public_is_documented() -> None:
         if isinstance(value, type) and issubclass(value, RunlaneError) and value is not RunlaneError:
             assert f"| `{name}` | `{value.code}` |" in page, f"python.md lacks the code of {name}"
         assert not (isinstance(value, type) and issubclass(value, Interrupted)) or f"`{name}`" in page
+
+
+def test_everything_of_the_testing_kit_is_documented() -> None:
+    page = (DOCS / "reference" / "testing.md").read_text()
+    assert [name for name in testing.__all__ if not re.search(rf"`{name}\b", page)] == []
+    # Each of them is used in an example as well.
+    examples = "".join(re.findall(r"```python run\n(.*?)```", page, re.DOTALL))
+    told = {*testing.__all__} - {"ExternalPostgres", "PostgresServer"}
+    assert [name for name in told if not re.search(rf"\b{name}\b", examples)] == []
+    for kind in (testing.FakeAnswer, testing.FakeControl):
+        assert [name for name in kind.model_fields if f"`{name}`" not in page] == []
+    calls = [name for kind in (testing.FakeProvider, testing.FakeMcp) for name in _public(kind)]
+    assert [name for name in calls if name not in ("name", "stop_steps") and not re.search(rf"`{name}\b", page)] == []
 
 
 def _public(kind: type) -> list[str]:

@@ -40,6 +40,8 @@ class Reader:
     after: int = 0
     heard: list[Heard] = field(default_factory=list[Heard])
     unnumbered: list[bytes] = field(default_factory=list[bytes])
+    # The data of both, in the order in which they came.
+    frames: list[bytes] = field(default_factory=list[bytes])
     connections: int = 0
     # The server ended the stream in order, after its last frame.
     ended: bool = False
@@ -91,8 +93,10 @@ class Reader:
             if frame.startswith(b"id: "):
                 number, data = frame.split(b"\n", 1)
                 self.heard.append(Heard(int(number.removeprefix(b"id: ")), data.removeprefix(b"data: "), time.time()))
+                self.frames.append(self.heard[-1].data)
             elif frame.startswith(b"data: "):
                 self.unnumbered.append(frame.removeprefix(b"data: "))
+                self.frames.append(self.unnumbered[-1])
         return rest
 
 

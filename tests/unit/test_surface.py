@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import runlane
-from runlane import errors
+from runlane import errors, testing
 
 PUBLIC_ERRORS = {
     name: value
@@ -30,6 +30,15 @@ def test_every_public_name_of_the_package_is_listed() -> None:
     assert names == set(runlane.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Wrker'"):
         _ = runlane.Wrker  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+
+
+def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
+    assert list(testing.__all__) == sorted(testing.__all__)
+    assert all(getattr(testing, name).__name__.rpartition(".")[2] == name for name in testing.__all__)
+    classes = inspect.getmembers(testing, lambda value: inspect.isclass(value) and "runlane" in value.__module__)
+    assert {name for name, _ in classes} <= {*testing.__all__}
+    with pytest.raises(AttributeError, match="no attribute 'FakeProvder'"):
+        _ = testing.FakeProvder  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ the tenant's secret, or else the one of this process, and is looked up for each 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -73,7 +74,13 @@ class ProviderModel:
         if place.base_url.rstrip("/") != (place.home or "").rstrip("/") and place.api != "ollama":
             shown += f":{urlsplit(place.base_url).netloc.rpartition('@')[2]}"
         access = await self._providers.access(place, self._tenant)
-        return f"{shown}@{self._tenant}" if access is not None and access.own else shown
+        if access is None:
+            return shown
+        # Its client is made here, since that takes seconds the first time: a call must not hold its place meanwhile.
+        # What is wrong with it, the call tells.
+        with contextlib.suppress(Exception):
+            await self._client(access)
+        return f"{shown}@{self._tenant}" if access.own else shown
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
         """One streamed call of the provider."""
@@ -85,7 +92,7 @@ class ProviderModel:
             )
         fold = Fold(request, delta)
         try:
-            model = await self._providers.clients.model(self._place, access, self.name.partition(":")[2])
+            model = await self._client(access)
             async with asyncio.timeout(request.settings.timeout_seconds):
                 response = await _stream(model, request, fold)
         except ImportError:
@@ -97,6 +104,9 @@ class ProviderModel:
             raise failure_of(error, self.name, access.key) from None
         self._check(response)
         return self._reply(with_own_ids(response, request), fold)
+
+    async def _client(self, access: Access) -> WireModel[Any]:
+        return await self._providers.clients.model(self._place, access, self.name.partition(":")[2])
 
     def _check(self, response: ModelResponse) -> None:
         """Refuse what looks like an answer and is none."""

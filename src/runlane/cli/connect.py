@@ -56,10 +56,10 @@ def _told(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
 async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpServer, Sequence[ToolOffer]]:
     from runlane.access.vault import Vault
     from runlane.agents.mcp import McpClients
-    from runlane.app import App
+    from runlane.cli.own import own_app
     from runlane.outbound import Outbound
 
-    app = App()
+    app = own_app()
     try:
         await app.connect()
         database = await app.database()

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from runlane.agents.occupancy import Occupancy, read_occupancy
 from runlane.app import App
+from runlane.cli.own import own_app
 from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.provider import LimitChange
@@ -24,7 +25,7 @@ _DEFAULT_DAYS = 30
 
 def _with_app(work: Callable[[App, Database], Awaitable[T]]) -> T:
     async def run() -> T:
-        async with App() as app:
+        async with own_app() as app:
             return await work(app, await app.database())
 
     return asyncio.run(run())

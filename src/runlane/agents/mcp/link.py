@@ -274,7 +274,12 @@ class Link:
             reason = getattr(error, "strerror", None) or "it is not a program"
             message = f'The program of the MCP server "{name}" cannot be started: {reason}.'
             return ToolFailed("mcp_unreachable", message, begun=False)
-        if isinstance(error, (OSError, httpx2.HTTPError, httpx2.InvalidURL)):
+        if isinstance(error, httpx2.InvalidURL):
+            # 0177.0.0.1 and the like: it was not called, and never will be.
+            return ToolFailed(
+                "mcp_refused", f'The MCP server "{name}" must not be called. Its URL is none.', begun=False
+            )
+        if isinstance(error, (OSError, httpx2.HTTPError)):
             message = f'The MCP server "{name}" cannot be reached.'
             return ToolFailed("mcp_unreachable", message, passing=True, begun=trace.sent)
         return ToolFailed("mcp_protocol", f'The MCP server "{name}" cannot be used: {type(error).__name__}.')

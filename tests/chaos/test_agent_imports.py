@@ -1,0 +1,46 @@
+"""A worker whose steps need no provider does not load what talks to providers, and stays small."""
+
+from __future__ import annotations
+
+from runlane import Status
+from runlane.testing.fake_provider import FakeProvider
+from tests.chaos.agents import define, environment, start
+from tests.chaos.cluster import Cluster, MakeCluster
+from tests.chaos.flows import in_a_row, say
+
+HEAVY = ["anthropic", "google.genai", "mcp", "openai", "pydantic_ai"]
+MOST_RESIDENT_MB = 90
+
+
+async def loaded(cluster: Cluster) -> list[str]:
+    """Which of the heavy modules the only worker has loaded."""
+    run = await cluster.app.enqueue("loaded", {"names": HEAVY})
+    return (await cluster.app.wait(run.run_id, 60)).result
+
+
+async def test_steps_without_a_provider_load_no_provider(make_cluster: MakeCluster) -> None:
+    with FakeProvider(["From a provider."]) as provider:
+        allow = {"RUNLANE_OUTBOUND_ALLOW": f"127.0.0.1:{provider.port}"}
+        cluster = await make_cluster(**environment(provider, **allow))
+        (worker,) = await cluster.start_workers(1)
+        stats = {"name": "stats", "tool_type": "http", "method": "GET", "url": f"{provider.url}/_stats"}
+        steps = in_a_row(
+            say("hello"),
+            {"id": "count", "type": "transform", "transform_code": "result = 1 + 1", "output_key": "count"},
+            {"id": "check", "type": "if_else", "if_condition": "state['count'] == 2", "if_true_step_id": "fetch"},
+            {"id": "fetch", "type": "tool", "forced_tool": "stats", "arguments": {}, "output_key": "fetch"},
+            {"id": "scripted", "type": "agent", "agent_id": "helper", "model": "scripted:told", "output_key": "told"},
+        )
+        answers = {"told": [{"tool": "stats"}, "As it was written."]}
+        await define(cluster, steps, agent={"tools": ["stats"]}, tools=[stats], answers=answers)
+        for run_id in await start(cluster, 5):
+            run = await cluster.app.wait(run_id, 60)
+            assert (run.status, run.result) == (Status.COMPLETED, "As it was written."), run.error
+        assert await loaded(cluster) == []
+        print(f"{worker.resident_mb:.0f} MB")
+        assert worker.resident_mb < MOST_RESIDENT_MB
+        # The same question has another answer once a provider was asked.
+        await define(cluster, [{"id": "ask", "type": "agent", "agent_id": "helper", "output_key": "ask"}])
+        (run_id,) = await start(cluster)
+        assert (await cluster.app.wait(run_id, 60)).result == "From a provider."
+        assert {"openai", "pydantic_ai"} <= set(await loaded(cluster))

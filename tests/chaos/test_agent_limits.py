@@ -1,0 +1,130 @@
+"""Limits of a provider under agents of several workers, metered by the provider itself."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from runlane import Status
+from runlane.testing import RedisServer
+from runlane.testing.fake_provider import FakeFault, FakeProvider
+from tests.chaos.agents import credential, define, environment, fan_out, has_status, priced, start, told
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
+
+CALL_SECONDS = 1.0
+MEASURED_SECONDS = 8.0
+RETRY_AFTER_SECONDS = 4.0
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with FakeProvider([priced(delay_seconds=CALL_SECONDS)]) as provider:
+        yield provider
+
+
+@pytest.fixture(params=["postgres", "redis"])
+async def three(
+    request: pytest.FixtureRequest, make_cluster: MakeCluster, chaos_redis: RedisServer, provider: FakeProvider
+) -> Cluster:
+    """Three workers, without and with Redis."""
+    more = {"RUNLANE_REDIS_URL": chaos_redis.url} if request.param == "redis" else {}
+    cluster = await make_cluster(**environment(provider, **more))
+    await limit(cluster, provider, 2)
+    await define(cluster, fan_out(3))
+    await cluster.start_workers(3)
+    return cluster
+
+
+async def limit(cluster: Cluster, provider: FakeProvider, in_flight: int) -> None:
+    await told(cluster, "limits", "set", credential(provider), "--in-flight", str(in_flight))
+
+
+async def in_flight(provider: FakeProvider, count: int, seconds: float = 60) -> None:
+    async def reached() -> bool:
+        return (await asyncio.to_thread(provider.stats))["in_flight"] == count
+
+    await eventually(reached, f"{count} calls in flight", seconds, every=0.02)
+
+
+async def everybody_calls(cluster: Cluster) -> None:
+    """Every worker has made a call, so none is still busy with loading what it needs for its first one."""
+
+    async def has() -> bool:
+        query = "select distinct worker_id from runs join run_calls on run_id = id where status = 'running'"
+        return len(await cluster.rows(query)) == 3
+
+    await eventually(has, "a call of every worker", every=0.2)
+
+
+async def share(provider: FakeProvider, limit: int) -> float:
+    """How much of the limit is used over a while, as the provider sees it."""
+    first, begun = await asyncio.to_thread(provider.stats), time.monotonic()
+    await asyncio.sleep(MEASURED_SECONDS)
+    last, seconds = await asyncio.to_thread(provider.stats), time.monotonic() - begun
+    used = (last["in_flight_seconds"] - first["in_flight_seconds"]) / (limit * seconds)
+    print(f"{used:.3f} of {limit} used")
+    return used
+
+
+async def test_the_limit_holds_is_used_and_is_raised_while_agents_work(three: Cluster, provider: FakeProvider) -> None:
+    await start(three, 60)
+    await everybody_calls(three)
+    assert await share(provider, 2) >= 0.9
+    assert provider.stats()["most_in_flight"] == 2
+    await limit(three, provider, 4)
+    await in_flight(provider, 4, 10)
+    assert await share(provider, 4) >= 0.9
+    assert provider.stats()["most_in_flight"] == 4
+
+
+async def test_one_429_backs_every_worker_off(three: Cluster, provider: FakeProvider) -> None:
+    await start(three, 8)
+    await in_flight(provider, 2)
+    fault = FakeFault(status=429, retry_after_seconds=RETRY_AFTER_SECONDS)
+    provider.control(fault=fault)
+
+    async def slowed() -> int:
+        stats = await asyncio.to_thread(provider.stats)
+        return stats["calls"] if stats["outcomes"].get("429") else 0
+
+    await eventually(slowed, "a 429", every=0.01)
+    refused_at = time.monotonic()
+    provider.control(fault=None)
+    # Whoever was in flight at that moment may be answered; nobody begins.
+    calls = provider.stats()["calls"]
+    assert calls <= 4
+    while time.monotonic() < refused_at + RETRY_AFTER_SECONDS - 0.5:
+        assert (await asyncio.to_thread(provider.stats))["calls"] <= calls + 1
+        await asyncio.sleep(0.1)
+    await in_flight(provider, 2, 20)
+    await three.all_ended(120)
+    runs = await three.rows("select status from runs")
+    assert {row["status"] for row in runs} == {"completed"}
+    assert provider.stats()["most_in_flight"] == 2
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_a_run_that_waits_long_gives_its_slot_back_and_ends_anyway(
+    kind: str, make_cluster: MakeCluster, provider: FakeProvider
+) -> None:
+    cluster = await make_cluster(kind, **environment(provider))
+    await limit(cluster, provider, 0)
+    await define(cluster, fan_out(1))
+    await cluster.start_workers(1, concurrency=1)
+    (run_id,) = await start(cluster)
+    row = await has_status(cluster, run_id, Status.PAUSED)
+    assert row["due_at"] is not None
+    waiting = [event.data for event in await cluster.app.events(run_id) if event.type == "waiting"]
+    assert credential(provider) in waiting[0]["reason"]
+    # The only slot of the only worker is free for others.
+    other = await cluster.app.enqueue("short", {"milliseconds": 1})
+    assert (await cluster.app.wait(other.run_id, 30)).status is Status.COMPLETED
+    assert provider.stats()["calls"] == 0
+    await limit(cluster, provider, 2)
+    run = await cluster.app.wait(run_id, 60)
+    assert run.status is Status.COMPLETED, run.error
+    assert provider.stats()["calls"] == 1
+    await cluster.check_story()
