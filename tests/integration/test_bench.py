@@ -15,7 +15,7 @@ MEASURES = {
 
 def bench(*arguments: str) -> str:
     answer = subprocess.run(
-        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
     assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
     return answer.stdout
