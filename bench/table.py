@@ -273,11 +273,12 @@ def _tokens(report: Report) -> Iterator[Line]:
     shown = "" if alone is None else f"{_times(alone)} of pydantic-ai's provider layer alone ({bare})"
     ours = _rate(report.median("tokens", US, tokens.ALONE))
     yield Line("tokens per second through one worker, no follower", [ours], shown)
-    used = _pair(*(report.median("tokens", US, variant) for variant in (tokens.WORKER_CPU, tokens.SERVER_CPU)))
+    used = _pair(report.median("tokens", US, tokens.WORKER_CPU), report.median("tokens", US, tokens.SERVER_CPU))
     bare_cpu = report.median("tokens", tokens.YARDSTICK, tokens.WORKER_CPU)
     shown = "" if bare_cpu is None else f"pydantic-ai's provider layer alone: {bare_cpu:.1f}"
     yield Line(f"CPU of a token to {many} followers, worker / API process, us", [used], shown)
-    late = _pair(*(report.percentile("tokens", US, tokens.LATE, percent) for percent in (50, 99)))
+    p50, p99 = (report.percentile("tokens", US, tokens.LATE, percent) for percent in (50, 99))
+    late = _pair(p50, p99)
     yield Line(f"token leaves the provider → one of {many} followers has it, p50 / p99 ms", [late])
 
 

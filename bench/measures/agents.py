@@ -55,7 +55,12 @@ async def _ours(ground: Ground, place: Place, url: str, count: int) -> tuple[flo
     system = SYSTEMS["runlane"](place)
     await system.prepare()
     model = "openai-chat:bench" if url else "scripted"
-    agent = {"id": "helper", "model": model, "tools": ["look_up"], "system_prompt": "You look things up."}
+    agent: dict[str, Any] = {
+        "id": "helper",
+        "model": model,
+        "tools": ["look_up"],
+        "system_prompt": "You look things up.",
+    }
     if not url:
         agent["answers"] = [_CALL, "It is done."]
     step = {"id": "work", "type": "agent", "agent_id": "helper", "output_key": "said"}

@@ -55,7 +55,7 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
             seconds, cpu = await _yardstick(ground, place, provider)
             yield Sample("tokens", YARDSTICK, ALONE, repeat, "pieces/s", [sizes.tokens / seconds])
             yield Sample("tokens", YARDSTICK, WORKER_CPU, repeat, "us/piece", [1e6 * cpu / sizes.tokens])
-            async with _ready(ground, place, provider, sizes) as (ask, served, pids):
+            async with _ready(ground, place, provider) as (ask, served, pids):
                 run = await ask.start(_LONG)
                 await ask.release(run)
                 await ask.ended(run)
@@ -116,7 +116,7 @@ class _Asking:
 
 @asynccontextmanager
 async def _ready(
-    ground: Ground, place: Place, provider: FakeProvider, sizes: Sizes
+    ground: Ground, place: Place, provider: FakeProvider
 ) -> AsyncGenerator[tuple[_Asking, Served, tuple[int, int]]]:
     """A worker that has asked the provider once, and a server; how to ask, and the processes."""
     system = SYSTEMS["runlane"](place)

@@ -38,7 +38,7 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
     classes = inspect.getmembers(testing, lambda value: inspect.isclass(value) and "runlane" in value.__module__)
     assert {name for name, _ in classes} <= {*testing.__all__}
     with pytest.raises(AttributeError, match="no attribute 'FakeProvder'"):
-        _ = testing.FakeProvder  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
+        _ = testing.FakeProvder
 
 
 @pytest.mark.parametrize(
