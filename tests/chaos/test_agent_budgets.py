@@ -128,7 +128,8 @@ async def one_question(cluster: Cluster, run_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("whose", ["run", "agent", "tenant"])
 async def test_a_person_is_asked_once_for_the_whole_run(whose: str, capped: Cluster, provider: FakeProvider) -> None:
-    agent, fields = {}, {}
+    agent: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if whose == "run":
         fields = {"max_total_cost_usd": CAP, "on_cap": "ask"}
     elif whose == "agent":

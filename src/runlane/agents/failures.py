@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
+<<<<<<< HEAD
 import httpx2
 
 from runlane import redaction
+=======
+>>>>>>> i5-h
 from runlane.agents.models import ModelFailed
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ _REFUSALS: Final = frozenset({"content_filter", "content_policy_violation", "mod
 
 def failure_of(error: Exception, model: str, key: str | None) -> ModelFailed:
     """The failure that an error of a provider, its SDK or the way to it is."""
+    import httpx2
     from pydantic_ai import exceptions as known
 
     match error:
