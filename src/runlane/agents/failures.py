@@ -8,12 +8,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-<<<<<<< HEAD
-import httpx2
-
 from runlane import redaction
-=======
->>>>>>> i5-h
 from runlane.agents.models import ModelFailed
 
 if TYPE_CHECKING:
