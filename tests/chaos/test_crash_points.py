@@ -223,5 +223,7 @@ def test_no_point_is_forgotten() -> None:
         *WORKER_POINTS, "accept.before_commit", "accept.committed", "reaper.before_commit", "reaper.committed",
         "operate.before_commit", "operate.committed", "retention.before_commit", "retention.committed",
         "drain.begun", "sign_off.committed", "step.before_commit", "step.committed",
+        # In tests/chaos/test_agent_takeover.py.
+        "call.answered", "tool.answered", "journal.kept",
     }  # fmt: skip
     assert tested == set(POINTS)

@@ -45,6 +45,11 @@ BODIES: dict[str, Any] = {
     "/roles/{name}": {"permissions": ["runs:read"]},
     "/secrets/{name}": {"value": "a value of a secret"},
     "/secrets/rotate": {},
+    "/limits/{credential}": {"in_flight": 2},
+    "/openapi": {
+        "spec": {"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "paths": {}},
+        "name_prefix": "x_",
+    },
     "/sync": {"agents": [{"id": "writer"}]},
     "/bundles/export": {},
     "/bundles/import": {"bundle": {"runlane_export": True}},
@@ -70,6 +75,7 @@ class Endpoint(NamedTuple):
             "{orchestration_id}": "article",
             "{agent_id}": "helper",
             "{session_id}": "sess_none",
+            "{credential}": "openai",
         }
         path = self.path.replace("/roles/{name}", "/roles/custom").replace("{name}", "default")
         for name, value in filled.items():

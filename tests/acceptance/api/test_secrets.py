@@ -140,7 +140,7 @@ async def test_a_server_without_a_key_says_what_to_do(settings: Settings) -> Non
 
 
 async def test_secrets_that_definitions_miss_are_warnings(idle_api: Api) -> None:
-    server = {"name": "hub", "transport": "http", "url": "https://example.com/mcp", "token": "{secret.HUB}"}
+    server = {"name": "hub", "server_type": "remote", "url": "https://example.com/mcp", "token": "{secret.HUB}"}
     told = (await idle_api.post("/sync", {"mcp_servers": [server]})).json()
     assert [("HUB is not set" in item["message"], item["id"]) for item in told["warnings"]] == [(True, "hub")]
     await put(idle_api, "HUB")
