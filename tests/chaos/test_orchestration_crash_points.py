@@ -80,7 +80,8 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
     run = await cluster.app.get(run_id)
     assert run.status is Status.COMPLETED, (deaths, run.error)
     assert run.result == "said"
-    assert deaths >= 2, "the point was hardly reached"
+    # The last worker dies when the run has ended, which is seen before its death or after it.
+    assert deaths >= (1 if point == "finish.committed" else 2), "the point was hardly reached"
     counts = flows.counts()
     print(point, "deaths", deaths, dict(counts))
     assert set(counts) == PAID
