@@ -77,7 +77,15 @@ def test_every_chain_compiles(name: str) -> None:
 
 # What a worker's attempt writes. Everything else in these modules only reads, or is no worker's.
 WORKER_MODULES = (record, steps, events, claim, usage)
-FENCED = {"save_steps", "record_steps", "append_events_fenced", "open_waits", "settle_waits", "add_usage"}
+FENCED = {
+    "save_steps",
+    "record_steps",
+    "record_calls",
+    "append_events_fenced",
+    "open_waits",
+    "settle_waits",
+    "add_usage",
+}
 # wake_answered touches only runs that paused a statement before, in the same transaction and through the fence.
 NOT_A_WORKERS = {"append_events", "copy_way", "wake_answered", "forget_usage"}
 OF_WORKERS = {statement.name: statement for module in WORKER_MODULES for statement in statements_of(module)}
