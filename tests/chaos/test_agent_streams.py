@@ -123,6 +123,9 @@ async def test_followers_fold_what_is_recorded(
     following = [asyncio.create_task(reader.read(url)) for reader in readers]
 
     async def connected() -> bool:
+        for reading in following:
+            if reading.done():
+                await reading  # it cannot have come to an end: say why it did
         return all(reader.heard for reader in readers)
 
     await eventually(connected, "all followers")

@@ -12,7 +12,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import structlog
@@ -69,7 +69,19 @@ def run_server(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us: uvicorn would first wait for streams that never end by themselves."""
+    """Leaves signals to us: uvicorn would first wait for streams that never end by themselves.
+
+    `on_listening` is called once a client that connects is let in.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._on_listening()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -93,6 +105,12 @@ async def _serve_on(
         access = await _access(app, host, dev=dev)
         api = build_api(app, access=access, worker=wish)
         url = _url(host, listening.getsockname()[1])
+
+        def say_so() -> None:
+            log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=wish is not None)
+            if dev:
+                greet(app, url)
+
         async with api.router.lifespan_context(api):
             parts: Parts = api.state.parts
             server = _Server(
@@ -108,12 +126,10 @@ async def _serve_on(
                     proxy_headers=False,
                     timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                     timeout_graceful_shutdown=_REQUESTS_SECONDS,
-                )
+                ),
+                say_so,
             )
             _handle_signals(server, parts)
-            log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=wish is not None)
-            if dev:
-                greet(app, url)
             watch = None if folder is None else Watch(parts.database, folder, app.tasks)
             try:
                 if watch is not None:

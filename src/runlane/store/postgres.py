@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
 from typing import Any, Self, TypeVar, cast
 
 import asyncpg
@@ -196,21 +196,33 @@ class PostgresDatabase:
 
     async def _alone(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         """One statement that is its own transaction."""
+        async with self._lent() as connection:
+            return await work(PostgresSession(connection))
+
+    @contextlib.asynccontextmanager
+    async def _lent(self) -> AsyncGenerator[Any]:
+        """A connection for statements that are transactions of their own; it ends with whatever leaves it in doubt."""
         connection = await self._take()
         try:
-            return await work(PostgresSession(connection))
+            yield connection
         except CONNECTION_ERRORS as error:
             connection.terminate()
             raise Unavailable(f"The database does not answer: {_told(error)}.") from error
+        except asyncio.CancelledError:
+            # The driver would tell the server over a connection of its own, and the next user would wait for that.
+            self._end(connection)
+            raise
         finally:
             self._give_back(connection)
 
     async def committed(self, mark: str) -> bool:
         number, *events = mark.split(" ")
         while True:
-            connection = await self._take()
-            try:
-                status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
+            async with self._lent() as connection:
+                try:
+                    status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
+                except asyncpg.InvalidParameterValueError:
+                    return False  # a number that the server, after a crash, has not given again yet
                 if status == "committed" and events:
                     # A server that crashed gives numbers again that never reached its disk, so the number alone may
                     # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
@@ -218,12 +230,6 @@ class PostgresDatabase:
                     told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
                     sql, arguments = _WITNESS.filled_in("postgresql", {**told, "mark": number}, None)
                     return bool(await connection.fetchval(sql, *arguments))
-            except asyncpg.InvalidParameterValueError:
-                return False  # a number that the server, after a crash, has not given again yet
-            except CONNECTION_ERRORS as error:
-                raise Unavailable(f"The database does not answer: {_told(error)}.") from error
-            finally:
-                self._give_back(connection)
             if status != "in progress":
                 return status == "committed"
             await asyncio.sleep(0.05)
@@ -267,7 +273,7 @@ class PostgresDatabase:
             raise
         except BaseException:
             # Cancelled between two statements or inside one: ending the connection ends the transaction.
-            connection.terminate()
+            self._end(connection)
             raise
         finally:
             self._give_back(connection)
@@ -310,14 +316,21 @@ class PostgresDatabase:
             self._idle.append(connection)
         self._slots.release()
 
-    def _forget(self, connection: Any) -> None:
+    def _end(self, connection: Any) -> None:
+        """End a connection by our own will, which says nothing about the server or the way to it."""
         self._open.discard(connection)
-        self.steady_since = time.monotonic()
+        connection.terminate()
+
+    def _forget(self, connection: Any) -> None:
+        if connection in self._open:
+            self._open.discard(connection)
+            self.steady_since = time.monotonic()
 
     async def _connect(self) -> Any:
         connection = await connect(self._settings)
         if self._on_connect is not None:
-            await self._on_connect(connection)
+            with _ended_unless_ready(connection):
+                await self._on_connect(connection)
         return connection
 
 
@@ -333,8 +346,19 @@ async def connect(settings: Settings) -> Any:
         server_settings=ours,
     )
     if not settings.pgbouncer:
-        await limit_transactions(connection, TRANSACTION_MS)
+        with _ended_unless_ready(connection):
+            await limit_transactions(connection, TRANSACTION_MS)
     return connection
+
+
+@contextlib.contextmanager
+def _ended_unless_ready(connection: Any) -> Generator[None]:
+    """A new connection that nobody has yet: whatever stops its preparation ends it, or it would stay for ever."""
+    try:
+        yield
+    except BaseException:
+        connection.terminate()
+        raise
 
 
 async def limit_transactions(connection: Any, milliseconds: int) -> None:

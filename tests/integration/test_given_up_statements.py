@@ -1,0 +1,34 @@
+"""A statement whose caller went away leaves nothing behind: no task of the driver, no line that the next waits at."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from runlane.store.postgres import PostgresDatabase
+from runlane.store.statement import Statement
+from tests.harness import settings_for
+
+SLOW = Statement("slow", text("select pg_sleep(30)"))
+QUICK = Statement("quick", text("select 1 as one"))
+
+
+@pytest.mark.parametrize("after_seconds", [0, 0.002, 0.05])
+async def test_a_statement_that_is_given_up_leaves_nothing_behind(postgres_url: str, after_seconds: float) -> None:
+    database = await PostgresDatabase.open(settings_for(postgres_url), 1)
+    steady = database.steady_since
+    mine = asyncio.all_tasks()
+    for _ in range(3):
+        asking = asyncio.create_task(database.look(SLOW))
+        await asyncio.sleep(after_seconds)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await asyncio.sleep(0)  # the driver's task begins, and ends
+        assert asyncio.all_tasks() == mine
+        async with asyncio.timeout(5):
+            assert [row["one"] for row in await database.look(QUICK)] == [1]
+    # Our own will is no news about the server: a reaper that heard of it would trust no free lock for a while.
+    assert database.steady_since == steady
+    await database.close()
