@@ -7,17 +7,12 @@ loop uses `blocking`, which has one in a thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
 
-from runlane import redaction
-from runlane.access.vault import Vault
 from runlane.bridge import Bridge
-from runlane.bus import Bus
-from runlane.bus.choice import make_bus
+from runlane.connections import Connection, Connections
 from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
 from runlane.model.event import Event, Notice
 from runlane.model.lane import DEFAULT_LANE
@@ -26,23 +21,20 @@ from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
 from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
-from runlane.settings import DEFINITIONS_FOLDER, Settings, hide, load_settings
+from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
-from runlane.store.committer import Committer, in_batches
+from runlane.store.committer import in_batches
 from runlane.store.database import Database
 from runlane.store.events import read_events
-from runlane.store.lanes import declare_lanes
-from runlane.store.migrate import open_ready
 from runlane.store.tenants import is_free
 
 if TYPE_CHECKING:
     from runlane.agents.models import Models
-    from runlane.agents.providers import Providers
+    from runlane.crew import Crew
     from runlane.duties.duty import Duty
     from runlane.orchestrating import Start
     from runlane.store.chat import Posted
-    from runlane.worker.children import ChildWish
     from runlane.worker.worker import Worker
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -61,29 +53,15 @@ class _Rules(TypedDict):
     trace: str | None
 
 
-@dataclass(slots=True)
-class Connection:
-    """An App's open parts, for one event loop."""
-
-    loop: asyncio.AbstractEventLoop
-    database: Database
-    committer: Committer
-    bus: Bus
-    lanes: set[str]
-    vault: Vault
-
-
 class App:
     """Tasks by name. `settings` is read from the environment at first use unless given."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
-        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
-        self._connecting: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+        self._connections = Connections(lambda: self.settings, self._lanes)
         self._bridge = Bridge(self.close)
-        self._models: Models | None = None
-        self._providers: Providers | None = None
+        self._crew: Crew | None = None
 
     @property
     def settings(self) -> Settings:
@@ -156,7 +134,8 @@ class App:
         `trace` is the W3C traceparent of whoever asks. RateLimited when a limit of the tenant is reached.
         """
         request = RunRequest(task, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold)
-        return (await self._accept([self._task_run(request, tenant, trace)]))[0]
+        wanted = self._task_run(request, tenant, trace)
+        return (await (await self.connect()).accept([wanted]))[0]
 
     async def enqueue_many(
         self,
@@ -191,7 +170,7 @@ class App:
             batches = [new_runs]
         accepted: list[Accepted] = []
         for batch in batches:
-            accepted += await self._accept(batch)
+            accepted += await (await self.connect()).accept(batch)
         return accepted
 
     async def get(self, run_id: str) -> Run:
@@ -235,17 +214,15 @@ class App:
         connection = await self.connect()
         change = await run_store.cancel_run(connection.database, run_id)
         connection.bus.signal_cancel(run_id)
-        connection.bus.ring(change.ready_lanes)
-        connection.bus.publish(change.notices)
-        return change
+        return connection.tell(change)
 
     async def approve(self, run_id: str) -> run_store.Change:
         """Let a held run go."""
-        return await self._rung(await run_store.approve_run(await self.database(), run_id))
+        return await self._told(run_store.approve_run(await self.database(), run_id))
 
     async def retry(self, run_id: str) -> run_store.Change:
         """Give a failed run its attempts again."""
-        return await self._rung(await run_store.retry_run(await self.database(), run_id))
+        return await self._told(run_store.retry_run(await self.database(), run_id))
 
     async def orchestrate(
         self,
@@ -345,7 +322,7 @@ class App:
 
         connection = await self.connect()
         say = Say(agent, message, session_id, input, priority, idempotency_key, delay_seconds, webhook_url)
-        posted = await post(connection.database, say, self._declare, **self._rules(tenant, trace))
+        posted = await post(connection.database, say, connection.declare, **self._rules(tenant, trace))
         connection.bus.ring({posted.accepted.lane})
         # Whoever follows the session hears that there is a turn more; its number stands for an event's.
         connection.bus.publish([Notice(posted.session_id, posted.turn)])
@@ -374,15 +351,14 @@ class App:
         from runlane.orchestrating import answer
 
         given: Mapping[str, Any] | str = {} if response is None else response
-        change = await answer(await self.database(), run_id, given, step=step, answered_by=answered_by)
-        return await self._rung(change)
+        return await self._told(answer(await self.database(), run_id, given, step=step, answered_by=answered_by))
 
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
         """Give a run an event that one of its steps waits for, or will."""
         from runlane.orchestrating import tell
 
         check_text(name, "The event's name", MAX_KEY)
-        return await self._rung(await tell(await self.database(), run_id, name, data, sent_by))
+        return await self._told(tell(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
         self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
@@ -397,26 +373,17 @@ class App:
 
     async def release(self, run_id: str) -> run_store.Change:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
-        return await self._rung(await run_store.release_run(await self.database(), run_id))
+        return await self._told(run_store.release_run(await self.database(), run_id))
 
     async def set_priority(self, run_id: str, priority: int) -> run_store.Change:
         """Move a waiting run forward or back."""
         check_priority(priority)
-        return await self._rung(await run_store.set_priority(await self.database(), run_id, priority))
+        return await self._told(run_store.set_priority(await self.database(), run_id, priority))
 
     @property
     def models(self) -> Models:
         """The models that steps can ask, by name. Register others before a worker starts."""
-        if self._models is None:
-            from runlane.agents.models import Models
-            from runlane.agents.providers import register_providers
-            from runlane.agents.scripted import scripted
-
-            self._models = Models(self.settings.default_model)
-            folder = self.settings.definitions_dir or DEFINITIONS_FOLDER
-            self._models.register("scripted", scripted([folder]))
-            self._providers = register_providers(self._models, self.settings, self._secret_values, redaction.learn)
-        return self._models
+        return self._executing.models
 
     async def database(self) -> Database:
         """The open database."""
@@ -424,31 +391,11 @@ class App:
 
     async def connect(self) -> Connection:
         """Open what is needed, once per event loop. On the embedded file the schema is made or raised here."""
-        loop = asyncio.get_running_loop()
-        connection = self._connections.get(loop)
-        if connection is None:
-            self._forget_closed_loops()
-            async with self._connecting.setdefault(loop, asyncio.Lock()):
-                connection = self._connections.get(loop)
-                if connection is None:
-                    connection = self._connections[loop] = await self._open(loop)
-        return connection
+        return await self._connections.here()
 
     async def close(self) -> None:
         """Close what connect() opened in this event loop. Safe to call twice."""
-        connection = self._connections.pop(asyncio.get_running_loop(), None)
-        if connection is not None:
-            await connection.committer.stop()
-            await connection.bus.stop()
-            await connection.database.close()
-
-    def _forget_closed_loops(self) -> None:
-        """asyncio.run() ends its loop without a word to us; what was opened for it would stay for ever."""
-        for loop, connection in list(self._connections.items()):
-            if loop.is_closed():
-                del self._connections[loop]
-                self._connecting.pop(loop, None)
-                connection.database.forget()
+        await self._connections.close()
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for a call of this app from code that has no event loop: app.blocking(app.enqueue("report", {...}))."""
@@ -463,106 +410,29 @@ class App:
 
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
         """A worker for this app's tasks; the caller starts and stops it."""
-        # Here and below: whoever only hands runs in need not load what executes them.
-        from runlane.worker.outside import Outside
-        from runlane.worker.program import Orchestrations
-        from runlane.worker.worker import Worker
-
-        connection = await self.connect()
-        models = self.models
-        outside = Outside(self.settings, connection.database, self._secret_values, self._providers)
-        orchestrations = Orchestrations(
-            self.settings, connection.database, self._tasks, models, self._start_child, outside
-        )
-        return Worker(
-            settings=self.settings,
-            database=connection.database,
-            committer=connection.committer,
-            bus=connection.bus,
-            tasks=self._tasks,
-            orchestrations=orchestrations,
-            secrets=connection.vault.values,
-            lanes=lanes,
-            concurrency=concurrency,
-        )
-
-    async def _secret_values(self, tenant: str, names: Collection[str]) -> Mapping[str, str]:
-        return await (await self.connect()).vault.values(tenant, names)
-
-    async def _start_child(self, wish: ChildWish) -> str:
-        """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""
-        from runlane.orchestrating import Start, orchestration_run
-
-        start = Start(
-            wish.orchestration,
-            wish.message,
-            wish.input,
-            idempotency_key=wish.key,
-            pins=wish.pins,
-            parent={"run_id": wish.parent, "path": wish.path},
-        )
-        wanted = await orchestration_run(
-            await self.database(), start, tasks=(), max_input_bytes=self.settings.max_input_bytes, tenant=wish.tenant
-        )
-        return (await self._accept([wanted]))[0].run_id
+        return await self._executing.worker(lanes, concurrency)
 
     async def duties(self) -> list[Duty]:
         """The duties that every process does; the caller starts and stops them."""
-        from runlane.duties.duty import Duty
-        from runlane.duties.reaper import Reaper
-        from runlane.duties.retention import Retention
-        from runlane.duties.timers import Timers
+        from runlane.duties.roster import all_duties
 
-        connection, settings = await self.connect(), self.settings
-        reaper = Reaper(settings, connection.database, connection.bus)
-        timers = Timers(connection.database, connection.bus)
-        retention = Retention(settings, connection.database)
-        return [
-            Duty("reaper", settings.reaper_seconds, reaper.round),
-            Duty("timers", settings.timer_seconds, timers.round),
-            Duty("retention", settings.retention_seconds, retention.round),
-        ]
-
-    async def _open(self, loop: asyncio.AbstractEventLoop) -> Connection:
-        settings = self.settings
-        hide(settings)
-        database = await open_ready(settings)
-        try:
-            lanes = {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
-            await declare_lanes(database, lanes)
-            bus = make_bus(settings)
-            await bus.start()
-            committer = Committer(database, bus.ring, bus.publish)
-            await committer.start()
-        except BaseException:
-            await database.close()
-            raise
-        return Connection(loop, database, committer, bus, lanes, Vault(database, settings))
-
-    async def _accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
-        if not new_runs:
-            return []
         connection = await self.connect()
-        await self._declare({run.lane for run in new_runs})
-        verdicts = await connection.committer.accept(new_runs, self.settings.database_timeout_seconds)
-        for verdict in verdicts:
-            if isinstance(verdict, Exception):
-                raise verdict
-        return cast("list[Accepted]", verdicts)
+        return all_duties(self.settings, connection.database, connection.bus)
 
-    async def _declare(self, lanes: set[str]) -> None:
-        """Make lanes known that came after the app connected, with a task or a definition."""
-        connection = await self.connect()
-        undeclared = lanes - connection.lanes
-        if undeclared:
-            await declare_lanes(connection.database, undeclared)
-            connection.lanes |= undeclared
+    @property
+    def _executing(self) -> Crew:
+        if self._crew is None:
+            from runlane.crew import Crew
+
+            self._crew = Crew(self.settings, self._tasks, self.connect)
+        return self._crew
 
     async def _begin(self, start: Start, tenant: str, trace: str | None) -> Accepted:
         from runlane.orchestrating import orchestration_run
 
-        wanted = await orchestration_run(await self.database(), start, **self._rules(tenant, trace))
-        return (await self._accept([wanted]))[0]
+        connection = await self.connect()
+        wanted = await orchestration_run(connection.database, start, **self._rules(tenant, trace))
+        return (await connection.accept([wanted]))[0]
 
     def _rules(self, tenant: str, trace: str | None) -> _Rules:
         return {
@@ -578,8 +448,9 @@ class App:
             raise UnknownTask(request.task, self._tasks)
         return task_run(task, request, self.settings.max_input_bytes, tenant=tenant, trace=trace)
 
-    async def _rung(self, change: run_store.Change) -> run_store.Change:
-        bus = (await self.connect()).bus
-        bus.ring(change.ready_lanes)
-        bus.publish(change.notices)
-        return change
+    async def _told(self, changing: Awaitable[run_store.Change]) -> run_store.Change:
+        change = await changing
+        return (await self.connect()).tell(change)
+
+    def _lanes(self) -> set[str]:
+        return {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}

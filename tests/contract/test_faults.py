@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-import runlane.app
+import runlane.connections
 from runlane import App, Context
 from runlane.model.run import Status
 from runlane.settings import Settings
@@ -30,7 +30,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> list[FaultyDatabase]:
         opened.append(FaultyDatabase(await open_ready(settings, connections)))
         return opened[-1]
 
-    monkeypatch.setattr(runlane.app, "open_ready", open_faulty)
+    monkeypatch.setattr(runlane.connections, "open_ready", open_faulty)
     return opened
 
 

@@ -13,7 +13,8 @@ from runlane.access.gate import Gate
 from runlane.access.sentry import Sentry
 from runlane.api.tail import Follower, Tail
 from runlane.api.talk import Place, Talk
-from runlane.app import App, Connection
+from runlane.app import App
+from runlane.connections import Connection
 from runlane.duties.duty import Duty
 from runlane.errors import Unavailable
 from runlane.model.access import Permission, Principal

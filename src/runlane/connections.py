@@ -1,0 +1,113 @@
+"""What an app has open: the database, its committer, the bus and the vault, once per event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+from weakref import WeakKeyDictionary
+
+from runlane.access.vault import Vault
+from runlane.bus import Bus
+from runlane.bus.choice import make_bus
+from runlane.model.run import Accepted
+from runlane.settings import Settings, hide
+from runlane.store.accept import NewRun
+from runlane.store.committer import Committer
+from runlane.store.database import Database
+from runlane.store.lanes import declare_lanes
+from runlane.store.migrate import open_ready
+from runlane.store.runs import Change
+
+
+@dataclass(slots=True)
+class Connection:
+    """An app's open parts, for one event loop."""
+
+    settings: Settings
+    database: Database
+    committer: Committer
+    bus: Bus
+    vault: Vault
+    _lanes: set[str]
+
+    async def accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
+        """Store runs, all that are handed in at the same time in one commit; raise what stands against one."""
+        if not new_runs:
+            return []
+        await self.declare({run.lane for run in new_runs})
+        verdicts = await self.committer.accept(new_runs, self.settings.database_timeout_seconds)
+        for verdict in verdicts:
+            if isinstance(verdict, Exception):
+                raise verdict
+        return cast("list[Accepted]", verdicts)
+
+    async def declare(self, lanes: set[str]) -> None:
+        """Make lanes known that came after the app connected, with a task or a definition."""
+        undeclared = lanes - self._lanes
+        if undeclared:
+            await declare_lanes(self.database, undeclared)
+            self._lanes |= undeclared
+
+    def tell(self, change: Change) -> Change:
+        """Tell workers and readers what was changed."""
+        self.bus.ring(change.ready_lanes)
+        self.bus.publish(change.notices)
+        return change
+
+
+class Connections:
+    """The connection of each event loop, opened at its first use."""
+
+    def __init__(self, settings: Callable[[], Settings], lanes: Callable[[], set[str]]) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, Connection] = WeakKeyDictionary()
+        self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def here(self) -> Connection:
+        """This loop's connection. A new one makes the lanes known, and on the embedded file the schema."""
+        loop = asyncio.get_running_loop()
+        connection = self._open.get(loop)
+        if connection is None:
+            self._forget_closed_loops()
+            async with self._opening.setdefault(loop, asyncio.Lock()):
+                connection = self._open.get(loop)
+                if connection is None:
+                    connection = self._open[loop] = await _connect(self._settings(), self._lanes())
+        return connection
+
+    async def close(self) -> None:
+        """Close this loop's connection. Safe to call twice."""
+        connection = self._open.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
+            await connection.committer.stop()
+            await connection.bus.stop()
+            await connection.database.close()
+
+    def _forget_closed_loops(self) -> None:
+        """asyncio.run() ends its loop without a word to us; what was opened for it would stay for ever."""
+        for loop, connection in list(self._open.items()):
+            if loop.is_closed():
+                del self._open[loop]
+                self._opening.pop(loop, None)
+                connection.database.forget()
+
+
+async def _connect(settings: Settings, lanes: set[str]) -> Connection:
+    hide(settings)
+    database = await open_ready(settings)
+    try:
+        await declare_lanes(database, lanes)
+        bus = make_bus(settings)
+        await bus.start()
+        committer = Committer(database, bus.ring, bus.publish)
+        await committer.start()
+    except BaseException:
+        await database.close()
+        raise
+    return Connection(settings, database, committer, bus, Vault(database, settings), lanes)

@@ -1,0 +1,72 @@
+"""What executes an app's runs: its workers, with models and tools.
+
+Apart from the app itself, since whoever only hands runs in need not load any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+from runlane import redaction
+from runlane.agents.models import Models
+from runlane.agents.providers import Providers, register_providers
+from runlane.agents.scripted import scripted
+from runlane.connections import Connection
+from runlane.model.task import Task
+from runlane.orchestrating import Start, orchestration_run
+from runlane.settings import DEFINITIONS_FOLDER, Settings
+from runlane.worker.children import ChildWish
+from runlane.worker.outside import Outside
+from runlane.worker.program import Orchestrations
+from runlane.worker.worker import Worker
+
+
+class Crew:
+    """Makes workers that know these tasks and models."""
+
+    def __init__(
+        self, settings: Settings, tasks: Mapping[str, Task], connect: Callable[[], Awaitable[Connection]]
+    ) -> None:
+        self._settings = settings
+        self._tasks = tasks
+        self._connect = connect
+        self.models = Models(settings.default_model)
+        self.models.register("scripted", scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
+        self._providers: Providers = register_providers(self.models, settings, self._secret_values, redaction.learn)
+
+    async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
+        """A worker; the caller starts and stops it."""
+        connection = await self._connect()
+        outside = Outside(self._settings, connection.database, self._secret_values, self._providers)
+        return Worker(
+            settings=self._settings,
+            database=connection.database,
+            committer=connection.committer,
+            bus=connection.bus,
+            tasks=self._tasks,
+            orchestrations=Orchestrations(
+                self._settings, connection.database, self._tasks, self.models, self._start_child, outside
+            ),
+            secrets=connection.vault.values,
+            lanes=lanes,
+            concurrency=concurrency,
+        )
+
+    async def _secret_values(self, tenant: str, names: Collection[str]) -> Mapping[str, str]:
+        return await (await self._connect()).vault.values(tenant, names)
+
+    async def _start_child(self, wish: ChildWish) -> str:
+        """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""
+        start = Start(
+            wish.orchestration,
+            wish.message,
+            wish.input,
+            idempotency_key=wish.key,
+            pins=wish.pins,
+            parent={"run_id": wish.parent, "path": wish.path},
+        )
+        connection = await self._connect()
+        wanted = await orchestration_run(
+            connection.database, start, tasks=(), max_input_bytes=self._settings.max_input_bytes, tenant=wish.tenant
+        )
+        return (await connection.accept([wanted]))[0].run_id
