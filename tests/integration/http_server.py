@@ -65,19 +65,23 @@ async def serving(
     async def handle(reader: asyncio.StreamReader, writer: Writer) -> None:
         server.connections += 1
         writers.add(writer)
-        with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                first, *lines = head.strip().split("\r\n")
-                method, target, _ = first.split(" ")
-                headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-                body = await reader.readexactly(int(headers.get("content-length", "0")))
-                asked = Asked(method, target, headers, body)
-                server.asked.append(asked)
-                await answer(asked, writer)
-                if "content-length" not in headers and method in ("POST", "PUT"):
-                    break
-        writer.close()
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+                while True:
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                    first, *lines = head.strip().split("\r\n")
+                    method, target, _ = first.split(" ")
+                    pairs = (line.partition(":") for line in lines)
+                    headers = {name.lower(): value.strip() for name, _, value in pairs}
+                    body = await reader.readexactly(int(headers.get("content-length", "0")))
+                    asked = Asked(method, target, headers, body)
+                    server.asked.append(asked)
+                    await answer(asked, writer)
+                    if "content-length" not in headers and method in ("POST", "PUT"):
+                        break
+        finally:
+            # Not every version of asyncio ends the connection of a handler that raised.
+            writer.close()
 
     listener = await asyncio.start_server(handle, host, 0, ssl=tls)
     server.port = listener.sockets[0].getsockname()[1]

@@ -91,7 +91,8 @@ class Places:
 @pytest.fixture
 async def places(settings: Settings) -> AsyncGenerator[Places]:
     async def elsewhere(asked: Asked, writer: Writer) -> None:
-        await redirect(parse_qs(urlsplit(asked.target).query)["to"][0])(asked, writer)
+        to = parse_qs(urlsplit(asked.target).query).get("to")
+        await (redirect(to[0]) if to else plain(b"here"))(asked, writer)
 
     async with serving(plain(b"inside")) as inner, serving(elsewhere) as allowed:
         assert settings.database_url is not None

@@ -6,14 +6,28 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from runlane import Context
 from runlane.agents.journal import Journal
 from runlane.agents.models import Models
 from runlane.agents.scripted import scripted
 from runlane.interpreter.values import Done, Failed, Outcome, Part, Todo
 from runlane.model.definition import Agent, Orchestration, Tool
+from runlane.model.task import make_task
 from runlane.steps.perform import Tools, Waiting, perform
 from runlane.steps.sandbox import Limits, Sandbox
 from runlane.steps.tools import Patience
+
+
+def _ship(ctx: Context, **order: Any) -> None:
+    """Send it."""
+
+
+def _count(ctx: Context, text: str, most: int = 10) -> None:
+    """Count the words of a text,
+    up to a number.
+
+    This is for programmers.
+    """
 
 
 class Bench:
@@ -29,7 +43,7 @@ class Bench:
         self.tools = Tools(
             sandbox=Sandbox(Limits(condition_seconds=1, script_seconds=1)),
             models=models,
-            tasks=("ship", "count"),
+            tasks={"ship": make_task(_ship, "ship"), "count": make_task(_count, "count")},
             call_task=self._call_task,
             patience=Patience(tries=2, backoff_seconds=0.001),
             emit=self._emit,

@@ -219,6 +219,28 @@ async def test_a_step_narrows_the_tools_of_its_agent(
     assert [offer.name for offer in requests[0].offers] == offered
 
 
+async def test_a_task_is_offered_with_what_its_function_says(bench: Bench) -> None:
+    requests = listen(bench)
+    own = {"description": "Own.", "input_schema": {"minProperties": 1}}
+    tools = [
+        {"name": "bare", "tool_type": "task", "task": "count"},
+        {"name": "told", "tool_type": "task", "task": "count", **own},
+    ]
+    bench.have(agents=[helper(tools=["count", "bare", "told", "ship"])], tools=tools)
+    await bench.done({**AGENT, "model": "told"}, answers={"it": [{"tool": "count", "arguments": {"txt": "a"}}, "x"]})
+    count, bare, told, ship = requests[0].offers
+    assert count.description == bare.description == "Count the words of a text, up to a number."
+    assert count.input_schema == bare.input_schema
+    assert count.input_schema["properties"] == {"text": {"type": "string"}, "most": {"type": "integer"}}
+    assert (count.input_schema["required"], count.input_schema["additionalProperties"]) == (["text"], False)
+    assert (told.description, told.input_schema) == ("Own.", {"minProperties": 1})
+    assert (ship.description, ship.input_schema["additionalProperties"]) == ("Send it.", True)
+    # And it is checked before the call.
+    assert "was not called" in requests[1].prompt
+    assert "txt" in requests[1].prompt
+    assert bench.task_calls == []
+
+
 async def test_agent_stops_at_its_turns_and_calls_nothing_in_the_last(bench: Bench) -> None:
     bench.have(agents=[helper(max_turns=3)], tools=[DOUBLE])
     answers = {"it": [{"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5, "tokens": 2}]}

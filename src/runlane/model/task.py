@@ -10,11 +10,12 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any, NotRequired, Required, cast, get_type_hints
 
 import orjson
 from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
-from pydantic.errors import PydanticUserError
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from typing_extensions import TypedDict
 
 from runlane.errors import ConfigurationError, InputTooLarge, InvalidInput, nearest
@@ -55,6 +56,16 @@ class Task:
         except ValidationError as error:
             raise InvalidInput(self._explain(error)) from None
         return text.decode()
+
+    @property
+    def about(self) -> str:
+        """What the function says it does: the first paragraph of its documentation."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments; empty for types that have none."""
+        return _schema_of(self.arguments)
 
     def load(self, text: str) -> dict[str, Any]:
         """The arguments as the function's own types."""
@@ -147,6 +158,18 @@ def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[s
             f"{origin}: a parameter's type cannot be read from JSON ({error.message.splitlines()[0]}) "
             "Use JSON types, dates, dataclasses or pydantic models."
         ) from None
+
+
+@cache
+def _schema_of(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        schema = arguments.json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+    # Titles only repeat the names, and whoever reads this pays by the word.
+    for part in (schema, *schema["properties"].values()):
+        part.pop("title", None)
+    return schema
 
 
 def input_json(arguments: Any, name: str) -> bytes:

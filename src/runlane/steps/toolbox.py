@@ -143,9 +143,10 @@ def one(tools: Tools, name: str) -> Usable:
     """A tool or a task. Raises if there is none of this name."""
     tool = tools.tools.get(name)
     if tool is not None:
-        return Usable(ToolOffer(name, tool.description, _schema(tool)), tool=tool)
-    if name in tools.tasks:
-        return Usable(ToolOffer(name, f"The task {name}."), task=name)
+        return Usable(ToolOffer(name, _about(tool, tools), _schema(tool, tools)), tool=tool)
+    task = tools.tasks.get(name)
+    if task is not None:
+        return Usable(ToolOffer(name, task.about or f"The task {name}.", task.input_schema), task=name)
     known = sorted({*tools.tools, *tools.tasks})
     raise StepFailed(
         "unknown_tool",
@@ -153,10 +154,23 @@ def one(tools: Tools, name: str) -> Usable:
     )
 
 
-def _schema(tool: Tool) -> dict[str, Any]:
-    if tool.input_schema or tool.tool_type not in ("agent", "orchestration"):
+def _about(tool: Tool, tools: Tools) -> str:
+    task = tools.tasks.get(tool.task or "")
+    return tool.description or (task.about if task is not None else "")
+
+
+def _schema(tool: Tool, tools: Tools) -> dict[str, Any]:
+    if tool.input_schema:
         return tool.input_schema
-    return _TASK if tool.tool_type == "agent" else _MESSAGE
+    match tool.tool_type:
+        case "agent":
+            return _TASK
+        case "orchestration":
+            return _MESSAGE
+        case "task" if tool.task in tools.tasks:
+            return tools.tasks[tool.task].input_schema
+        case _:
+            return {}
 
 
 def _delegate(tools: Tools, name: str) -> Usable:

@@ -5,7 +5,7 @@ They know neither the store nor the worker: events, tasks and model calls go thr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from runlane.agents.limits import Limiter, NoLimits
 from runlane.agents.models import Delta, Message, Models, Piece
 from runlane.agents.tools import McpCaller, ToolCaller
 from runlane.model.definition import Agent, McpServer, Tool
+from runlane.model.task import Task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.steps.failure import StepFailed
 from runlane.steps.sandbox import Sandbox
@@ -67,7 +68,7 @@ def _no_delta(_piece: Piece, /) -> None: ...
 class Tools:
     """What one step may use.
 
-    `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are the names that `call_task`
+    `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are those that `call_task`
     knows; they can be called as tools too. `callers` say how tools of a type, such as http, are called, and `mcp` how
     those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
     keeps next, and `delta` shows a piece of an answer to whoever looks on.
@@ -81,7 +82,7 @@ class Tools:
     agents: Mapping[str, Agent] = field(default_factory=dict[str, Agent])
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])
     servers: Mapping[str, McpServer] = field(default_factory=dict[str, McpServer])
-    tasks: Collection[str] = ()
+    tasks: Mapping[str, Task] = field(default_factory=dict[str, Task])
     call_task: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_task
     call_orchestration: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_orchestration
     callers: Mapping[str, ToolCaller] = field(default_factory=dict[str, ToolCaller])

@@ -74,7 +74,7 @@ class Orchestrations:
             tools=material.tools,
             servers=material.servers,
             tenant=claimed.tenant,
-            tasks=self._tasks.keys(),
+            tasks=self._tasks,
             call_task=call_task,
             limiter=self._outside.limiter,
             callers=self._outside.callers(claimed.tenant),
