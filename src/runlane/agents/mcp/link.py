@@ -304,7 +304,7 @@ class Link:
             return too_large(name, self._most)
         if program.code is None or self._ready.done():
             return None
-        last = self._target.told(program.last_words, _MAX_TOLD)
+        last = program.last_words(self._target, _MAX_TOLD)
         message = f'The program of the MCP server "{name}" ended with code {program.code}.'
         return ToolFailed("mcp_unreachable", f"{message} Its last words: {last}" if last else message, begun=False)
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from runlane.agents.mcp.target import Target
 
 INHERITED: Final = ("PATH", "HOME", "LANG")
-_TAIL: Final = 2000
+_TAIL: Final = 16_384
 _LEAVE_SECONDS: Final = 2.0
 _PIECE: Final = 65536
 
@@ -35,16 +35,21 @@ class Program:
         self.too_long = False
         self.heard = anyio.Event()
         self._errors = b""
+        self._is_cut = False
 
-    @property
-    def last_words(self) -> str:
-        """The end of what it wrote to stderr."""
-        return self._errors.decode(errors="replace").strip()
+    def last_words(self, target: Target, most: int) -> str:
+        """The end of what it wrote to stderr, without secrets."""
+        told = target.told(self._errors.decode(errors="replace"))
+        # The end of a secret whose beginning is gone cannot be recognised; it is no longer than the longest one.
+        skipped = len(target.forms[0]) if self._is_cut and target.forms else 0
+        return told[skipped:].strip()[-most:]
 
     async def listen(self, stream: asyncio.StreamReader) -> None:
         """Read stderr to its end: a full pipe would stop the program."""
         while piece := await stream.read(_PIECE):
-            self._errors = (self._errors + piece)[-_TAIL:]
+            told = self._errors + piece
+            self._is_cut = self._is_cut or len(told) > _TAIL
+            self._errors = told[-_TAIL:]
         self.heard.set()
 
 

@@ -1,0 +1,38 @@
+"""What is told of the last words of an MCP server's program."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from runlane.agents.mcp.process import Program
+from runlane.agents.mcp.target import target_of
+from runlane.model.definition import McpServer
+
+SECRET = "s3cret-" * 30
+SERVER = McpServer.model_validate(
+    {"name": "it", "server_type": "stdio", "command": "run", "env": {"KEY": "{secret.KEY}"}}
+)
+
+
+@pytest.mark.parametrize("before", [0, 10, 16_384 - 100 - 5, 16_384 - 100 - 60, 16_384, 50_000])
+async def test_no_part_of_a_secret_is_told_wherever_the_words_are_cut(before: int) -> None:
+    stream, program = asyncio.StreamReader(), Program()
+    said = f"{'x' * 50_000}{SECRET}{'y' * before}{'z' * 100}"
+    for start in range(0, len(said), 7_000):
+        stream.feed_data(said[start : start + 7_000].encode())
+    stream.feed_eof()
+    await program.listen(stream)
+    told = program.last_words(target_of("default", SERVER, {"KEY": SECRET}), 20_000)
+    assert told.endswith("z" * 100)
+    assert "s3c" not in told
+    assert "ret-" not in told
+
+
+async def test_short_words_are_told_as_a_whole() -> None:
+    stream, program = asyncio.StreamReader(), Program()
+    stream.feed_data(b"no such file\n")
+    stream.feed_eof()
+    await program.listen(stream)
+    assert program.last_words(target_of("default", SERVER, {"KEY": SECRET}), 2000) == "no such file"
