@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -181,3 +182,32 @@ def test_looking_does_not_load_what_it_does_not_use(folder: Path, database: Mapp
             check=False,
         )
         assert done.stderr.splitlines()[-1] == "[]", (arguments, done.stderr)
+
+
+def test_agents_need_no_app(tmp_path: Path) -> None:
+    (tmp_path / "definitions" / "agents").mkdir(parents=True)
+    agent = {"id": "host", "model": "scripted", "answers": ["Hello."]}
+    (tmp_path / "definitions" / "agents" / "host.json").write_text(json.dumps(agent))
+    with serving(tmp_path, {}, "dev") as server:
+        said = command(tmp_path, "chat", "host", given="hi\n", RUNLANE_URL=server.url)
+    assert (said.returncode, said.stdout.strip()) == (0, "Hello."), said.stderr
+
+
+def test_whoever_waits_for_a_server_is_told(tmp_path: Path) -> None:
+    """The port is taken by nobody who answers; the command is ended once it has said that it waits."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "runlane", "run", "greet", "--url", f"http://127.0.0.1:{port}"],
+        cwd=tmp_path,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert waiting.stderr is not None
+        told = waiting.stderr.readline()
+    finally:
+        waiting.kill()
+        waiting.communicate()
+    assert f"http://127.0.0.1:{port} does not answer (ConnectError" in told

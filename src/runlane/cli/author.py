@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runlane.cli.show import acting, print_json
+from runlane.cli.source import client_of
 from runlane.definitions.draw import mermaid
 from runlane.definitions.load import Loaded, load_directory, parse_directory
 from runlane.definitions.problem import Problem, Problems
@@ -46,9 +47,7 @@ def with_either(
 
     async def run() -> T:
         if url is not None:
-            from runlane.client import Client
-
-            async with Client(url, api_key) as client:
+            async with client_of(url, api_key) as client:
                 return await on_server(client)
         from runlane.cli.own import own_app
 

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from runlane.cli.follow import DEFAULT_URL, EXIT_FAILED, exit_code, put_question
-from runlane.cli.source import Source, open_source
+from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
 from runlane.model.event import Event
@@ -78,9 +78,7 @@ class _Chat:
         """See that the session is there, and what was said last."""
 
         async def look() -> None:
-            from runlane.client import Client
-
-            async with Client(self._url, self._api_key) as client:
+            async with client_of(self._url, self._api_key) as client:
                 state = await client.chat_state(self.session or "")
             if _at_terminal() and not self._json:
                 for message in state.messages[-2:]:
@@ -95,9 +93,7 @@ class _Chat:
         return asyncio.run(self._turn(message))
 
     async def _turn(self, message: str) -> int:
-        from runlane.client import Client
-
-        async with Client(self._url, self._api_key) as client, open_source(self._url, self._api_key) as source:
+        async with client_of(self._url, self._api_key) as client, open_source(self._url, self._api_key) as source:
             posted = await _post(client, self._agent, message, self.session)
             self.session = posted.session_id
             speech = for_terminal(sys.stdout, colours=sys.stdout.isatty(), live=sys.stdout.isatty())

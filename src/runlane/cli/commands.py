@@ -34,7 +34,7 @@ class _InOrder(TyperGroup):
 cli = typer.Typer(
     name="runlane",
     cls=_InOrder,
-    help="Runs tasks, orchestrations and agents durably: accepted means finished. Begin with: runlane dev APP. "
+    help="Runs tasks, orchestrations and agents durably: accepted means finished. Begin with: runlane dev. "
     "RUNLANE_DATABASE_URL selects Postgres; without it a SQLite file in .runlane/ is used.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -65,7 +65,12 @@ cli.command(short_help="Bring a folder of definitions.")(authoring.sync)
 cli.command(short_help="Draw an orchestration.")(authoring.graph)
 cli.command(short_help="Print JSON Schema, for editors.")(authoring.schema)
 
-AppPath = Annotated[str, typer.Argument(help="module:name of your App, such as shop.tasks:app", metavar="APP")]
+AppPath = Annotated[
+    str | None,
+    typer.Argument(
+        help="module:name of your App, such as shop.tasks:app. Orchestrations and agents need none.", metavar="APP"
+    ),
+]
 Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all of them.")]
 Concurrency = Annotated[int | None, typer.Option(min=1, help="Runs at once in this process (RUNLANE_CONCURRENCY).")]
 
@@ -89,7 +94,7 @@ def _main(
 
 @cli.command(short_help="Run everything here, on a file, and tell it.")
 def dev(
-    app: AppPath,
+    app: AppPath = None,
     port: Port = None,
     lanes: Lanes = None,
     concurrency: Concurrency = None,
@@ -112,9 +117,7 @@ def dev(
 
 @cli.command(short_help="Serve the HTTP API until SIGTERM.")
 def serve(
-    app: Annotated[
-        str | None, typer.Argument(help="module:name of your App. Without it no runs can be started.", metavar="APP")
-    ] = None,
+    app: AppPath = None,
     host: Annotated[
         str, typer.Option(help="0.0.0.0 to be reached from elsewhere; that needs an API key.")
     ] = "127.0.0.1",
@@ -133,7 +136,7 @@ def serve(
 
 
 @cli.command(short_help="Execute runs until SIGTERM, then drain.")
-def worker(app: AppPath, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
+def worker(app: AppPath = None, lanes: Lanes = None, concurrency: Concurrency = None) -> None:
     """Execute runs until SIGTERM, then drain; a second signal ends the grace period."""
     from runlane.cli.process import run_worker
 

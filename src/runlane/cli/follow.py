@@ -17,7 +17,7 @@ import orjson
 
 from runlane.api.frame import iso
 from runlane.cli.show import print_json
-from runlane.cli.source import Source, open_source
+from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.story import sentence
 from runlane.cli.views import View, open_view
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
@@ -63,9 +63,7 @@ def start_run(
     }
 
     async def start() -> str:
-        from runlane.client import Client
-
-        async with Client(where, api_key) as client:
+        async with client_of(where, api_key) as client:
             accepted = await _accepted(client, name, message, arguments, options)
         if not follow:
             if json:

@@ -25,10 +25,10 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 
-def run_worker(path: str, lanes: str | None, concurrency: int | None) -> None:
-    """Execute runs of the app at this path until a signal says stop."""
+def run_worker(path: str | None, lanes: str | None, concurrency: int | None) -> None:
+    """Execute runs of the app at this path, or those that need no tasks, until a signal says stop."""
     configure_logs(dev=False)
-    app = find_app(path)
+    app = App() if path is None else find_app(path)
     if run_loop(_serve(app, lane_names(lanes), concurrency)):
         # A thread that will not stop would keep the interpreter alive; its run has been handed back.
         sys.stdout.flush()

@@ -6,6 +6,7 @@ Both give the same values, so that what is printed does not depend on the way it
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -83,13 +84,21 @@ class Source(Protocol):
         ...
 
 
+def client_of(url: str, api_key: str | None) -> Client:
+    """The server at this URL. Whoever waits for one that does not answer is told so."""
+    from runlane.client import Client, Patience
+
+    def waiting(why: str) -> None:
+        print(f"{why}; trying for a minute, Ctrl-C stops.", file=sys.stderr, flush=True)
+
+    return Client(url, api_key, patience=Patience(waiting=waiting))
+
+
 @asynccontextmanager
 async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[Source]:
     """The server at this URL; without one, the database."""
     if url is not None:
-        from runlane.client import Client
-
-        async with Client(url, api_key) as client:
+        async with client_of(url, api_key) as client:
             yield _Server(client)
         return
     from runlane.store.migrate import open_ready

@@ -29,6 +29,8 @@ from runlane.version import VERSION
 PREFIX = "/api/v2"
 # The server says something at least every 15 seconds; silence for so long means that the connection is dead.
 STREAM_SILENCE_SECONDS = 45.0
+# A client that waits tells of it after so long, if somebody listens.
+_TELL_SECONDS = 1.0
 _AWAY = frozenset({502, 503, 504})
 # Another request with our key is being carried out: the one whose answer we did not get.
 _UNDER_WAY = "idempotency_under_way"
@@ -124,6 +126,9 @@ class Http:
             if isinstance(cause, Answered):
                 raise cause.error from None
             raise self._silence(cause, time.monotonic() - since) from cause
+        waited = time.monotonic() - since
+        if self.patience.waiting is not None and waited <= _TELL_SECONDS < waited + seconds:
+            self.patience.waiting(f"{self.url} does not answer ({_told(cause)})")
         await asyncio.sleep(seconds)
 
     async def _repeat(
@@ -164,9 +169,8 @@ class Http:
             await self.pause(tries, since, cause)
 
     def _silence(self, cause: Exception, seconds: float) -> Unavailable:
-        told = f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
         return Unavailable(
-            f"{self.url} did not answer{f' for {seconds:.0f} s' if seconds else ''} ({told}). "
+            f"{self.url} did not answer{f' for {seconds:.0f} s' if seconds else ''} ({_told(cause)}). "
             "Check the URL, and that runlane serve runs there."
         )
 
@@ -178,6 +182,10 @@ class Http:
         status = response.status_code
         error = error_from(status, response.content, asked, self.url)
         return Answered(error, status, asked)
+
+
+def _told(cause: Exception) -> str:
+    return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error."""
+    """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error.
+
+    `waiting` is called with the reason once a server has not answered for a second, and the client goes on trying.
+    """
 
     first_seconds: float = 0.1
     longest_seconds: float = 5.0
     give_up_seconds: float = 60.0
+    waiting: Callable[[str], None] | None = None
 
     def wait_seconds(self, tries: int, jitter: float, asked_seconds: float | None = None) -> float:
         """How long to wait after so many tries; never shorter than the server asked for.
