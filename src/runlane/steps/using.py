@@ -9,43 +9,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 import orjson
 
 from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.models import ToolCall
-from runlane.agents.tools import StillAtWork, ToolFailed
-from runlane.model.step import HumanField, Step
+from runlane.agents.tools import StillAtWork, ToolFailed, bounded
+from runlane.model.definition import Tool
+from runlane.model.step import AgentStep, HumanField, Step
 from runlane.model.template import text_of
 from runlane.model.text import dump_json, load_json
 from runlane.probes import reach
 from runlane.steps.calling import call_task
 from runlane.steps.failure import StepFailed
+from runlane.steps.results import Result, find_result, keep_result
 from runlane.steps.toolbox import Usable
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work
 from runlane.store.calls import CallKind
 
-MAX_PREVIEW: Final = 500
 _TRIES: Final = 3
 
 AskAgent = Callable[[str, str, Journal], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a call came to. A failed one is told to the model, which may do better."""
-
-    value: Any
-    failed: bool = False
-
-    @property
-    def text(self) -> str:
-        """As the model reads it."""
-        return text_of(self.value)
 
 
 class Use:
@@ -61,9 +48,9 @@ class Use:
 
     async def result(self, ask_agent: AskAgent) -> Result:
         """The result, from the journal or from the call. Raises MustAsk if a person has to decide first."""
-        known = self._journal.find(f"tool/{self._place}")
+        known = find_result(self._journal, self._place)
         if known is not None:
-            return Result(known["value"], known["failed"])
+            return known
         refusal = self._approved()
         if refusal is not None:
             return await self._keep(refusal)
@@ -184,17 +171,26 @@ class Use:
                 ) from wait
             except (ToolFailed, StepFailed) as error:
                 if not error.passing:
-                    return Result(f"{error.code}: {error.message}", failed=True)
+                    return _told(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
                     # It may have had its effect. The journal says so: whoever performs the step next asks.
                     await self._announce()
                 patience = self._work.tools.patience
                 if tries >= min(_TRIES, patience.tries):
-                    raise
+                    if self._tried_again_by_step(error.code):
+                        raise
+                    return _told(error)
                 wished = error.retry_after_seconds if isinstance(error, ToolFailed) else None
                 seconds = wished or patience.backoff_seconds * 2 ** (tries - 1)
                 await asyncio.sleep(min(seconds, patience.hold_seconds))
+
+    def _tried_again_by_step(self, code: str) -> bool:
+        """Whether the step should fail: it, or what is around it, may make the call again. A model is told instead."""
+        step = self._work.step
+        if not isinstance(step, AgentStep):
+            return True
+        return step.retry is not None and step.retry.allows(code, self._work.todo.tries)
 
     async def _make(self, ask_agent: AskAgent) -> Any:
         usable, tools = self._usable, self._work.tools
@@ -211,20 +207,29 @@ class Use:
         tool = usable.tool
         if tool is None:
             return await call_task(tools, usable.name, self._arguments, self._local_key)
-        match tool.tool_type:
+        if tool.tool_type == "http":
+            caller = tools.callers.get("http")
+            if caller is None:
+                raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
+            return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+        return bounded(tool, await self._make_here(tool, tool.tool_type, ask_agent))
+
+    async def _make_here(
+        self, tool: Tool, kind: Literal["python", "task", "agent", "orchestration"], ask_agent: AskAgent
+    ) -> Any:
+        tools = self._work.tools
+        match kind:
             case "python":
                 return await tools.sandbox.tool(tool.code or "", self._arguments, tool.timeout_seconds)
             case "task":
-                return await call_task(tools, tool.task or "", self._arguments, self._local_key)
+                calling = call_task(tools, tool.task or "", self._arguments, self._local_key)
+                return await _in_time(calling, tool.name, tool.timeout_seconds)
             case "agent":
                 return await ask_agent(tool.agent_id or "", self._task, self._own_journal())
             case "orchestration":
-                return await tools.call_orchestration(tool.orchestration_id or "", self._arguments, key)
-            case "http":
-                caller = tools.callers.get("http")
-                if caller is None:
-                    raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
-                return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+                return await tools.call_orchestration(
+                    tool.orchestration_id or "", self._arguments, self._idempotency_key
+                )
 
     @property
     def _task(self) -> str:
@@ -236,13 +241,11 @@ class Use:
         return self._journal.within(f"inside/{self._place}")
 
     async def _keep(self, result: Result) -> Result:
-        preview = result.text
-        if len(preview) > MAX_PREVIEW:
-            preview = preview[: MAX_PREVIEW - 1] + "…"
-        failed = {"failed": True} if result.failed else {}
-        self._work.note("tool_result", tool_name=self._usable.name, call_id=self._call.id, preview=preview, **failed)
-        await self._journal.keep(CallKind.TOOL, f"tool/{self._place}", {"value": result.value, "failed": result.failed})
-        return result
+        return await keep_result(self._work, self._journal, self._place, self._call, result)
+
+
+def _told(error: ToolFailed | StepFailed) -> Result:
+    return Result(f"{error.code}: {error.message}", failed=True)
 
 
 async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:
