@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, Final, cast
 
+import orjson
+
 from runlane.errors import InvalidInput, InvalidRequest, nearest
+from runlane.model.schema_check import misfit
 from runlane.model.step import FieldType, HumanField
 from runlane.model.text import check_text, clean_text
 
@@ -22,6 +25,10 @@ MAX_EMAIL: Final = 254
 
 # The one key of an answer to a question without fields.
 RESPONSE: Final = "response"
+# In an answer about a call of a tool: the decision to edit it, and what it is to be called with.
+DECISION: Final = "decision"
+EDIT: Final = "edit"
+ARGUMENTS: Final = "arguments"
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _EMAIL: Final = re.compile(
@@ -54,6 +61,29 @@ def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> d
     if wrong:
         raise InvalidInput(" ".join(wrong.values()), wrong)
     return values
+
+
+def edited_arguments(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a tool call as a person has edited them. InvalidInput says why they cannot be used."""
+    given = values.get(ARGUMENTS)
+    if given in (None, ""):
+        raise _wrong_arguments("is required to edit the call. Give all of them as a JSON object.")
+    try:
+        found = orjson.loads(given) if isinstance(given, str) else given
+    except orjson.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise _wrong_arguments("must be a JSON object.")
+    arguments = cast("dict[str, Any]", found)
+    problem = misfit(arguments, schema)
+    if problem is not None:
+        raise _wrong_arguments(f"does not fit the tool: {problem}.")
+    return arguments
+
+
+def _wrong_arguments(why: str) -> InvalidInput:
+    told = f'"{ARGUMENTS}" {why}'
+    return InvalidInput(told, {ARGUMENTS: told})
 
 
 def _spread(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import orjson
 
@@ -17,7 +17,9 @@ from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.models import ToolCall
 from runlane.agents.tools import StillAtWork, ToolFailed, bounded
+from runlane.errors import InvalidInput
 from runlane.model.definition import Tool
+from runlane.model.form import ARGUMENTS, EDIT, edited_arguments
 from runlane.model.step import AgentStep, HumanField, Step
 from runlane.model.template import text_of
 from runlane.model.text import dump_json, load_json
@@ -75,12 +77,12 @@ class Use:
         if answer is None:
             raise MustAsk(self._question(key))
         decision = answer.get("decision")
-        if decision == "edit":
-            edited = _json_object(answer.get("arguments"))
-            problem = "they are no JSON object" if edited is None else self._usable.misfit(edited)
-            if problem is not None:
-                return Result(f"A person edited the arguments, but {problem}.", failed=True)
-            self._arguments = cast("dict[str, Any]", edited)
+        if decision == EDIT:
+            try:
+                self._arguments = edited_arguments(answer, self._usable.arguments_schema)
+            except InvalidInput as error:
+                # Whoever edits is told at once; this one was asked by a release that did not look.
+                return Result(f"A person edited the arguments. {error}", failed=True)
             return None
         if decision == "approve":
             return None
@@ -89,8 +91,8 @@ class Use:
 
     def _question(self, key: str) -> Waiting:
         fields = (
-            _field("decision", "select", "Decision", ["approve", "edit", "deny"], required=True),
-            _field("arguments", "textarea", "Arguments as JSON, to edit them"),
+            _field("decision", "select", "Decision", ["approve", EDIT, "deny"], required=True),
+            _field(ARGUMENTS, "textarea", "Arguments as JSON, to edit them"),
             _field("reason", "text", "Reason, told to the model"),
         )
         return Waiting(
@@ -100,6 +102,7 @@ class Use:
             fields=fields,
             context={"tool_name": self._usable.name, "call_id": self._call.id, "arguments": dict(self._arguments)},
             key=self._journal.name(key),
+            arguments_schema=self._usable.arguments_schema,
         )
 
     async def _announce(self) -> Result | None:
@@ -264,14 +267,6 @@ def _field(name: str, kind: str, label: str, options: list[str] | None = None, *
     return HumanField.model_validate(
         {"name": name, "type": kind, "label": label, "options": options or [], "required": required}
     )
-
-
-def _json_object(text: Any) -> dict[str, Any] | None:
-    try:
-        found = orjson.loads(text) if isinstance(text, str) else text
-    except orjson.JSONDecodeError:
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _result_given(text: Any) -> Any:
