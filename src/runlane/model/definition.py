@@ -14,6 +14,8 @@ from runlane.model.step import Step
 from runlane.model.written import Id, Seconds, StateKey, Written
 
 MAX_STEPS: Final = 500
+# The tool with which a model gives an answer that has to fit a schema.
+FINAL_ANSWER: Final = "final_answer"
 
 OnCap = Literal["fail", "ask"]
 Effect = Literal["repeatable", "once", "ask"]

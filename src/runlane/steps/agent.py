@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 from runlane.agents.journal import Journal
 from runlane.agents.models import INVALID_JSON, Message, ModelReply, ToolCall, ToolOffer
 from runlane.errors import nearest
-from runlane.model.definition import Agent
+from runlane.model.definition import FINAL_ANSWER, Agent
 from runlane.model.schema_check import misfit
 from runlane.steps.conversation import AsksModels, Conversation
 from runlane.steps.failure import StepFailed
@@ -26,7 +26,6 @@ from runlane.steps.using import AskAgent, Use
 from runlane.steps.waiting import MustAsk, Waiting
 from runlane.steps.work import Work
 
-FINAL_ANSWER: Final = "final_answer"
 MAX_DEPTH: Final = 3
 _DELEGATED_CALLS: Final = 100
 _SHOWN: Final = 200
