@@ -210,6 +210,14 @@ async def test_a_person_decides_when_nobody_knows_whether_a_call_had_its_effect(
     asks = {"tool": "charge", "arguments": {"amount": 7}}
     run_id = await paused(process, flow(STEP), helper(asks, "done", tools=["charge"]), Tool.model_validate(definition))
     assert len(calls) == 1
+    (wait,) = await read_inbox(await process.app.database(), "default")
+    assert wait.request["context"] == {
+        "tool_name": "charge",
+        "call_id": "call_0",
+        "arguments": {"amount": 7},
+        "idempotency_key": calls[0],
+        "error": 'task_error: The task "pay" failed: Retry: The line went dead.',
+    }
     await process.app.resume(run_id, {"decision": "call_again"})
     await eventually(lambda: len(calls) == 2, "the call to be made again")
     await eventually(lambda: is_paused(process, run_id), "the run to ask again")

@@ -105,14 +105,17 @@ class Use:
             arguments_schema=self._usable.arguments_schema,
         )
 
-    async def _announce(self) -> Result | None:
-        """Say that the call is about to be made; or the result, if it was made before and somebody knows it."""
+    async def _announce(self, error: str | None = None) -> Result | None:
+        """Say that the call is about to be made; or the result, if it was made before and somebody knows it.
+
+        `error` is what came of it a moment ago, which tells a person where to look.
+        """
         number = 1
         while self._journal.find(f"begun/{self._place}/{number}") is not None:
             key = f"unknown/{self._place}/{number}"
             answer = self._journal.find(key)
             if answer is None:
-                raise MustAsk(self._doubt(key))
+                raise MustAsk(self._doubt(key, error))
             match answer.get("decision"):
                 case "call_again":
                     number += 1
@@ -125,7 +128,7 @@ class Use:
         )
         return None
 
-    def _doubt(self, key: str) -> Waiting:
+    def _doubt(self, key: str, error: str | None) -> Waiting:
         return Waiting(
             kind=WaitKind.HUMAN,
             name=f"unknown outcome of {self._usable.name}",
@@ -142,6 +145,7 @@ class Use:
                 "call_id": self._call.id,
                 "arguments": dict(self._arguments),
                 "idempotency_key": self._idempotency_key,
+                **({"error": error} if error is not None else {}),
             },
             key=self._journal.name(key),
         )
@@ -178,7 +182,7 @@ class Use:
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
                     # It may have had its effect. The journal says so: whoever performs the step next asks.
-                    await self._announce()
+                    await self._announce(_told(error).text)
                 patience = self._work.tools.patience
                 if tries >= min(_TRIES, patience.tries):
                     if self._tried_again_by_step(error.code):
