@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
 from runlane.model.definition import Agent, Definition, Orchestration, Tool
-from runlane.model.form import DECISION, EDIT, edited_arguments, validate
+from runlane.model.form import check_decision, validate
 from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import AGENT, ORCHESTRATION, Accepted, Run
 from runlane.model.step import HumanField
@@ -192,8 +192,8 @@ async def answer(
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
     values = validate(fields, _as_texts(fields, response))
     schema = wait.request.get("arguments_schema")
-    if schema is not None and values.get(DECISION) == EDIT:
-        edited_arguments(values, schema)
+    if schema is not None:
+        check_decision(values, wait.request["context"]["arguments"], schema)
     return await answer_wait(database, run_id, wait.path, values, answered_by)
 
 

@@ -155,6 +155,19 @@ async def test_whoever_edits_arguments_badly_is_told_and_the_run_waits_on(
     assert [data["preview"] for data in await told(process, run_id, "tool_result")] == ["30"]
 
 
+async def test_arguments_that_were_changed_are_not_approved_as_they_were(process: Process) -> None:
+    """Whoever writes other arguments and chooses approve does not mean those that were shown."""
+    await process.start()
+    run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
+    for decision in ("approve", "deny"):
+        with pytest.raises(InvalidInput, match='"arguments" can be changed with the decision "edit" only'):
+            await process.app.resume(run_id, {"decision": decision, "arguments": {"a": 1, "b": 3}})
+    assert await is_paused(process, run_id)
+    await process.app.resume(run_id, {"decision": "approve", "arguments": '{"b": 2, "a": 1}'})
+    assert (await process.app.wait(run_id, timeout=30)).result == "done"
+    assert [data["preview"] for data in await told(process, run_id, "tool_result")] == ["3"]
+
+
 async def test_no_event_has_a_name_twice(process: Process) -> None:
     """Events are written behind what all of them have; some readers refuse an object with two of a name."""
     await process.start()

@@ -63,22 +63,34 @@ def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> d
     return values
 
 
+def check_decision(values: Mapping[str, Any], shown: Any, schema: Mapping[str, Any]) -> None:
+    """Whether a person's decision about a tool call can be meant. InvalidInput says why not."""
+    if values.get(DECISION) == EDIT:
+        edited_arguments(values, schema)
+    elif values.get(ARGUMENTS) not in (None, "") and _object(values[ARGUMENTS]) != shown:
+        raise _wrong_arguments(f'can be changed with the decision "{EDIT}" only.')
+
+
 def edited_arguments(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a tool call as a person has edited them. InvalidInput says why they cannot be used."""
     given = values.get(ARGUMENTS)
     if given in (None, ""):
         raise _wrong_arguments("is required to edit the call. Give all of them as a JSON object.")
-    try:
-        found = orjson.loads(given) if isinstance(given, str) else given
-    except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, dict):
+    arguments = _object(given)
+    if arguments is None:
         raise _wrong_arguments("must be a JSON object.")
-    arguments = cast("dict[str, Any]", found)
     problem = misfit(arguments, schema)
     if problem is not None:
         raise _wrong_arguments(f"does not fit the tool: {problem}.")
     return arguments
+
+
+def _object(given: Any) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(given) if isinstance(given, str) else given
+    except orjson.JSONDecodeError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _wrong_arguments(why: str) -> InvalidInput:
