@@ -40,12 +40,11 @@ def show_inbox(*, limit: int, url: str | None, api_key: str | None, json: bool) 
         print_json([asdict(question) for question in questions])
         return
     print_table(
-        ["run", "step", "of", "asks", "about", "fields", "since", "until"],
+        ["run", "step", "of", "asks", "fields", "since", "until", "about"],
         [
             [question.run_id, question.path, question.target, _short(question.prompt or question.name),
-             _about(question.context),
              ",".join(str(field["name"]) for field in question.fields) or "-", clock(question.opened_at_us),
-             clock(question.due_at_us)]
+             clock(question.due_at_us), _about(question.context)]
             for question in questions
         ],
         "Nothing waits for a person.",
