@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
 from runlane.model.definition import Agent, Definition, Orchestration, Tool
-from runlane.model.form import validate
+from runlane.model.form import check_decision, validate
 from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import AGENT, ORCHESTRATION, Accepted, Run
 from runlane.model.step import HumanField
@@ -190,7 +190,11 @@ async def answer(
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
     wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
-    return await answer_wait(database, run_id, wait.path, validate(fields, _as_texts(fields, response)), answered_by)
+    values = validate(fields, _as_texts(fields, response))
+    schema = wait.request.get("arguments_schema")
+    if schema is not None:
+        check_decision(values, wait.request["context"]["arguments"], schema)
+    return await answer_wait(database, run_id, wait.path, values, answered_by)
 
 
 def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:

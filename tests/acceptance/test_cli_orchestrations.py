@@ -62,7 +62,8 @@ def test_a_run_is_answered_read_and_forked_by_both_ways(
     assert f"runlane runs tail {run_id}" in late
     (question,) = [item for item in json.loads(told("inbox", "--json")) if item["run_id"] == run_id]
     assert (question["prompt"], question["path"]) == ("Publish a text on lanes?", "ask")
-    assert f"{run_id}\task\torchestration:article\tPublish a text on lanes?\tdecision,notes" in told("inbox")
+    assert f"{run_id}\task\torchestration:article\tPublish a text on lanes?\tdecision,notes" in (inbox := told("inbox"))
+    assert inbox.endswith("\ta text on lanes\n")
     assert "waits for  human  ask" in told("runs", "show", run_id)
     assert '"decision" must be one of' in told("runs", "resume", run_id, "--field", "decision=maybe", code=1)
     assert told("runs", "resume", run_id, "--field", "decision=approve", "--step", "ask") == f"{run_id}: queued\n"

@@ -132,6 +132,54 @@ async def test_a_person_approves_edits_or_denies_a_call(
         await process.app.resume(run_id, answer)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({"a": 10}, '"arguments" does not fit the tool: "b" is missing in the arguments.'),
+        ('{"a": 10', '"arguments" must be a JSON object.'),
+        ("[1, 2]", '"arguments" must be a JSON object.'),
+        (None, '"arguments" is required to edit the call. Give all of them as a JSON object.'),
+    ],
+)
+async def test_whoever_edits_arguments_badly_is_told_and_the_run_waits_on(
+    process: Process, arguments: Any, why: str
+) -> None:
+    await process.start()
+    run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
+    with pytest.raises(InvalidInput) as refused:
+        await process.app.resume(run_id, {"decision": "edit", "arguments": arguments})
+    assert (str(refused.value), dict(refused.value.fields)) == (why, {"arguments": why})
+    assert await is_paused(process, run_id)
+    await process.app.resume(run_id, {"decision": "edit", "arguments": {"a": 10, "b": 20}})
+    assert (await process.app.wait(run_id, timeout=30)).result == "done"
+    assert [data["preview"] for data in await told(process, run_id, "tool_result")] == ["30"]
+
+
+async def test_arguments_that_were_changed_are_not_approved_as_they_were(process: Process) -> None:
+    """Whoever writes other arguments and chooses approve does not mean those that were shown."""
+    await process.start()
+    run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
+    for decision in ("approve", "deny"):
+        with pytest.raises(InvalidInput, match='"arguments" can be changed with the decision "edit" only'):
+            await process.app.resume(run_id, {"decision": decision, "arguments": {"a": 1, "b": 3}})
+    assert await is_paused(process, run_id)
+    await process.app.resume(run_id, {"decision": "approve", "arguments": '{"b": 2, "a": 1}'})
+    assert (await process.app.wait(run_id, timeout=30)).result == "done"
+    assert [data["preview"] for data in await told(process, run_id, "tool_result")] == ["3"]
+
+
+async def test_no_event_has_a_name_twice(process: Process) -> None:
+    """Events are written behind what all of them have; some readers refuse an object with two of a name."""
+    await process.start()
+    run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
+    await process.app.resume(run_id, {"decision": "approve"})
+    await process.app.wait(run_id, timeout=30)
+    events = await process.app.events(run_id)
+    assert {"orchestration_start", "human_input_required", "orchestration_complete"} <= {event.type for event in events}
+    common = {"type", "seq", "run_id", "attempt", "at"}
+    assert {event.type: common & event.data.keys() for event in events if common & event.data.keys()} == {}
+
+
 async def test_calls_that_need_nobody_go_on_beside_one_that_does(process: Process) -> None:
     await process.start()
     free = {**ADD, "name": "free"}
@@ -175,6 +223,14 @@ async def test_a_person_decides_when_nobody_knows_whether_a_call_had_its_effect(
     asks = {"tool": "charge", "arguments": {"amount": 7}}
     run_id = await paused(process, flow(STEP), helper(asks, "done", tools=["charge"]), Tool.model_validate(definition))
     assert len(calls) == 1
+    (wait,) = await read_inbox(await process.app.database(), "default")
+    assert wait.request["context"] == {
+        "tool_name": "charge",
+        "call_id": "call_0",
+        "arguments": {"amount": 7},
+        "idempotency_key": calls[0],
+        "error": 'task_error: The task "pay" failed: Retry: The line went dead.',
+    }
     await process.app.resume(run_id, {"decision": "call_again"})
     await eventually(lambda: len(calls) == 2, "the call to be made again")
     await eventually(lambda: is_paused(process, run_id), "the run to ask again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -87,6 +88,8 @@ def test_in_a_pipe_it_is_told_how_to_answer() -> None:
         "  answer: runlane runs resume run_1 --field decision=approve --step ask",
     ]
     assert told(question())[-1] == "  answer: runlane runs resume run_1 --answer TEXT"
+    called = replace(asked, context={"tool_name": "pay", "arguments": {"cents": 7}})
+    assert told(called)[:2] == ["ask asks: Publish?", '  {"tool_name":"pay","arguments":{"cents":7}}']
 
 
 def test_answers_on_the_command_line() -> None:

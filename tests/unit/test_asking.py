@@ -277,7 +277,7 @@ async def test_agent_is_told_of_a_tool_that_fails_for_good(bench: Bench) -> None
     assert bench.told("tool_result")[0]["failed"] is True
 
 
-async def test_agent_whose_tool_stays_away_or_whose_model_fails_fails(bench: Bench) -> None:
+async def test_agent_is_told_that_a_tool_stays_away_unless_its_step_tries_again(bench: Bench) -> None:
     calls: list[str] = []
 
     async def away(tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
@@ -286,9 +286,14 @@ async def test_agent_whose_tool_stays_away_or_whose_model_fails_fails(bench: Ben
 
     bench.have(agents=[helper(tools=["web"])], tools=[WEB], callers={"http": away})
     call = {"tool": "web", "arguments": {"q": "tea"}, "cost_usd": 0.5}
-    failed = await bench.failed(AGENT, answers={"it": [call, "never"]})
-    assert (failed.code, failed.passing, failed.cost_usd) == ("outbound_unreachable", True, 0.5)
+    assert (await bench.done(AGENT, answers={"it": [call, "I cannot."]})).output == "I cannot."
     assert calls == ["run_1/it#0/0/call_0"] * 2
+    assert bench.told("tool_result")[0]["preview"] == "outbound_unreachable: Nobody answers."
+    failed = await bench.failed({**AGENT, "retry": {}}, answers={"it": [call, "never"]})
+    assert (failed.code, failed.passing, failed.cost_usd) == ("outbound_unreachable", True, 0.5)
+
+
+async def test_agent_whose_model_fails_fails(bench: Bench) -> None:
     call = {"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5}
     bench.have(agents=[helper()], tools=[DOUBLE])
     failed = await bench.failed(AGENT, answers={"it": [call, {"fail": {"message": "away"}}]})

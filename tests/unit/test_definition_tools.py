@@ -43,6 +43,7 @@ def starts(name: str, orchestration: str) -> dict[str, Any]:
         ({"tools": [tool(url="https://{host}/x")]}, 'tool "t", field url: It must begin with http'),
         ({"tools": [tool(url="x.example/y")]}, "It must begin with http"),
         ({"tools": [tool(url=f"{URL}/{{a.b}}")]}, "brace that belongs to no place"),
+        ({"tools": [tool("final_answer")]}, 'tool "final_answer", field name: Models give answers that fit'),
         ({"tools": [tool(headers={"a b": "x"})]}, "no name of a header"),
         ({"tools": [tool(headers={"Host": "inner.example"})]}, "field headers.Host: This header is set by whoever"),
         ({"tools": [tool(headers={"X-A": "x\r\nX-B: y"})]}, "A header has no line breaks"),

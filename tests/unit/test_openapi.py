@@ -200,6 +200,40 @@ def test_what_is_different_is_noted(operation: dict[str, Any], method: str, note
     assert len(found.notes) == 1
 
 
+def test_a_body_is_sent_as_the_kind_of_json_that_the_service_wants() -> None:
+    patch: dict[str, Any] = {"application/merge-patch+json": {"schema": {"type": "object", "properties": {"a": {}}}}}
+    made = one({"requestBody": {"content": patch}}, "patch")
+    assert made.headers == {"Content-Type": "application/merge-patch+json"}
+    plain: dict[str, Any] = {**patch, "application/json": {"schema": {"type": "object", "properties": {"b": {}}}}}
+    made = one({"requestBody": {"content": plain}}, "patch")
+    assert made.headers == {}
+    assert list(made.input_schema["properties"]) == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "header", "note"),
+    [
+        ({"type": "http", "scheme": "bearer"}, "Authorization", "a header such as Authorization: Bearer {secret.NAME}"),
+        ({"type": "http", "scheme": "basic"}, "Authorization", "a header such as Authorization: Basic {secret.NAME}"),
+        ({"type": "oauth2"}, "authorization", "a header such as Authorization: Bearer {secret.NAME}"),
+        ({"type": "apiKey", "in": "header", "name": "X-Key"}, "x-key", "a header such as X-Key: {secret.NAME}"),
+        ({"type": "apiKey", "in": "query", "name": "key"}, "", "Add key={secret.NAME} to the parameters in its url."),
+        ({"type": "apiKey", "in": "cookie", "name": "sid"}, "Cookie", "a header such as Cookie: sid={secret.NAME}"),
+    ],
+)
+def test_it_is_told_where_credentials_belong_until_they_are_given(
+    scheme: dict[str, Any], header: str, note: str
+) -> None:
+    described = spec({"/x": {"get": {"security": [{"key": []}]}}})
+    described["components"]["securitySchemes"] = {"key": scheme}
+    (told,) = import_openapi(described).notes
+    assert note in told.why
+    (told,) = import_openapi(described, headers={"X-Other": "1"}).notes
+    assert note in told.why
+    if header:
+        assert import_openapi(described, headers={header: "{secret.NAME}"}).notes == []
+
+
 def test_names() -> None:
     found = import_openapi(
         spec(

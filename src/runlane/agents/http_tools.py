@@ -17,10 +17,9 @@ from urllib.parse import quote
 
 import orjson
 
-from runlane.agents.tools import ToolCaller, ToolFailed
+from runlane.agents.tools import ToolCaller, ToolFailed, fitting
 from runlane.errors import OutboundError, OutboundTimeout, OutboundUnreachable, UrlTemplateError
 from runlane.model.definition import Tool
-from runlane.model.schema_check import cut, misfit
 from runlane.model.text import clean_text, dump_json
 from runlane.model.url_template import fill_header, header_places, parse_url
 from runlane.outbound import Answer, Limits, Outbound
@@ -136,17 +135,10 @@ def _result(tool: Tool, answer: Answer, secrets: Mapping[str, str]) -> Any:
     if answer.status >= 400:
         raise _refusal(tool, answer, secrets)
     if not answer.body.strip():
-        value: Any = None
-    elif _BINARY.match(answer.media_type):
+        return fitting(tool, None)
+    if _BINARY.match(answer.media_type):
         raise ToolFailed("tool_output", f'The tool "{tool.name}" answered with {answer.media_type}, which is no text.')
-    else:
-        value = _value(tool, answer, _hidden(answer.text, secrets))
-    if tool.output_schema is not None:
-        value = cut(value, tool.output_schema)
-        wrong = misfit(value, tool.output_schema, "the answer")
-        if wrong is not None:
-            raise ToolFailed("tool_output", f'The answer of the tool "{tool.name}" does not fit its schema: {wrong}.')
-    return value
+    return fitting(tool, _value(tool, answer, _hidden(answer.text, secrets)))
 
 
 def _value(tool: Tool, answer: Answer, text: str) -> Any:

@@ -195,7 +195,10 @@ class Models:
             chosen = _with_provider(chosen, scene.agent.provider)
         chosen = chosen or self._default
         if chosen is None:
-            raise ModelFailed("unknown_model", f"No model is set. Give the step or its agent a model. {self._known()}")
+            raise ModelFailed(
+                "unknown_model",
+                f"No model is set. Give the step or its agent a model, or set RUNLANE_DEFAULT_MODEL. {self._known()}",
+            )
         prefix = chosen.partition(":")[0]
         factory = self._factories.get(prefix)
         if factory is None:

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from runlane.agents.clients import Access, Clients, Place
 from runlane.agents.failures import broken_off, failure_of
 from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Models, Scene
+from runlane.agents.names import Names
 from runlane.agents.translation import Fold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
 from runlane.settings import Settings
 
@@ -90,11 +91,12 @@ class ProviderModel:
             raise ModelFailed(
                 "not_authorized", f"There is no key for {self.name}. Set a secret or an environment variable {names}."
             )
-        fold = Fold(request, delta)
+        names = Names(request)
+        fold = Fold(request, names.telling(delta))
         try:
             model = await self._client(access)
             async with asyncio.timeout(request.settings.timeout_seconds):
-                response = await _stream(model, request, fold)
+                response = await _stream(model, names.told(request), fold)
         except ImportError:
             extra = f"runlane[{self._place.provider}]"
             raise ModelFailed(
@@ -103,7 +105,7 @@ class ProviderModel:
         except Exception as error:  # noqa: BLE001 - whatever a provider or its SDK does, it is a failure with a code
             raise failure_of(error, self.name, access.key) from None
         self._check(response)
-        return self._reply(with_own_ids(response, request), fold)
+        return self._reply(with_own_ids(response, request), fold, names)
 
     async def _client(self, access: Access) -> WireModel[Any]:
         return await self._providers.clients.model(self._place, access, self.name.partition(":")[2])
@@ -123,10 +125,10 @@ class ProviderModel:
                 "bad_answer", f"{self.name} came to its limit of tokens before it said anything. Raise max_tokens."
             )
 
-    def _reply(self, response: ModelResponse, fold: Fold) -> ModelReply:
+    def _reply(self, response: ModelResponse, fold: Fold, names: Names) -> ModelReply:
         return ModelReply(
             text=fold.text,
-            calls=calls_of(response),
+            calls=tuple(names.ours(call) for call in calls_of(response)),
             thinking=fold.thinking,
             tokens_in=response.usage.input_tokens,
             tokens_out=response.usage.output_tokens,

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from runlane.agents.models import ToolOffer
 from runlane.model.definition import McpServer, Tool
+from runlane.model.schema_check import cut, misfit
+from runlane.model.text import dump_json
 
 
 class ToolFailed(Exception):
@@ -39,6 +41,38 @@ class StillAtWork(Exception):
         super().__init__(reason)
         self.reason = reason
         self.seconds = seconds
+
+
+def fitting(tool: Tool, value: Any) -> Any:
+    """The result of a tool, cut to what its schema names. Raises ToolFailed if it does not fit."""
+    if tool.output_schema is None:
+        return value
+    value = cut(value, tool.output_schema)
+    wrong = misfit(value, tool.output_schema, "the answer")
+    if wrong is not None:
+        raise ToolFailed("tool_output", f'The answer of the tool "{tool.name}" does not fit its schema: {wrong}.')
+    return value
+
+
+def bounded(tool: Tool, value: Any) -> Any:
+    """The same for a tool that nobody has stopped at its max_output_bytes: a larger result is an error, too."""
+    value = fitting(tool, value)
+    size = _size(value)
+    if size > tool.max_output_bytes:
+        raise ToolFailed(
+            "tool_output",
+            f'The tool "{tool.name}" was called, but its result has {size} bytes; at most {tool.max_output_bytes} are '
+            "taken (max_output_bytes). Ask it for less.",
+        )
+    return value
+
+
+def _size(value: Any) -> int:
+    try:
+        return len((value if isinstance(value, str) else dump_json(value)).encode(errors="replace"))
+    except TypeError:
+        # Whoever stores it says why it cannot be stored.
+        return 0
 
 
 class ToolCaller(Protocol):

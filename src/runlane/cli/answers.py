@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import orjson
 
@@ -40,11 +40,11 @@ def show_inbox(*, limit: int, url: str | None, api_key: str | None, json: bool) 
         print_json([asdict(question) for question in questions])
         return
     print_table(
-        ["run", "step", "of", "asks", "fields", "since", "until"],
+        ["run", "step", "of", "asks", "fields", "since", "until", "about"],
         [
             [question.run_id, question.path, question.target, _short(question.prompt or question.name),
              ",".join(str(field["name"]) for field in question.fields) or "-", clock(question.opened_at_us),
-             clock(question.due_at_us)]
+             clock(question.due_at_us), _about(question.context)]
             for question in questions
         ],
         "Nothing waits for a person.",
@@ -168,6 +168,16 @@ def _print_change(run_id: str, status: Status, *, json: bool) -> None:
         print_json({"run_id": run_id, "status": status})
     else:
         print(f"{run_id}: {status}")
+
+
+def _about(context: Any) -> str:
+    """What a question is about; of a call of a tool, its arguments."""
+    if context in (None, ""):
+        return "-"
+    shown: Any = context
+    if isinstance(context, Mapping):
+        shown = cast("Mapping[str, Any]", context).get("arguments", context)
+    return _short(shown if isinstance(shown, str) else dump_json(shown))
 
 
 def _short(text: str) -> str:

@@ -31,9 +31,12 @@ def told(question: Question, several: bool = False) -> list[str]:
     """What is asked, and the command that answers it."""
     lines = [f"{question.path} asks: {question.prompt or question.name}"]
     fields = [HumanField.model_validate(field) for field in question.fields]
+    if question.context not in (None, ""):
+        lines.append(f"  {_context(question)}")
     lines += [f"  {field.name}: {_about(field)}" for field in fields]
     command = ["runlane", "runs", "resume", question.run_id]
-    for field in fields:
+    # What may be left out would only be a wrong answer to whoever copies this.
+    for field in [field for field in fields if field.required] or fields:
         command += ["--field", f"{field.name}={_example(field)}"]
     if not fields:
         command += ["--answer", "TEXT"]
@@ -47,8 +50,7 @@ def ask(question: Question, read: Callable[[str], str] = input, write: Callable[
     write("")
     write(f"{question.name}: {question.prompt}" if question.prompt else question.name)
     if question.context not in (None, ""):
-        shown = question.context if isinstance(question.context, str) else dump_json(question.context)
-        write(shown if len(shown) <= MAX_CONTEXT else shown[: MAX_CONTEXT - 3] + "...")
+        write(_context(question))
     fields = [HumanField.model_validate(field) for field in question.fields]
     if not fields:
         return {RESPONSE: read("answer: ")}
@@ -56,6 +58,11 @@ def ask(question: Question, read: Callable[[str], str] = input, write: Callable[
     for field in fields:
         answer |= _one(field, read, write)
     return answer
+
+
+def _context(question: Question) -> str:
+    shown = question.context if isinstance(question.context, str) else dump_json(question.context)
+    return shown if len(shown) <= MAX_CONTEXT else shown[: MAX_CONTEXT - 3] + "..."
 
 
 def _one(field: HumanField, read: Callable[[str], str], write: Callable[[str], None]) -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _OTHERS: Final = ("head", "options", "trace")
 _WITH_BODY: Final = ("post", "put", "patch")
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+/;= -]{1,200}")
 # The description itself says that parameters of these names mean nothing.
 _NO_PARAMETERS: Final = {"accept", "content-type", "authorization"}
 
@@ -253,7 +254,10 @@ class _Maker:
                 raise _Cannot(wrong)
             self._note(where, wrong)
             return "all" if method not in _WITH_BODY else "rest"
-        schema = schemas.plain(_table(contents[kinds[0]]).get("schema", {}), asked=True)
+        kind = next((kind for kind in kinds if kind.lower().startswith("application/json")), kinds[0])
+        if kind != "application/json" and _MEDIA.fullmatch(kind):
+            arguments.headers["Content-Type"] = kind
+        schema = schemas.plain(_table(contents[kind]).get("schema", {}), asked=True)
         fields = _fields(schema)
         if fields is None or fields.keys() & arguments.properties.keys():
             name = arguments.add("body", schema, required=body.get("required") is True)
@@ -301,12 +305,13 @@ class _Maker:
 
     def _tell_security(self, where: str, operation: Mapping[str, Any]) -> None:
         wanted = [entry for entry in _list(operation.get("security", self._document.get("security"))) if entry]
-        if wanted and not self._headers and isinstance(wanted[0], Mapping):
-            names = ", ".join(str(name) for name in cast("Mapping[str, Any]", wanted[0]))
-            self._note(
-                where,
-                f"It needs credentials ({names[:100]}). Give a header such as Authorization: Bearer {{secret.NAME}}.",
-            )
+        schemes = _table(_table(self._document.get("components")).get("securitySchemes"))
+        given = set(map(str.lower, self._headers))
+        for name in _table(wanted[0] if wanted else None):
+            scheme = _table(local(schemes.get(name), self._document))
+            header, cure = _credential(scheme)
+            if header is None or header.lower() not in given:
+                self._note(where, f"It needs credentials ({str(name)[:100]}). {cure}")
 
     def _note(self, where: str, what: str) -> None:
         self.found.notes.append(LeftOut(where, what))
@@ -337,6 +342,22 @@ def _check_base(url: str) -> None:
         raise InvalidRequest(f"The base URL cannot be used. {error}") from None
     if template.parameters or template.fields or template.whole:
         raise InvalidRequest("The base URL is a host and a path, without parameters or places.")
+
+
+def _credential(scheme: Mapping[str, Any]) -> tuple[str | None, str]:
+    """The header that a credential is sent in, if it is one, and how to give it."""
+    name = str(scheme.get("name"))[:100]
+    match scheme.get("type"), scheme.get("in"):
+        case "apiKey", "query":
+            return None, f"Add {_literal(name)}={{secret.NAME}} to the parameters in its url."
+        case "apiKey", "cookie":
+            header, value = "Cookie", f"{name}={{secret.NAME}}"
+        case "apiKey", _:
+            header, value = name, "{secret.NAME}"
+        case _:
+            kind = "Basic" if str(scheme.get("scheme")).lower() == "basic" else "Bearer"
+            header, value = "Authorization", f"{kind} {{secret.NAME}}"
+    return header, f"Give a header such as {header}: {value}."
 
 
 def _about(operation: Mapping[str, Any], where: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 
 from runlane.definitions.problem import Place, Problems, listing, near
 from runlane.errors import UrlTemplateError
-from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
+from runlane.model.definition import FINAL_ANSWER, Agent, Definition, McpServer, Orchestration, Tool
 from runlane.model.schema_check import check_schema
 from runlane.model.step import AgentStep, LlmStep
 from runlane.model.url_template import header_places, parse_url
@@ -40,7 +40,11 @@ def check_schemas(definition: Definition, place: Place, problems: Problems) -> N
 
 
 def check_tool(tool: Tool, place: Place, problems: Problems) -> None:
-    """Note a URL or a header that cannot be filled."""
+    """Note a name that is taken, and a URL or a header that cannot be filled."""
+    if tool.name == FINAL_ANSWER:
+        problems.error(
+            place.at(field="name"), "Models give answers that fit output_schema with a tool of this name. Take another."
+        )
     if tool.tool_type != "http" or tool.url is None:
         return
     _check_headers(tool.headers, place, problems)

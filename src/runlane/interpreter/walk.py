@@ -329,9 +329,7 @@ def _check_nesting(frame: AnyFrame) -> None:
 
 
 def _again(retry: Retry | None, error: Failed, tries: int) -> bool:
-    if retry is None or not error.passing or tries + 1 >= retry.attempts:
-        return False
-    return not retry.on or error.code in retry.on
+    return retry is not None and error.passing and retry.allows(error.code, tries)
 
 
 def _spent(error: Failed) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from runlane.model.step import Step
 from runlane.model.written import Id, Seconds, StateKey, Written
 
 MAX_STEPS: Final = 500
+# The tool with which a model gives an answer that has to fit a schema.
+FINAL_ANSWER: Final = "final_answer"
 
 OnCap = Literal["fail", "ask"]
 Effect = Literal["repeatable", "once", "ask"]
@@ -151,7 +153,9 @@ class Tool(Written):
     output_schema: dict[str, Any] | None = Field(None, alias="outputSchema", description="JSON Schema.")
     effect: Effect = Field("repeatable", description=_EFFECT)
     requires_approval: bool = Field(False, description="A person must approve every call, and may edit its arguments.")
-    timeout_seconds: Seconds = Field(30, description="How long a call may take.")
+    timeout_seconds: Seconds = Field(
+        30, description="How long a call may take; agents and orchestrations have bounds of their own."
+    )
     max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
     created_at: str | None = Field(None, description="For people.")
     updated_at: str | None = Field(None, description="For people.")

@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from typing import Any, Final, cast
 
+import orjson
+
 from runlane.errors import InvalidInput, InvalidRequest, nearest
+from runlane.model.schema_check import misfit
 from runlane.model.step import FieldType, HumanField
 from runlane.model.text import check_text, clean_text
 
@@ -22,6 +25,10 @@ MAX_EMAIL: Final = 254
 
 # The one key of an answer to a question without fields.
 RESPONSE: Final = "response"
+# In an answer about a call of a tool: the decision to edit it, and what it is to be called with.
+DECISION: Final = "decision"
+EDIT: Final = "edit"
+ARGUMENTS: Final = "arguments"
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,3})?", re.ASCII)
 _EMAIL: Final = re.compile(
@@ -54,6 +61,41 @@ def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> d
     if wrong:
         raise InvalidInput(" ".join(wrong.values()), wrong)
     return values
+
+
+def check_decision(values: Mapping[str, Any], shown: Any, schema: Mapping[str, Any]) -> None:
+    """Whether a person's decision about a tool call can be meant. InvalidInput says why not."""
+    if values.get(DECISION) == EDIT:
+        edited_arguments(values, schema)
+    elif values.get(ARGUMENTS) not in (None, "") and _object(values[ARGUMENTS]) != shown:
+        raise _wrong_arguments(f'can be changed with the decision "{EDIT}" only.')
+
+
+def edited_arguments(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a tool call as a person has edited them. InvalidInput says why they cannot be used."""
+    given = values.get(ARGUMENTS)
+    if given in (None, ""):
+        raise _wrong_arguments("is required to edit the call. Give all of them as a JSON object.")
+    arguments = _object(given)
+    if arguments is None:
+        raise _wrong_arguments("must be a JSON object.")
+    problem = misfit(arguments, schema)
+    if problem is not None:
+        raise _wrong_arguments(f"does not fit the tool: {problem}.")
+    return arguments
+
+
+def _object(given: Any) -> dict[str, Any] | None:
+    try:
+        found = orjson.loads(given) if isinstance(given, str) else given
+    except orjson.JSONDecodeError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def _wrong_arguments(why: str) -> InvalidInput:
+    told = f'"{ARGUMENTS}" {why}'
+    return InvalidInput(told, {ARGUMENTS: told})
 
 
 def _spread(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -25,6 +25,10 @@ class Retry(Written):
         "may pass by themselves.",
     )
 
+    def allows(self, code: str, tries: int) -> bool:
+        """Whether a failure that may pass by itself is tried again, after so many that were before it."""
+        return tries + 1 < self.attempts and (not self.on or code in self.on)
+
 
 class _Step(Written):
     """What every step has."""

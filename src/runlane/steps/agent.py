@@ -15,17 +15,17 @@ from typing import Any, Final, cast
 from runlane.agents.journal import Journal
 from runlane.agents.models import INVALID_JSON, Message, ModelReply, ToolCall, ToolOffer
 from runlane.errors import nearest
-from runlane.model.definition import Agent
+from runlane.model.definition import FINAL_ANSWER, Agent
 from runlane.model.schema_check import misfit
 from runlane.steps.conversation import AsksModels, Conversation
 from runlane.steps.failure import StepFailed
+from runlane.steps.results import Result, refuse_call
 from runlane.steps.shaping import find_json
 from runlane.steps.toolbox import Toolbox, toolbox_of
 from runlane.steps.using import AskAgent, Use
 from runlane.steps.waiting import MustAsk, Waiting
 from runlane.steps.work import Work
 
-FINAL_ANSWER: Final = "final_answer"
 MAX_DEPTH: Final = 3
 _DELEGATED_CALLS: Final = 100
 _SHOWN: Final = 200
@@ -44,8 +44,10 @@ class Task:
     before: Sequence[Message] = ()
 
 
-async def work_on(work: Work[AsksModels], agent: Agent, task: Task, journal: Journal, depth: int = 0) -> Any:
-    """The agent's answer: a text, or an object that fits the schema."""
+async def work_on(
+    work: Work[AsksModels], agent: Agent, task: Task, journal: Journal, above: tuple[str, ...] = ()
+) -> Any:
+    """The agent's answer: a text, or an object that fits the schema. `above` are the agents that wait for it."""
     if agent.type == "orchestrator":
         raise StepFailed(
             "orchestrator_agent",
@@ -59,7 +61,7 @@ async def work_on(work: Work[AsksModels], agent: Agent, task: Task, journal: Jou
     calls_made = 0
     while True:
         reply = await asking.ask(offers, must_call=task.schema is not None)
-        done, answer = _answer(asking, reply, task.schema)
+        done, answer = await _answer(work, asking, reply, task.schema, journal)
         if done:
             return answer
         if asking.turn >= task.turns:
@@ -77,22 +79,22 @@ async def work_on(work: Work[AsksModels], agent: Agent, task: Task, journal: Jou
                 f'The agent "{agent.id}" has no answer after {task.tool_calls} tool calls. Raise max_tool_calls, or '
                 "make the task smaller.",
             )
-        await _use_tools(work, box, asking, calls, journal, depth)
+        await _use_tools(work, box, asking, calls, journal, (*above, agent.id))
 
 
-async def fitting_answer(asking: Conversation, schema: Mapping[str, Any], turns: int) -> Any:
+async def fitting_answer(work: Work[AsksModels], asking: Conversation, schema: Mapping[str, Any], turns: int) -> Any:
     """An answer that fits a schema, from a model without tools."""
     while True:
         reply = await asking.ask((_final_answer(schema),), must_call=True)
-        done, answer = _answer(asking, reply, schema)
+        done, answer = await _answer(work, asking, reply, schema, work.tools.journal)
         if done:
             return answer
         if asking.turn >= turns:
             raise StepFailed("bad_answer", f"The model gave no answer that fits output_schema in {turns} turns.")
 
 
-def ask_agent(work: Work[AsksModels], depth: int) -> AskAgent:
-    """Hands tasks to agents, as tools do."""
+def ask_agent(work: Work[AsksModels], above: tuple[str, ...] = ()) -> AskAgent:
+    """Hands tasks to agents, as tools do. `above` are those that wait for the result, the first one first."""
 
     async def ask(agent_id: str, text: str, journal: Journal) -> Any:
         agent = work.tools.agents.get(agent_id)
@@ -100,15 +102,20 @@ def ask_agent(work: Work[AsksModels], depth: int) -> AskAgent:
             raise StepFailed(
                 "unknown_agent", f'There is no agent "{agent_id}" here{nearest(agent_id, work.tools.agents)}.'
             )
-        if depth >= MAX_DEPTH:
+        if agent_id in above:
+            way = " -> ".join((*above[above.index(agent_id) :], agent_id))
+            raise StepFailed("circle", f'The agent "{agent_id}" waits for this task to be done: {way}.')
+        if len(above) > MAX_DEPTH:
             raise StepFailed("too_deep", f"Agents hand tasks on at most {MAX_DEPTH} levels deep.")
         task = Task(text, None, agent.max_turns, _DELEGATED_CALLS, agent.output_schema)
-        return await work_on(work, agent, task, journal, depth + 1)
+        return await work_on(work, agent, task, journal, above)
 
     return ask
 
 
-def _answer(asking: Conversation, reply: ModelReply, schema: Mapping[str, Any] | None) -> tuple[bool, Any]:
+async def _answer(
+    work: Work[AsksModels], asking: Conversation, reply: ModelReply, schema: Mapping[str, Any] | None, journal: Journal
+) -> tuple[bool, Any]:
     """Whether this is the answer, and what it is. One that does not fit is refused, and the model may try again."""
     if schema is None:
         return (False, None) if reply.calls else (True, reply.text)
@@ -116,11 +123,17 @@ def _answer(asking: Conversation, reply: ModelReply, schema: Mapping[str, Any] |
     if final is None and reply.calls:
         return False, None
     given = dict(final.arguments) if final is not None else _object_in(reply.text)
-    problem = "the answer is not one JSON object" if given is None else misfit(given, {"type": "object", **schema})
+    if given is None:
+        problem: str | None = "the answer is not one JSON object"
+    elif INVALID_JSON in given:
+        problem = "it is no JSON"
+    else:
+        problem = misfit(given, {"type": "object", **schema})
     if problem is None:
         return True, given
     told = f"The answer does not fit: {problem}. Call {FINAL_ANSWER} with one that does."
     if final is not None:
+        await refuse_call(work, journal, f"{asking.turn - 1}/{final.id}", final, told)
         asking.answer_call(final, told, failed=True)
     else:
         asking.tell(told)
@@ -128,32 +141,37 @@ def _answer(asking: Conversation, reply: ModelReply, schema: Mapping[str, Any] |
 
 
 async def _use_tools(
-    work: Work[AsksModels], box: Toolbox, asking: Conversation, calls: list[ToolCall], journal: Journal, depth: int
+    work: Work[AsksModels],
+    box: Toolbox,
+    asking: Conversation,
+    calls: list[ToolCall],
+    journal: Journal,
+    above: tuple[str, ...],
 ) -> None:
     """Make the calls side by side and tell the model what came of them, in their order."""
     turn = asking.turn - 1
 
-    async def use(call: ToolCall) -> tuple[str, bool]:
+    async def use(call: ToolCall) -> Result:
+        place = f"{turn}/{call.id}"
         usable = box.find(call.name)
         if usable is None:
             told = f"There is no tool {call.name!r} here{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
-            return told[:_SHOWN], True
-        if INVALID_JSON in call.arguments:
-            return f"The tool {call.name} was not called: its arguments are no JSON.", True
-        problem = usable.misfit(dict(call.arguments))
+            return await refuse_call(work, journal, place, call, told[:_SHOWN])
+        problem = "its arguments are no JSON"
+        if INVALID_JSON not in call.arguments:
+            problem = usable.misfit(dict(call.arguments))
         if problem is not None:
-            return f"The tool {call.name} was not called: {problem}.", True
-        result = await Use(work, usable, call, journal, f"{turn}/{call.id}").result(ask_agent(work, depth))
-        return result.text, result.failed
+            return await refuse_call(work, journal, place, call, f"The tool {call.name} was not called: {problem}.")
+        return await Use(work, usable, call, journal, place).result(ask_agent(work, above))
 
     # All of them come to their end, also beside one that fails: what they did is kept.
     results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
     _raise_first(results)
-    for call, result in zip(calls, cast("list[tuple[str, bool]]", results), strict=True):
-        asking.answer_call(call, result[0], failed=result[1])
+    for call, result in zip(calls, cast("list[Result]", results), strict=True):
+        asking.answer_call(call, result.text, failed=result.failed)
 
 
-def _raise_first(results: Sequence[tuple[str, bool] | BaseException]) -> None:
+def _raise_first(results: Sequence[Result | BaseException]) -> None:
     errors = [result for result in results if isinstance(result, BaseException)]
     for error in errors:
         if not isinstance(error, MustAsk):

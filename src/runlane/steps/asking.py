@@ -35,7 +35,7 @@ async def llm(work: Work[LlmStep]) -> Any:
     if step.output_schema is None:
         answer: Any = (await asking.ask()).text
     else:
-        answer = await fitting_answer(asking, step.output_schema, step.max_turns)
+        answer = await fitting_answer(work, asking, step.output_schema, step.max_turns)
     await work.emit("final", response=answer)
     return answer
 
@@ -76,7 +76,7 @@ async def tool(work: Work[ToolStep]) -> Any:
     else:
         arguments = await _written_arguments(work, usable)
     use = Use(work, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
-    result = await use.result(ask_agent(work, depth=0))
+    result = await use.result(ask_agent(work))
     if result.failed:
         code, _, message = result.text.partition(": ")
         raise StepFailed(code if message and " " not in code else "tool_failed", message or result.text)

@@ -268,7 +268,7 @@ class Sandbox:
                 f"The value is not JSON: {said}. Give texts, numbers, lists, dicts, true, false or None; "
                 "list(...) and str(...) make them.",
             )
-        cure = _CURES.get(kind, "Correct the code of the step.")
+        cure = _CURES.get(kind, "Correct the code.")
         return StepFailed("expression_error", f"{where}{told}. {cure}")
 
 

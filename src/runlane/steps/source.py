@@ -41,7 +41,7 @@ def expression(code: str) -> Source:
     tree = _parsed(text, "eval", lines_before=1)
     match tree:
         case ast.Expression(body=ast.Tuple(elts=[], lineno=1)):
-            raise StepFailed("expression_error", "Line 1: there is no expression. Correct the code of the step.")
+            raise StepFailed("expression_error", "Line 1: there is no expression. Correct the code.")
         case _:
             return _prepared(text, tree, lines_before=1)
 
@@ -67,9 +67,7 @@ def _parsed(text: str, mode: str, lines_before: int) -> ast.AST:
         # What is missing at the end is missed by the bracket behind it.
         last = text.count("\n") + 1 - 2 * lines_before
         where = min(max(1, (error.lineno or 1) - lines_before), max(1, last))
-        raise StepFailed(
-            "expression_error", f"Line {where}: {error.msg.rstrip('.?')}. Correct the code of the step."
-        ) from None
+        raise StepFailed("expression_error", f"Line {where}: {error.msg.rstrip('.?')}. Correct the code.") from None
     except (RecursionError, MemoryError):
         raise StepFailed(
             "expression_error", "The code is nested too deeply to be read. Split it into several statements."

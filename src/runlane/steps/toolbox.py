@@ -77,9 +77,14 @@ class Usable:
         """What its MCP server calls it."""
         return self.name.removeprefix(f"{self.server.name}{BETWEEN}") if self.server is not None else self.name
 
+    @property
+    def arguments_schema(self) -> dict[str, Any]:
+        """What arguments have to fit."""
+        return {"type": "object", **self.offer.input_schema}
+
     def misfit(self, arguments: Any) -> str | None:
         """Why these arguments do not fit, if they do not."""
-        return misfit(arguments, {"type": "object", **self.offer.input_schema})
+        return misfit(arguments, self.arguments_schema)
 
 
 class Toolbox:

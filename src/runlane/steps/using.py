@@ -9,43 +9,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Literal
 
 import orjson
 
 from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.models import ToolCall
-from runlane.agents.tools import StillAtWork, ToolFailed
-from runlane.model.step import HumanField, Step
+from runlane.agents.tools import StillAtWork, ToolFailed, bounded
+from runlane.errors import InvalidInput
+from runlane.model.definition import Tool
+from runlane.model.form import ARGUMENTS, EDIT, edited_arguments
+from runlane.model.step import AgentStep, HumanField, Step
 from runlane.model.template import text_of
 from runlane.model.text import dump_json, load_json
 from runlane.probes import reach
 from runlane.steps.calling import call_task
 from runlane.steps.failure import StepFailed
+from runlane.steps.results import Result, find_result, keep_result
 from runlane.steps.toolbox import Usable
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work
 from runlane.store.calls import CallKind
 
-MAX_PREVIEW: Final = 500
 _TRIES: Final = 3
 
 AskAgent = Callable[[str, str, Journal], Awaitable[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a call came to. A failed one is told to the model, which may do better."""
-
-    value: Any
-    failed: bool = False
-
-    @property
-    def text(self) -> str:
-        """As the model reads it."""
-        return text_of(self.value)
 
 
 class Use:
@@ -61,9 +50,9 @@ class Use:
 
     async def result(self, ask_agent: AskAgent) -> Result:
         """The result, from the journal or from the call. Raises MustAsk if a person has to decide first."""
-        known = self._journal.find(f"tool/{self._place}")
+        known = find_result(self._journal, self._place)
         if known is not None:
-            return Result(known["value"], known["failed"])
+            return known
         refusal = self._approved()
         if refusal is not None:
             return await self._keep(refusal)
@@ -88,12 +77,12 @@ class Use:
         if answer is None:
             raise MustAsk(self._question(key))
         decision = answer.get("decision")
-        if decision == "edit":
-            edited = _json_object(answer.get("arguments"))
-            problem = "they are no JSON object" if edited is None else self._usable.misfit(edited)
-            if problem is not None:
-                return Result(f"A person edited the arguments, but {problem}.", failed=True)
-            self._arguments = cast("dict[str, Any]", edited)
+        if decision == EDIT:
+            try:
+                self._arguments = edited_arguments(answer, self._usable.arguments_schema)
+            except InvalidInput as error:
+                # Whoever edits is told at once; this one was asked by a release that did not look.
+                return Result(f"A person edited the arguments. {error}", failed=True)
             return None
         if decision == "approve":
             return None
@@ -102,8 +91,8 @@ class Use:
 
     def _question(self, key: str) -> Waiting:
         fields = (
-            _field("decision", "select", "Decision", ["approve", "edit", "deny"], required=True),
-            _field("arguments", "textarea", "Arguments as JSON, to edit them"),
+            _field("decision", "select", "Decision", ["approve", EDIT, "deny"], required=True),
+            _field(ARGUMENTS, "textarea", "Arguments as JSON, to edit them"),
             _field("reason", "text", "Reason, told to the model"),
         )
         return Waiting(
@@ -113,16 +102,20 @@ class Use:
             fields=fields,
             context={"tool_name": self._usable.name, "call_id": self._call.id, "arguments": dict(self._arguments)},
             key=self._journal.name(key),
+            arguments_schema=self._usable.arguments_schema,
         )
 
-    async def _announce(self) -> Result | None:
-        """Say that the call is about to be made; or the result, if it was made before and somebody knows it."""
+    async def _announce(self, error: str | None = None) -> Result | None:
+        """Say that the call is about to be made; or the result, if it was made before and somebody knows it.
+
+        `error` is what came of it a moment ago, which tells a person where to look.
+        """
         number = 1
         while self._journal.find(f"begun/{self._place}/{number}") is not None:
             key = f"unknown/{self._place}/{number}"
             answer = self._journal.find(key)
             if answer is None:
-                raise MustAsk(self._doubt(key))
+                raise MustAsk(self._doubt(key, error))
             match answer.get("decision"):
                 case "call_again":
                     number += 1
@@ -135,7 +128,7 @@ class Use:
         )
         return None
 
-    def _doubt(self, key: str) -> Waiting:
+    def _doubt(self, key: str, error: str | None) -> Waiting:
         return Waiting(
             kind=WaitKind.HUMAN,
             name=f"unknown outcome of {self._usable.name}",
@@ -152,6 +145,7 @@ class Use:
                 "call_id": self._call.id,
                 "arguments": dict(self._arguments),
                 "idempotency_key": self._idempotency_key,
+                **({"error": error} if error is not None else {}),
             },
             key=self._journal.name(key),
         )
@@ -184,17 +178,26 @@ class Use:
                 ) from wait
             except (ToolFailed, StepFailed) as error:
                 if not error.passing:
-                    return Result(f"{error.code}: {error.message}", failed=True)
+                    return _told(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
                     # It may have had its effect. The journal says so: whoever performs the step next asks.
-                    await self._announce()
+                    await self._announce(_told(error).text)
                 patience = self._work.tools.patience
                 if tries >= min(_TRIES, patience.tries):
-                    raise
+                    if self._tried_again_by_step(error.code):
+                        raise
+                    return _told(error)
                 wished = error.retry_after_seconds if isinstance(error, ToolFailed) else None
                 seconds = wished or patience.backoff_seconds * 2 ** (tries - 1)
                 await asyncio.sleep(min(seconds, patience.hold_seconds))
+
+    def _tried_again_by_step(self, code: str) -> bool:
+        """Whether the step should fail: it, or what is around it, may make the call again. A model is told instead."""
+        step = self._work.step
+        if not isinstance(step, AgentStep):
+            return True
+        return step.retry is not None and step.retry.allows(code, self._work.todo.tries)
 
     async def _make(self, ask_agent: AskAgent) -> Any:
         usable, tools = self._usable, self._work.tools
@@ -211,20 +214,29 @@ class Use:
         tool = usable.tool
         if tool is None:
             return await call_task(tools, usable.name, self._arguments, self._local_key)
-        match tool.tool_type:
+        if tool.tool_type == "http":
+            caller = tools.callers.get("http")
+            if caller is None:
+                raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
+            return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+        return bounded(tool, await self._make_here(tool, tool.tool_type, ask_agent))
+
+    async def _make_here(
+        self, tool: Tool, kind: Literal["python", "task", "agent", "orchestration"], ask_agent: AskAgent
+    ) -> Any:
+        tools = self._work.tools
+        match kind:
             case "python":
                 return await tools.sandbox.tool(tool.code or "", self._arguments, tool.timeout_seconds)
             case "task":
-                return await call_task(tools, tool.task or "", self._arguments, self._local_key)
+                calling = call_task(tools, tool.task or "", self._arguments, self._local_key)
+                return await _in_time(calling, tool.name, tool.timeout_seconds)
             case "agent":
                 return await ask_agent(tool.agent_id or "", self._task, self._own_journal())
             case "orchestration":
-                return await tools.call_orchestration(tool.orchestration_id or "", self._arguments, key)
-            case "http":
-                caller = tools.callers.get("http")
-                if caller is None:
-                    raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
-                return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+                return await tools.call_orchestration(
+                    tool.orchestration_id or "", self._arguments, self._idempotency_key
+                )
 
     @property
     def _task(self) -> str:
@@ -236,13 +248,11 @@ class Use:
         return self._journal.within(f"inside/{self._place}")
 
     async def _keep(self, result: Result) -> Result:
-        preview = result.text
-        if len(preview) > MAX_PREVIEW:
-            preview = preview[: MAX_PREVIEW - 1] + "…"
-        failed = {"failed": True} if result.failed else {}
-        self._work.note("tool_result", tool_name=self._usable.name, call_id=self._call.id, preview=preview, **failed)
-        await self._journal.keep(CallKind.TOOL, f"tool/{self._place}", {"value": result.value, "failed": result.failed})
-        return result
+        return await keep_result(self._work, self._journal, self._place, self._call, result)
+
+
+def _told(error: ToolFailed | StepFailed) -> Result:
+    return Result(f"{error.code}: {error.message}", failed=True)
 
 
 async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:
@@ -261,14 +271,6 @@ def _field(name: str, kind: str, label: str, options: list[str] | None = None, *
     return HumanField.model_validate(
         {"name": name, "type": kind, "label": label, "options": options or [], "required": required}
     )
-
-
-def _json_object(text: Any) -> dict[str, Any] | None:
-    try:
-        found = orjson.loads(text) if isinstance(text, str) else text
-    except orjson.JSONDecodeError:
-        return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _result_given(text: Any) -> Any:

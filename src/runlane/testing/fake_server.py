@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ _SHOWN: Final = 300
 _MAX_HEAD: Final = 64 * 1024
 _GARBAGE: Final = b"data: {this is no JSON\n\n"
 _MAX_BODY: Final = 64 * 1024 * 1024
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(slots=True)
@@ -259,7 +261,7 @@ class FakeServer:
             body=told,
         )
         meter.log.append(call)
-        refusal = self._refusal()
+        refusal = self._refusal() or _wrong_tools(told, path)
         meter.begin(refused=refusal is not None)
         answer = FakeAnswer(fault=refusal) if refusal is not None else self._script.chosen(asked.turn, asked.last)
         if self._control.fault is not None and refusal is None:
@@ -293,6 +295,18 @@ class FakeServer:
         if limits.max_per_minute is not None and meter.per_minute() >= limits.max_per_minute:
             return FakeFault(status=429, message="Too many calls in a minute.", retry_after_seconds=wait)
         return None
+
+
+def _wrong_tools(body: Mapping[str, Any], path: str) -> FakeFault | None:
+    """Tools with names that the provider does not take: it refuses the whole request."""
+    tools: list[dict[str, Any]] = body.get("tools") or []
+    for tool in tools:
+        told: dict[str, Any] = tool.get("function") or tool
+        name = str(told.get("name", ""))
+        # Anthropic takes longer ones.
+        if not _TOOL_NAME.fullmatch(name) or len(name) > (128 if path == "/v1/messages" else 64):
+            return FakeFault(status=400, type="invalid_request_error", message=f"Invalid tool name: {name!r}.")
+    return None
 
 
 async def _gone(reader: asyncio.StreamReader) -> None:

@@ -144,7 +144,6 @@ class Drive:
         if first or not await patiently(lambda: has_event(self._database, claimed.run_id, _START)):
             self._outbox.say(
                 _START,
-                run_id=claimed.run_id,
                 orchestration_id=self._root.id,
                 orchestration_name=self._root.title,
             )
@@ -330,7 +329,6 @@ class Drive:
         if waiting.kind is WaitKind.HUMAN:
             self._outbox.say(
                 "human_input_required",
-                run_id=self._claimed.run_id,
                 orch_step_id=todo.step.id,
                 path=wait.path,
                 prompt=shown["prompt"],
@@ -401,9 +399,7 @@ class Drive:
 
     def _say_end(self, status: str, end: End, **more: Any) -> None:
         state = dict(end.state)
-        self._outbox.say(
-            "orchestration_complete", run_id=self._claimed.run_id, status=status, final_state=state, **more
-        )
+        self._outbox.say("orchestration_complete", status=status, final_state=state, **more)
 
     async def _stop_steps(self) -> None:
         for task in self._busy.values():

@@ -93,12 +93,14 @@ class Questions:
         if waiting.until is not None:
             seconds = (waiting.until - datetime.now(UTC)).total_seconds()
         due_us = None if seconds is None else max(0, int(seconds * 1_000_000))
-        request = {
+        request: dict[str, Any] = {
             "prompt": waiting.prompt,
             "fields": [field.model_dump(mode="json", exclude_none=True) for field in waiting.fields],
             "context": waiting.context,
             "channel_id": waiting.channel_id,
         }
+        if waiting.arguments_schema is not None:
+            request["arguments_schema"] = dict(waiting.arguments_schema)
         kind = waiting.kind.value
         due = None if due_us is None else time.monotonic() + due_us / 1_000_000
         self._open[path] = _Open(todo, kind, name, due, inner)

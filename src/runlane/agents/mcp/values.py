@@ -24,9 +24,9 @@ MAX_SCHEMA_BYTES: Final = 64 * 1024
 MAX_LISTING_BYTES: Final = 1024 * 1024
 _MAX_DESCRIPTION: Final = 4000
 _MAX_TOLD: Final = 4000
-# What providers of models take as the name of a tool; ours is server__tool.
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_MAX_NAME: Final = 64
+# What the protocol lets a server call its tools, and no more than that.
+_NAME: Final = re.compile(r"[A-Za-z0-9_./-]{1,128}")
+_SHOWN: Final = 64
 _RESULT: Final[TypeAdapter[types.CallToolResult | types.InputRequiredResult]] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
@@ -79,13 +79,13 @@ def _wanted(name: str, target: Target) -> bool:
     server = target.server
     if server.allowed_tools is not None and name not in server.allowed_tools:
         return False
-    if _NAME.fullmatch(name) and len(server.name) + 2 + len(name) <= _MAX_NAME:
+    if _NAME.fullmatch(name):
         return True
     log.warning(
         "mcp_tool_left_out",
         server=server.name,
-        tool=target.told(name, _MAX_NAME),
-        reason=f"models take names of A-Z, a-z, 0-9, _ and - only, with at most {_MAX_NAME} characters in server__tool",
+        tool=target.told(name, _SHOWN),
+        reason="names of tools have 1 to 128 of A-Z, a-z, 0-9, '_', '-', '.' and '/'",
     )
     return False
 

@@ -1,0 +1,199 @@
+"""Tools in whole runs: what holds for a call of every type, and what the model is told when it cannot be had."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from runlane import Context, Run, Status
+from runlane.model.definition import Agent, Tool
+from tests.integration.process import Process
+from tests.integration.test_agents import STEP, told
+from tests.integration.test_orchestrations import flow, run
+
+# Small enough to be reached by each of them.
+LIMITS = {"max_output_bytes": 100, "timeout_seconds": 0.5}
+
+
+async def called(process: Process, definition: dict[str, Any], *more: Any, step: dict[str, Any] = STEP) -> Run:
+    """An agent that calls one tool without arguments, and ends whatever it is told."""
+    agent = Agent.model_validate(
+        {
+            "id": "helper",
+            "model": "scripted",
+            "tools": [definition["name"]],
+            "answers": [{"tool": definition["name"], "arguments": {}}, "done"],
+        }
+    )
+    return await run(process, flow(step), agent, Tool.model_validate(definition), *more)
+
+
+async def only_result(process: Process, ended: Run) -> dict[str, Any]:
+    assert (ended.status, ended.result) == (Status.COMPLETED, "done"), ended.error
+    (result,) = await told(process, ended.id, "tool_result")
+    return result
+
+
+@pytest.fixture
+def long_text(process: Process) -> None:
+    @process.app.task("long_text")
+    async def long_text(ctx: Context) -> str:
+        return "x" * 101
+
+
+@pytest.mark.usefixtures("long_text")
+@pytest.mark.parametrize(
+    "calls",
+    [{"tool_type": "python", "code": "result = 'x' * 101"}, {"tool_type": "task", "task": "long_text"}],
+    ids=["python", "task"],
+)
+async def test_a_result_above_max_output_bytes_is_an_error(process: Process, calls: dict[str, Any]) -> None:
+    await process.start()
+    result = await only_result(process, await called(process, {"name": "long", **calls, **LIMITS}))
+    assert result["failed"]
+    assert result["preview"] == (
+        'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are taken '
+        "(max_output_bytes). Ask it for less."
+    )
+
+
+async def test_a_result_is_cut_to_the_output_schema_and_must_fit_it(process: Process) -> None:
+    await process.start()
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    script = {"name": "it", "tool_type": "python", "output_schema": schema}
+    ended = await called(process, {**script, "code": "result = {'a': 1, 'b': 2}"})
+    assert (await only_result(process, ended))["preview"] == '{"a":1}'
+    ended = await called(process, {**script, "code": "result = {'a': 'one'}"})
+    assert (await only_result(process, ended))["preview"] == (
+        'tool_output: The answer of the tool "it" does not fit its schema: "a" must be integer, not string.'
+    )
+
+
+async def test_a_task_that_takes_longer_than_the_tool_allows_is_stopped(process: Process) -> None:
+    stopped = asyncio.Event()
+
+    @process.app.task("forever")
+    async def forever(ctx: Context) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    await process.start()
+    ended = await called(process, {"name": "slow", "tool_type": "task", "task": "forever", **LIMITS})
+    result = await only_result(process, ended)
+    assert result["failed"]
+    assert result["preview"] == 'tool_timeout: The tool "slow" did not answer within its timeout_seconds (0.5).'
+    assert stopped.is_set()
+
+
+async def test_a_failure_that_does_not_pass_in_time_is_told_to_the_model(process: Process) -> None:
+    calls: list[str] = []
+
+    @process.app.task("broken")
+    async def broken(ctx: Context) -> None:
+        calls.append(ctx.idempotency_key)
+        raise ConnectionError("no route to the shop")
+
+    await process.start()
+    definition = {"name": "shop", "tool_type": "task", "task": "broken"}
+    result = await only_result(process, await called(process, definition))
+    assert result["preview"] == 'task_error: The task "broken" failed: ConnectionError: no route to the shop'
+    assert calls == [calls[0]] * 3
+
+
+async def test_a_step_that_tries_again_makes_the_call_again_before_the_model_is_told(process: Process) -> None:
+    calls: list[str] = []
+
+    @process.app.task("broken")
+    async def broken(ctx: Context) -> str:
+        calls.append(ctx.idempotency_key)
+        if len(calls) < 5:
+            raise ConnectionError("no route to the shop")
+        return "open"
+
+    await process.start()
+    definition = {"name": "shop", "tool_type": "task", "task": "broken"}
+    step: dict[str, Any] = {**STEP, "retry": {"attempts": 2, "backoff_seconds": 0}}
+    ended = await called(process, definition, step=step)
+    assert (await only_result(process, ended))["preview"] == "open"
+    assert len(calls) == 5
+    assert len(await told(process, ended.id, "model_response")) == 2
+    calls.clear()
+    never = {**step, "retry": {**step["retry"], "on": ["timeout"]}}
+    assert (await only_result(process, await called(process, definition, step=never)))["failed"]
+    assert len(calls) == 3
+
+
+async def test_a_tool_step_still_fails_in_a_way_that_may_pass(process: Process) -> None:
+    @process.app.task("broken")
+    async def broken(ctx: Context) -> None:
+        raise ConnectionError("no route to the shop")
+
+    await process.start()
+    inner: dict[str, Any] = {"id": "call", "type": "tool", "forced_tool": "shop", "arguments": {}}
+    around: dict[str, Any] = {
+        "id": "rounds", "type": "loop", "loop_count": 1, "loop_step_ids": ["call"],
+        "retry": {"attempts": 2, "backoff_seconds": 0},
+    }  # fmt: skip
+    shop = Tool.model_validate({"name": "shop", "tool_type": "task", "task": "broken"})
+    ended = await run(process, flow({**around, "next_step_id": None}, inner), shop)
+    assert ended.error["type"] == "task_error"
+    assert len(await told(process, ended.id, "step_retry")) == 1
+
+
+async def test_calls_that_are_refused_are_told_with_the_reason(process: Process) -> None:
+    await process.start()
+    script = {"name": "it", "tool_type": "python", "code": "result = 1", "input_schema": {"required": ["a"]}}
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "additionalProperties": False}
+    agent = Agent.model_validate(
+        {
+            "id": "helper",
+            "model": "scripted",
+            "tools": ["it"],
+            "output_schema": schema,
+            "answers": [
+                {"calls": [{"tool": "it", "arguments": {}}, {"tool": "at", "arguments": {}}]},
+                {"tool": "final_answer", "arguments": {"ok": "yes"}},
+                {"tool": "final_answer", "arguments": {"__invalid_json__": "{"}},
+                {"tool": "final_answer", "arguments": {"ok": True}},
+            ],
+        }
+    )
+    ended = await run(process, flow(STEP), agent, Tool.model_validate(script))
+    assert ended.result == {"ok": True}
+    results = [(data["tool_name"], data["preview"]) for data in await told(process, ended.id, "tool_result")]
+    assert results == [
+        ("it", 'The tool it was not called: "a" is missing in the arguments.'),
+        ("at", "There is no tool 'at' here. Tools: it."),
+        (
+            "final_answer",
+            'The answer does not fit: "ok" must be boolean, not string. Call final_answer with one that does.',
+        ),
+        ("final_answer", "The answer does not fit: it is no JSON. Call final_answer with one that does."),
+    ]
+
+
+async def test_agents_do_not_hand_tasks_on_in_a_circle(process: Process) -> None:
+    await process.start()
+    asks_back = {"tool": "ask_helper", "arguments": {"task": "You do it."}}
+    other = Agent.model_validate(
+        {"id": "other", "model": "scripted", "delegate_agent_ids": ["helper"], "answers": [asks_back, "Then I do."]}
+    )
+    first = Agent.model_validate(
+        {
+            "id": "helper",
+            "model": "scripted",
+            "delegate_agent_ids": ["other"],
+            "answers": [{"tool": "ask_other", "arguments": {"task": "Do it."}}, "done"],
+        }
+    )
+    ended = await run(process, flow(STEP), first, other)
+    assert ended.result == "done"
+    results = [(data["tool_name"], data["preview"]) for data in await told(process, ended.id, "tool_result")]
+    assert results == [
+        ("ask_helper", 'circle: The agent "helper" waits for this task to be done: helper -> other -> helper.'),
+        ("ask_other", "Then I do."),
+    ]
