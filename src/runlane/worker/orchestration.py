@@ -406,6 +406,7 @@ class Drive:
         )
 
     async def _stop_steps(self) -> None:
+        self._outbox.hold_back()
         for task in self._busy.values():
             task.cancel()
         stopping = {*self._busy.values(), *self._dropped}
