@@ -83,6 +83,8 @@ def show_usage(*, tenant: str | None, first: str | None, last: str | None, group
         raise InvalidRequest(f'Usage is not grouped by "{group}"{nearest(group, GROUPS)}. Groups: {", ".join(GROUPS)}.')
     to = _day(last, "--to") or datetime.now(UTC).date()
     since = _day(first, "--from") or to - timedelta(days=_DEFAULT_DAYS)
+    if since > to:
+        raise InvalidRequest(f"--from={since} is after --to={to}. Give the earlier day first.")
     rows = _with_app(lambda app, database: read_usage(database, tenant, since, to, group))
     if json:
         print_json([asdict(row) for row in rows])
@@ -90,7 +92,14 @@ def show_usage(*, tenant: str | None, first: str | None, last: str | None, group
     print_table(
         [group, "calls", "tokens in", "tokens out", "cost usd", "calls without a price"],
         [
-            [row.key, row.calls, row.tokens_in, row.tokens_out, f"{row.cost_usd:.6f}", row.unpriced_calls]
+            [
+                row.key,
+                row.calls,
+                row.tokens_in,
+                row.tokens_out,
+                None if row.cost_usd is None else f"{row.cost_usd:.6f}",
+                row.unpriced_calls,
+            ]
             for row in rows
         ],
         "No model was asked in these days.",

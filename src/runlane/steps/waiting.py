@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -29,7 +30,7 @@ class Waiting:
     nobody need answer any more; none: never. `context` is what the person should look at.
 
     With `key` something inside the step waits: the step is performed again once there is an answer, which its journal
-    then has under this key. A `shared` one is asked once for the whole run, whoever asks.
+    then has under this key, together with `aside`. A `shared` one is asked once for the whole run, whoever asks.
     """
 
     kind: WaitKind
@@ -43,6 +44,7 @@ class Waiting:
     name: str | None = None
     key: str | None = None
     shared: bool = False
+    aside: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
