@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from runlane import meters
@@ -247,7 +248,7 @@ class Drive:
             history=[earlier for inside, earlier in self._history if inside == scope],
             journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
             check_budget=check_budget,
-            doubt_budget=lambda model: self._spending.doubt(todo.path, model),
+            doubt_budget=partial(self._spending.doubt, todo.path),
         )
 
     def _journal(self, path: str) -> Journal:
