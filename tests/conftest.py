@@ -37,6 +37,13 @@ _SHARED = "runlane_shared"
 _numbers = count(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Older Pythons leave a stream open whose connect was cancelled in its last moment; newer ones close it."""
+    if not hasattr(asyncio.StreamWriter, "__del__"):
+        for what in ("unclosed <socket", "unclosed transport"):
+            config.addinivalue_line("filterwarnings", f"ignore:{what}:ResourceWarning")
+
+
 def in_new_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
     """Run async set-up from a plain fixture, whether or not a loop runs around it."""
     with ThreadPoolExecutor(max_workers=1) as thread:

@@ -17,6 +17,7 @@ from runlane.errors import nearest
 from runlane.model.definition import Agent, Effect, McpServer, Tool
 from runlane.model.schema_check import misfit
 from runlane.model.step import Step
+from runlane.model.task import Task
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Tools
 from runlane.steps.work import Work
@@ -143,7 +144,9 @@ def one(tools: Tools, name: str) -> Usable:
     """A tool or a task. Raises if there is none of this name."""
     tool = tools.tools.get(name)
     if tool is not None:
-        return Usable(ToolOffer(name, _about(tool, tools), _schema(tool, tools)), tool=tool)
+        task = tools.tasks.get(tool.task or "")
+        about = tool.description or (task.about if task is not None else "")
+        return Usable(ToolOffer(name, about, _schema(tool, task)), tool=tool)
     task = tools.tasks.get(name)
     if task is not None:
         return Usable(ToolOffer(name, task.about or f"The task {name}.", task.input_schema), task=name)
@@ -154,23 +157,12 @@ def one(tools: Tools, name: str) -> Usable:
     )
 
 
-def _about(tool: Tool, tools: Tools) -> str:
-    task = tools.tasks.get(tool.task or "")
-    return tool.description or (task.about if task is not None else "")
-
-
-def _schema(tool: Tool, tools: Tools) -> dict[str, Any]:
+def _schema(tool: Tool, task: Task | None) -> dict[str, Any]:
     if tool.input_schema:
         return tool.input_schema
-    match tool.tool_type:
-        case "agent":
-            return _TASK
-        case "orchestration":
-            return _MESSAGE
-        case "task" if tool.task in tools.tasks:
-            return tools.tasks[tool.task].input_schema
-        case _:
-            return {}
+    if task is not None:
+        return task.input_schema
+    return {"agent": _TASK, "orchestration": _MESSAGE}.get(tool.tool_type, {})
 
 
 def _delegate(tools: Tools, name: str) -> Usable:
