@@ -13,6 +13,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from runlane.cli.follow import DEFAULT_URL, EXIT_FAILED, exit_code, put_question
+from runlane.cli.patient import patient
 from runlane.cli.source import Source, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
@@ -81,7 +82,8 @@ class _Chat:
             from runlane.client import Client
 
             async with Client(self._url, self._api_key) as client:
-                state = await client.chat_state(self.session or "")
+                with patient(self._url):
+                    state = await client.chat_state(self.session or "")
             if _at_terminal() and not self._json:
                 for message in state.messages[-2:]:
                     who = ">" if message.role == "user" else ""
@@ -98,7 +100,8 @@ class _Chat:
         from runlane.client import Client
 
         async with Client(self._url, self._api_key) as client, open_source(self._url, self._api_key) as source:
-            posted = await _post(client, self._agent, message, self.session)
+            with patient(self._url):
+                posted = await _post(client, self._agent, message, self.session)
             self.session = posted.session_id
             speech = for_terminal(sys.stdout, colours=sys.stdout.isatty(), live=sys.stdout.isatty())
             following = _Following(client, source, posted, speech, json=self._json)

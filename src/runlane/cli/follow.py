@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from runlane.api.frame import iso
+from runlane.cli.patient import patient
 from runlane.cli.show import print_json
 from runlane.cli.source import Source, open_source
 from runlane.cli.story import sentence
@@ -66,7 +67,8 @@ def start_run(
         from runlane.client import Client
 
         async with Client(where, api_key) as client:
-            accepted = await _accepted(client, name, message, arguments, options)
+            with patient(where):
+                accepted = await _accepted(client, name, message, arguments, options)
         if not follow:
             if json:
                 print_json(asdict(accepted))

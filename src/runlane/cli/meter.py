@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -67,7 +68,16 @@ def change_limits(
     """`runlane limits set`."""
     removed = frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip())
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
-    old, new = _with_app(lambda app, database: provider_limits.set_limits(database, credential, change, actor=acting()))
+
+    async def work(_app: App, database: Database) -> tuple[SetLimits, SetLimits]:
+        known = [limits.credential for limits, _, _ in await provider_limits.list_limits(database)]
+        changed = await provider_limits.set_limits(database, credential, change, actor=acting())
+        if credential not in known:
+            hint = nearest(credential, known)
+            print(f'No call has counted against "{credential}" yet{hint}.', file=sys.stderr)
+        return changed
+
+    old, new = _with_app(work)
     _print_change(old, new, json=json)
 
 
