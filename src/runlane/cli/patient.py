@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 _QUIET_SECONDS = 2.0
 
 
 @contextmanager
-def patient(url: str) -> Iterator[None]:
+def patient(url: str) -> Generator[None]:
     """Say on stderr, once, that there is no answer yet, if that takes longer than a moment."""
 
     def say() -> None:
