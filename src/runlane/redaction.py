@@ -220,9 +220,14 @@ def _forms(value: str) -> Iterator[str]:
         yield from (line for line in lines if len(line) >= _MIN_LINE and is_hidable(line) and "-----" not in line)
     raw = value.encode("utf-8", "surrogatepass")
     yield from _base64(raw)
-    yield quote(value, safe="", errors="replace")
-    yield quote(value, errors="replace")
-    yield quote_plus(value, errors="replace")
+    for encoded in (
+        quote(value, safe="", errors="replace"),
+        quote(value, errors="replace"),
+        quote_plus(value, errors="replace"),
+    ):
+        yield encoded
+        # Some write the digits of an escape in small letters.
+        yield _ESCAPE.sub(lambda escape: escape[0].lower(), encoded)
     for ascii_only in (False, True):
         escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
         # Once for JSON, once more for JSON that is a text within JSON.
@@ -248,4 +253,5 @@ def _base64(raw: bytes) -> Iterator[str]:
             yield encoded
 
 
+_ESCAPE: Final = re.compile("%[0-9A-F]{2}")
 _URL_SAFE: Final = str.maketrans("+/", "-_")

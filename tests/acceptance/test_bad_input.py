@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import sqlite3
 from pathlib import Path
 
@@ -120,3 +122,16 @@ def test_a_database_without_a_schema(embedded: Shell, empty_postgres: str) -> No
     for command in (["runs", "list"], ["worker", "tasks:app"]):
         said = embedded.refused(*command, code="schema_outdated", RUNLANE_DATABASE_URL=empty_postgres)
         assert "Run: runlane db upgrade" in said
+
+
+@pytest.mark.parametrize("command", [["chat", "helper", "--message", "hi"], ["run", "greet"]])
+def test_whoever_waits_for_a_server_is_told_that_there_is_none(embedded: Shell, command: list[str]) -> None:
+    with socket.socket() as nobody:
+        # Bound and not listening: whoever connects is refused.
+        nobody.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        child = embedded.start(*command, "--url", url)
+        said = embedded.until(child, "does not answer yet")
+        embedded.finish(child, signal.SIGKILL)
+    assert f"{url} does not answer yet (" in said
+    assert "runlane dev APP" in said

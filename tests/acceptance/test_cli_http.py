@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
@@ -191,23 +190,3 @@ def test_agents_need_no_app(tmp_path: Path) -> None:
     with serving(tmp_path, {}, "dev") as server:
         said = command(tmp_path, "chat", "host", given="hi\n", RUNLANE_URL=server.url)
     assert (said.returncode, said.stdout.strip()) == (0, "Hello."), said.stderr
-
-
-def test_whoever_waits_for_a_server_is_told(tmp_path: Path) -> None:
-    """The port is taken by nobody who answers; the command is ended once it has said that it waits."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    waiting = subprocess.Popen(
-        [sys.executable, "-m", "runlane", "run", "greet", "--url", f"http://127.0.0.1:{port}"],
-        cwd=tmp_path,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert waiting.stderr is not None
-        told = waiting.stderr.readline()
-    finally:
-        waiting.kill()
-        waiting.communicate()
-    assert f"http://127.0.0.1:{port} does not answer (ConnectError" in told

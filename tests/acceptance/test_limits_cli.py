@@ -25,13 +25,16 @@ def test_limits_are_set_listed_and_reset(environment: dict[str, str]) -> None:
     )
     refused = run(environment, "limits", "set", "openai")
     assert (refused.returncode, "Nothing to change" in refused.stderr) == (1, True)
+    mistyped = run(environment, "limits", "set", "opena", "--in-flight", "3")
+    assert mistyped.stdout == "opena: in_flight None -> 3\n"
+    assert 'No call has counted against "opena" yet (did you mean "openai"?).' in mistyped.stderr
     actions = [entry["action"] for entry in told(environment, "audit", "list")]
-    assert actions == ["limits.reset", "limits.set", "limits.set"]
+    assert actions == ["limits.set", "limits.reset", "limits.set", "limits.set"]
 
 
 def test_usage_and_caps(environment: dict[str, str]) -> None:
     assert told(environment, "usage", "--group", "model", "--from", "2026-01-01", "--to", "2026-01-31") == []
-    for wrong in (["--group", "colour"], ["--from", "yesterday"]):
+    for wrong in (["--group", "colour"], ["--from", "yesterday"], ["--from", "2026-02-01", "--to", "2026-01-31"]):
         refused = run(environment, "usage", *wrong)
         assert (refused.returncode, "Error (invalid_request)" in refused.stderr) == (1, True)
     made = told(environment, "tenants", "create", "acme", "--max-cost-per-day", "2.5", "--on-cap", "ask")

@@ -15,7 +15,7 @@ from runlane.model.tenant import Budget
 from runlane.store.claim import Claimed
 from runlane.store.database import Session
 from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, is_free, set_tenant
-from runlane.store.usage import ADD_USAGE, SHARDS, CallUsage, read_budget, read_spent, read_usage, usage_rows
+from runlane.store.usage import ADD_USAGE, SHARDS, CallUsage, read_budget, read_spent, read_usage, sum_used, usage_rows
 from tests.harness import Store
 
 _numbers = count(1)
@@ -55,7 +55,19 @@ async def test_calls_are_added_up_and_an_unknown_price_is_not_zero(store: Store)
     assert [(used.key, used.calls) for used in by_agent] == [("", 1), ("writer", 3)]
     by_model = await read_usage(store.database, "default", today, today + timedelta(days=1), "model")
     assert [(used.key, used.calls) for used in by_model] == [("openai:gpt", 3), ("other", 1)]
+    assert sum_used(by_model) == replace(day, key="total")
     assert await read_usage(store.database, "another", today, today, "day") == []
+    assert sum_used([]).cost_usd == 0
+
+
+async def test_the_cost_of_calls_that_have_no_price_at_all_is_unknown(store: Store) -> None:
+    one = await running(store)
+    await add(store, call(one, model="own", cost_usd=None), call(one, model="known", cost_usd=0.5))
+    today = datetime.now(UTC).date()
+    used = await read_usage(store.database, "default", today, today + timedelta(days=1), "model")
+    assert [(item.key, item.cost_usd, item.unpriced_calls) for item in used] == [("known", 0.5, 0), ("own", None, 1)]
+    assert sum_used(used).cost_usd == 0.5
+    assert sum_used(used[1:]).cost_usd is None
 
 
 async def test_an_attempt_that_lost_its_run_adds_nothing(store: Store) -> None:

@@ -15,7 +15,7 @@ from runlane.store.fork import fork_run, step_number
 from runlane.store.record import Finish, Outcome
 from runlane.store.resume import MAX_SENT, answer_wait, send_event
 from runlane.store.runs import Change, cancel_run
-from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_totals, read_way
+from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
 from runlane.store.timers import queue_due
 from runlane.store.waits import NewWait, WaitKind, read_inbox, read_waits
 from tests.harness import Store, entry_of, new_run
@@ -250,15 +250,18 @@ async def test_what_every_try_of_a_step_has_cost_counts(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, steps=[retrying("a", 1), retrying("a", 2)]))
     await store.record(entry_of(claimed, steps=[retrying("a", 3)]))
-    assert await read_totals(store.database, claimed.run_id) == (1.5, 15)
+    (step,) = await read_way(store.database, claimed.run_id)
+    assert (step.cost_usd, step.tokens) == (1.5, 15)
     await store.record(entry_of(claimed, steps=[done("a", 4, cost_usd=0.25, tokens=2)]))
-    assert await read_totals(store.database, claimed.run_id) == (1.75, 17)
     (step,) = await read_way(store.database, claimed.run_id)
     assert (step.cost_usd, step.tokens) == (1.75, 17)
     failed = StepRecord("b", 5, "b", "llm", StepOutcome.FAILED, error="{}", cost_usd=1.0)
     await store.record(entry_of(claimed, steps=[failed]))
     await store.record(entry_of(claimed, steps=[done("b", 6)]))
-    assert await read_totals(store.database, claimed.run_id) == (2.75, 17)
+    assert [(step.path, step.cost_usd) for step in await read_way(store.database, claimed.run_id)] == [
+        ("a", 1.75),
+        ("b", 1.0),
+    ]
 
 
 async def test_a_fork_does_not_pay_for_the_tries_that_it_took_over(store: Store) -> None:
@@ -268,7 +271,8 @@ async def test_a_fork_does_not_pay_for_the_tries_that_it_took_over(store: Store)
     await fork_run(store.database, claimed.run_id, 2, fresh)
     (fork,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
     await store.record(entry_of(fork, steps=[done("a", 2, cost_usd=0.25)]))
-    assert await read_totals(store.database, fork.run_id) == (0.25, 0)
+    costs = {step.path: step.cost_usd for step in await read_way(store.database, fork.run_id)}
+    assert costs["a"] == 0.25
 
 
 async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:

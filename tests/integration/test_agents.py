@@ -10,8 +10,7 @@ from runlane import Context, Status, WrongState
 from runlane.errors import InvalidInput, Retry
 from runlane.model.definition import Agent, Orchestration, Tool
 from runlane.model.text import dump_json, load_json
-from runlane.store.calls import read_calls
-from runlane.store.steps import read_totals
+from runlane.store.calls import read_calls, read_totals
 from runlane.store.waits import read_inbox, read_waits
 from tests.harness import eventually
 from tests.integration.process import Process

@@ -280,6 +280,7 @@ async def test_instructions_settings_and_tools_reach_the_provider(prefix: str) -
 
 FAULTS = [
     (FakeFault(status=429, retry_after_seconds=7), "rate_limited", True, True, 7.0),
+    (FakeFault(status=429, retry_after_seconds=2.5), "rate_limited", True, True, 2.5),
     (FakeFault(status=429), "rate_limited", True, True, None),
     (FakeFault(status=529), "overloaded", True, True, None),
     (FakeFault(status=503), "overloaded", True, True, None),

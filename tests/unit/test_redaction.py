@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -43,6 +44,7 @@ def test_nothing_is_touched_while_nothing_is_known() -> None:
         quote(VALUE, safe=""),
         quote_plus(VALUE),
         urlencode({"token": VALUE}),
+        re.sub("%..", lambda escape: escape[0].lower(), quote(VALUE, safe="")),
         json.dumps(VALUE),
         json.dumps(VALUE, ensure_ascii=False),
         json.dumps({"inner": json.dumps({"token": VALUE})}),

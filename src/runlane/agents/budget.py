@@ -28,6 +28,11 @@ class Cap:
     on_cap: OnCap = "fail"
     name: str = ""
 
+    @property
+    def title(self) -> str:
+        """Whose cap it is, in plain words."""
+        return f"this {self.scope}" if self.scope in ("step", "run") else f'the {self.scope} "{self.name}"'
+
 
 @dataclass(frozen=True, slots=True)
 class Capped:

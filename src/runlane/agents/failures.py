@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from runlane import redaction
 from runlane.agents.models import ModelFailed
+from runlane.outbound.retry_after import retry_after_seconds
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
@@ -67,6 +68,8 @@ def _of_api(error: ModelAPIError, model: str, key: str | None) -> ModelFailed:
 
     said = _said(error, key)
     wait = error.retry_after
+    if wait is None and isinstance(error, known.ModelHTTPError) and error.headers:
+        wait = retry_after_seconds(error.headers.get("retry-after"))
     if wait is not None:
         wait = min(max(wait, 0.0), _MAX_WAIT_SECONDS)
     match error:

@@ -6,12 +6,9 @@ value counts at once, and are taken out of whatever the server sends back.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, cast
 from urllib.parse import quote
 
@@ -23,6 +20,7 @@ from runlane.model.definition import Tool
 from runlane.model.text import clean_text, dump_json
 from runlane.model.url_template import fill_header, header_places, parse_url
 from runlane.outbound import Answer, Limits, Outbound
+from runlane.outbound.retry_after import retry_after_seconds
 from runlane.redaction import REDACTED, clean
 
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
@@ -31,7 +29,6 @@ _WITH_BODY: Final = ("POST", "PUT", "PATCH")
 _EXCERPT: Final = 300
 # A shorter secret would be found in everything.
 _MIN_HIDDEN: Final = 4
-_MAX_RETRY_AFTER: Final = 86_400.0
 _MAX_DEPTH: Final = 200
 _BLANK: Final = re.compile(r"[\s\x00-\x1f\x7f]+")
 _BINARY: Final = re.compile(r"(image|audio|video|font)/|application/(octet-stream|pdf|zip|gzip|x-tar|vnd\.openxml)")
@@ -162,23 +159,8 @@ def _refusal(tool: Tool, answer: Answer, secrets: Mapping[str, str]) -> ToolFail
         "tool_error",
         f'The tool "{tool.name}" was answered with {answer.status}{f": {excerpt}" if excerpt else "."}',
         passing=passing,
-        retry_after_seconds=_retry_after(answer.headers.get("retry-after")) if passing else None,
+        retry_after_seconds=retry_after_seconds(answer.headers.get("retry-after")) if passing else None,
     )
-
-
-def _retry_after(text: str | None) -> float | None:
-    """Seconds, from a number or a date."""
-    if not text:
-        return None
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            at = parsedate_to_datetime(text)
-        except ValueError:
-            return None
-        seconds = ((at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime.now(UTC)).total_seconds()
-    return min(max(seconds, 0.0), _MAX_RETRY_AFTER) if math.isfinite(seconds) else None
 
 
 def _hidden(text: str, secrets: Mapping[str, str]) -> str:

@@ -129,7 +129,7 @@ class Course:
 
     current_step_id: str | None = None
     waiting_for_human: bool = False
-    cost_usd: float = 0.0
+    cost_usd: float | None = 0.0
     tokens: int = 0
 
 

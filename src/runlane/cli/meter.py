@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -67,7 +68,16 @@ def change_limits(
     """`runlane limits set`."""
     removed = frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip())
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
-    old, new = _with_app(lambda app, database: provider_limits.set_limits(database, credential, change, actor=acting()))
+
+    async def work(_app: App, database: Database) -> tuple[SetLimits, SetLimits]:
+        known = [limits.credential for limits, _, _ in await provider_limits.list_limits(database)]
+        changed = await provider_limits.set_limits(database, credential, change, actor=acting())
+        if credential not in known:
+            hint = nearest(credential, known)
+            print(f'No call has counted against "{credential}" yet{hint}.', file=sys.stderr)
+        return changed
+
+    old, new = _with_app(work)
     _print_change(old, new, json=json)
 
 
@@ -83,6 +93,8 @@ def show_usage(*, tenant: str | None, first: str | None, last: str | None, group
         raise InvalidRequest(f'Usage is not grouped by "{group}"{nearest(group, GROUPS)}. Groups: {", ".join(GROUPS)}.')
     to = _day(last, "--to") or datetime.now(UTC).date()
     since = _day(first, "--from") or to - timedelta(days=_DEFAULT_DAYS)
+    if since > to:
+        raise InvalidRequest(f"--from={since} is after --to={to}. Give the earlier day first.")
     rows = _with_app(lambda app, database: read_usage(database, tenant, since, to, group))
     if json:
         print_json([asdict(row) for row in rows])
@@ -90,7 +102,14 @@ def show_usage(*, tenant: str | None, first: str | None, last: str | None, group
     print_table(
         [group, "calls", "tokens in", "tokens out", "cost usd", "calls without a price"],
         [
-            [row.key, row.calls, row.tokens_in, row.tokens_out, f"{row.cost_usd:.6f}", row.unpriced_calls]
+            [
+                row.key,
+                row.calls,
+                row.tokens_in,
+                row.tokens_out,
+                None if row.cost_usd is None else f"{row.cost_usd:.6f}",
+                row.unpriced_calls,
+            ]
             for row in rows
         ],
         "No model was asked in these days.",

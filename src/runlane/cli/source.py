@@ -89,7 +89,7 @@ def client_of(url: str, api_key: str | None) -> Client:
     from runlane.client import Client, Patience
 
     def waiting(why: str) -> None:
-        print(f"{why}; trying for a minute, Ctrl-C stops.", file=sys.stderr, flush=True)
+        print(f"{why}; trying on. If no server runs there, start one: runlane dev", file=sys.stderr, flush=True)
 
     return Client(url, api_key, patience=Patience(waiting=waiting))
 

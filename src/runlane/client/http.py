@@ -128,7 +128,7 @@ class Http:
             raise self._silence(cause, time.monotonic() - since) from cause
         waited = time.monotonic() - since
         if self.patience.waiting is not None and waited <= _TELL_SECONDS < waited + seconds:
-            self.patience.waiting(f"{self.url} does not answer ({_told(cause)})")
+            self.patience.waiting(f"{self.url} does not answer yet ({_told(cause)})")
         await asyncio.sleep(seconds)
 
     async def _repeat(

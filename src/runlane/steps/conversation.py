@@ -99,9 +99,14 @@ class Conversation:
         )
         return await self._somebody(request, key)
 
-    async def _keep(self, key: str, reply: ModelReply) -> ModelReply:
+    async def _keep(self, key: str, reply: ModelReply, credential: str) -> ModelReply:
         reply = _told(reply)
         reach("call.answered")
+        # A script costs nobody anything, whatever it says.
+        if reply.cost_usd is None and credential:
+            doubt = await self._work.tools.doubt_budget(reply.model)
+            if doubt is not None:
+                self._work.note("step_warning", message=doubt, code="price_unknown")
         self._work.note(
             "model_response",
             answer=self._journal.name(key),
@@ -157,7 +162,7 @@ class Conversation:
         work, limiter = self._work, self._work.tools.limiter
         await self._check_budget()
         if not credential:
-            return await self._call(model, request, key)
+            return await self._call(model, credential, request, key)
         has_waited = False
 
         async def waiting(reason: str) -> None:
@@ -180,7 +185,7 @@ class Conversation:
                 await self._check_budget()
                 slot.tokens_used = None
             try:
-                reply = await self._call(model, request, key)
+                reply = await self._call(model, credential, request, key)
             except ModelFailed as error:
                 if error.throttled:
                     # Before the slot is given back: nobody may begin between the provider's word and its being heard.
@@ -193,10 +198,10 @@ class Conversation:
         step = self._work.step
         await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
 
-    async def _call(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
+    async def _call(self, model: Model, credential: str, request: ModelRequest, key: str) -> ModelReply:
         with Showing(self._work.tools.delta, self._journal.name(key)) as showing:
             reply = await model.answer(request, showing)
-        return await self._keep(key, reply)
+        return await self._keep(key, reply, credential)
 
     def _later(self, reason: str, seconds: float) -> MustAsk:
         """Give the slot back and come again."""

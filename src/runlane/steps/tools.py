@@ -58,6 +58,9 @@ async def _no_event(_type: str, _data: Mapping[str, Any], /) -> None: ...
 async def _no_cap(_agent: Agent | None, _step_cap: float | None, /) -> None: ...
 
 
+async def _no_doubt(_model: str, /) -> str | None: ...
+
+
 def _no_note(_type: str, _data: Mapping[str, Any], /) -> None: ...
 
 
@@ -73,7 +76,8 @@ class Tools:
     those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
     keeps next, and `delta` shows a piece of an answer to whoever looks on.
     `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
-    `check_budget` is asked before each call of a model and raises if it may not be made.
+    `check_budget` is asked before each call of a model and raises if it may not be made; `doubt_budget` when one has
+    answered whose price nobody knows, and says what to warn of, if anything.
     """
 
     sandbox: Sandbox
@@ -96,3 +100,4 @@ class Tools:
     limiter: Limiter = field(default_factory=NoLimits)
     patience: Patience = field(default_factory=Patience)
     check_budget: Check = _no_cap
+    doubt_budget: Callable[[str], Awaitable[str | None]] = _no_doubt

@@ -30,8 +30,8 @@ class Waiting:
     nobody need answer any more; none: never. `context` is what the person should look at.
 
     With `key` something inside the step waits: the step is performed again once there is an answer, which its journal
-    then has under this key. A `shared` one is asked once for the whole run, whoever asks. With `arguments_schema` the
-    person may edit arguments, which must fit it.
+    then has under this key, together with `aside`. A `shared` one is asked once for the whole run, whoever asks. With
+    `arguments_schema` the person may edit arguments, which must fit it.
     """
 
     kind: WaitKind
@@ -46,6 +46,7 @@ class Waiting:
     key: str | None = None
     shared: bool = False
     arguments_schema: Mapping[str, Any] | None = None
+    aside: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

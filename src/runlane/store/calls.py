@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Float, FromClause, Integer, Text, and_, bindparam, func, select
+from sqlalchemy import Float, FromClause, Integer, Text, and_, bindparam, exists, func, select
 from sqlalchemy.sql.base import Executable
 
 from runlane.store.database import Database
@@ -96,10 +96,21 @@ _TOTALS = Statement(
     "call_totals",
     select(
         func.count().label("calls"),
-        func.sum(run_calls.c.tokens_in).label("tokens_in"),
-        func.sum(run_calls.c.tokens_out).label("tokens_out"),
+        func.sum(run_calls.c.tokens_in + run_calls.c.tokens_out).label("tokens"),
         func.sum(run_calls.c.cost_usd).label("cost_usd"),
     ).where(run_calls.c.run_id == bindparam("run_id"), run_calls.c.kind == lit(CallKind.MODEL)),
+)
+_UNPRICED = Statement(
+    "has_unpriced_call",
+    select(
+        exists()
+        .where(
+            run_calls.c.run_id == bindparam("run_id"),
+            run_calls.c.kind == lit(CallKind.MODEL),
+            run_calls.c.cost_usd.is_(None),
+        )
+        .label("found")
+    ),
 )
 
 
@@ -114,15 +125,21 @@ async def read_calls_of(database: Database, run_id: str, paths: Sequence[str]) -
     return [_value(row) for row in rows]
 
 
-async def read_call_totals(database: Database, run_id: str) -> dict[str, Any]:
-    """How many answers of models a run has, and what they took. The cost is None if no price is known."""
+async def read_totals(database: Database, run_id: str) -> tuple[float | None, int]:
+    """What the answers of models have cost a run so far, in dollars and in tokens; None if no price of theirs is known.
+
+    A fork pays for its own calls only: those of the steps that it took over belong to the run that it comes from.
+    """
     row = (await database.look(_TOTALS, run_id=run_id))[0]
-    return {
-        "calls": int(row["calls"]),
-        "tokens_in": int(row["tokens_in"] or 0),
-        "tokens_out": int(row["tokens_out"] or 0),
-        "cost_usd": row["cost_usd"],
-    }
+    cost = row["cost_usd"]
+    if cost is None and not row["calls"]:
+        cost = 0.0
+    return (None if cost is None else float(cost)), int(row["tokens"] or 0)
+
+
+async def has_unpriced_call(database: Database, run_id: str) -> bool:
+    """Whether a model has answered the run at a price that nobody knows."""
+    return bool((await database.look(_UNPRICED, run_id=run_id))[0]["found"])
 
 
 def _value(row: Row) -> CallRecord:

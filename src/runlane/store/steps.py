@@ -186,14 +186,6 @@ _READ_STEPS = Statement(
     .order_by(_no, run_steps.c.path)
     .limit(bindparam("limit", type_=Integer())),
 )
-# What a fork has taken over was paid by the run that it comes from; those steps have no attempt.
-_TOTALS = Statement(
-    "step_totals",
-    select(
-        func.coalesce(func.sum(run_steps.c.cost_usd), literal(0.0, Float())).label("cost_usd"),
-        func.coalesce(func.sum(run_steps.c.tokens), lit(0)).label("tokens"),
-    ).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.attempt > 0),
-)
 _snapshot = run_steps.alias("snapshot")
 _last_snapshot = (
     select(_snapshot.c.no)
@@ -255,12 +247,6 @@ async def read_steps(
     """The recorded steps of a run, in the order they were recorded; `after` is number and path of the last one read."""
     rows = await database.look(_READ_STEPS, run_id=run_id, after_no=after[0], after_path=after[1], limit=limit)
     return [_told(row) for row in rows]
-
-
-async def read_totals(database: Database, run_id: str) -> tuple[float, int]:
-    """What the run's own steps have cost, in dollars and in tokens."""
-    row = (await database.look(_TOTALS, run_id=run_id))[0]
-    return float(row["cost_usd"]), int(row["tokens"])
 
 
 async def read_saved(database: Database, run_id: str, path: str) -> str | None:

@@ -62,14 +62,30 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """What was used in a group of calls: on a day, by an agent or with a model. `key` says which."""
+    """What was used in a group of calls: on a day, by an agent or with a model. `key` says which.
+
+    The cost is that of the calls whose price is known, and None if there are calls and none has one.
+    """
 
     key: str
     calls: int
     tokens_in: int
     tokens_out: int
-    cost_usd: float
+    cost_usd: float | None
     unpriced_calls: int
+
+
+def sum_used(used: Sequence[Used]) -> Used:
+    """All of it together."""
+    costs = [item.cost_usd for item in used if item.cost_usd is not None]
+    return Used(
+        key="total",
+        calls=sum(item.calls for item in used),
+        tokens_in=sum(item.tokens_in for item in used),
+        tokens_out=sum(item.tokens_out for item in used),
+        cost_usd=sum(costs) if costs or not used else None,
+        unpriced_calls=sum(item.unpriced_calls for item in used),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +232,7 @@ async def read_usage(
             calls=int(row["calls"]),
             tokens_in=int(row["tokens_in"]),
             tokens_out=int(row["tokens_out"]),
-            cost_usd=float(row["cost_usd"]),
+            cost_usd=None if row["calls"] == row["unpriced_calls"] else float(row["cost_usd"]),
             unpriced_calls=int(row["unpriced_calls"]),
         )
         for row in rows

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol
 
 from runlane import meters
@@ -246,6 +247,7 @@ class Drive:
             history=[earlier for inside, earlier in self._history if inside == scope],
             journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
             check_budget=check_budget,
+            doubt_budget=partial(self._spending.doubt, todo.path),
         )
 
     def _journal(self, path: str) -> Journal:
@@ -318,6 +320,8 @@ class Drive:
         """The step is performed again, and its journal has the answer. One that nobody gave in time is none."""
         if key.kind != WaitKind.TIME.value:
             answer = outcome.output if outcome.route is None else {"decision": "expired"}
+            if key.aside is not None:
+                answer = {**answer, **key.aside}
             await self._journal("" if key.shared else todo.path).keep_answer(key.key, answer)
 
     def _ask(self, todo: Todo, waiting: Waiting) -> None:
@@ -402,6 +406,7 @@ class Drive:
         self._outbox.say("orchestration_complete", status=status, final_state=state, **more)
 
     async def _stop_steps(self) -> None:
+        self._outbox.hold_back()
         for task in self._busy.values():
             task.cancel()
         stopping = {*self._busy.values(), *self._dropped}

@@ -28,6 +28,8 @@ class Outbox:
         self._desk = desk
         self._entry = self._empty()
         self._storing: asyncio.Task[None] | None = None
+        # Whether somebody wanted something stored while a commit was under way.
+        self._more = False
 
     def say(self, kind: str, **data: Any) -> None:
         """Write an event."""
@@ -66,13 +68,19 @@ class Outbox:
         return self._storing
 
     def store_soon(self) -> None:
-        """Begin to store what there is, unless a commit is under way; the next call goes on."""
+        """Begin to store what there is, or do so right after the commit that is under way."""
         if self._storing is not None and self._storing.done():
             self._storing.result()
             self._storing = None
+        self._more = self._storing is not None
         if self._storing is None and self._has_news():
             entry, self._entry = self._entry, self._empty()
             self._storing = asyncio.create_task(self._store(entry))
+            self._storing.add_done_callback(self._go_on)
+
+    def hold_back(self) -> None:
+        """Begin nothing more by itself: what is said from now on belongs to the end of the attempt."""
+        self._more = False
 
     async def store(self) -> None:
         """Have everything stored that is known so far."""
@@ -88,6 +96,11 @@ class Outbox:
             await asyncio.shield(self._storing)
             self._storing = None
         return self._entry
+
+    def _go_on(self, stored: asyncio.Task[None]) -> None:
+        # A commit that failed is told to whoever wants to store next.
+        if self._more and self._storing is stored and not stored.cancelled() and stored.exception() is None:
+            self.store_soon()
 
     async def _store(self, entry: Entry) -> None:
         if entry.steps:

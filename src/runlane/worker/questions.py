@@ -8,7 +8,7 @@ itself whenever it is performed, so after a takeover they are only remembered un
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -22,11 +22,12 @@ _INSIDE = "!"
 
 
 class InnerKey(NamedTuple):
-    """What waits inside a step, and whether it does so for the whole run."""
+    """What waits inside a step, whether it does so for the whole run, and what is kept aside with the answer."""
 
     key: str
     shared: bool
     kind: str
+    aside: Mapping[str, Any] | None = None
 
 
 class _Open:
@@ -76,7 +77,9 @@ class Questions:
     def ask(self, todo: Todo, waiting: Waiting) -> tuple[NewWait, dict[str, Any]] | None:
         """What is stored of a new question, and what people are shown; None if it has been asked before."""
         self._free.discard(todo.path)
-        inner = None if waiting.key is None else InnerKey(waiting.key, waiting.shared, waiting.kind.value)
+        inner = None
+        if waiting.key is not None:
+            inner = InnerKey(waiting.key, waiting.shared, waiting.kind.value, waiting.aside)
         path = _path(todo, inner)
         if path in self._over:
             return None

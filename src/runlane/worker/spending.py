@@ -18,6 +18,7 @@ from runlane.model.definition import Agent
 from runlane.model.step import HumanField
 from runlane.steps.failure import StepFailed
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
+from runlane.store.calls import has_unpriced_call
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.steps import StepOutcome, StepRecord
@@ -26,7 +27,7 @@ from runlane.worker.patience import patiently
 
 _MORE = (
     {"name": "decision", "type": "select", "label": "Decision", "options": ["allow", "stop"], "required": True},
-    {"name": "amount_usd", "type": "number", "label": "How much more, in USD; as much again if empty"},
+    {"name": "amount_usd", "type": "number", "label": "How much more from now on, in USD; as much again if empty"},
 )
 
 
@@ -39,6 +40,9 @@ class Spending:
         self._journals = journals
         # What earlier tries of a step have cost, which the step machine knows already.
         self._settled: dict[str, tuple[float, int]] = {}
+        # The caps that held at the last call of an open step, in words; and whether they were doubted already.
+        self._caps: dict[str, list[str]] = {}
+        self._doubted = False
 
     def learn(self, way: Sequence[StepRecord]) -> None:
         """Take over what earlier attempts have settled of steps that are tried again."""
@@ -48,6 +52,7 @@ class Spending:
 
     def settle(self, path: str, outcome: Outcome) -> Outcome:
         """The outcome with what this try has cost, given what all tries have."""
+        self._caps.pop(path, None)
         cost, tokens = self._settled.get(path, (0.0, 0))
         self._settled[path] = (max(cost, outcome.cost_usd or 0.0), max(tokens, outcome.tokens))
         fresh = None if outcome.cost_usd is None else max(0.0, outcome.cost_usd - cost)
@@ -71,10 +76,25 @@ class Spending:
         if step_cap is not None:
             caps.append(Cap("step", step_cap, own.cost_usd or 0.0, todo.orchestration.on_cap, todo.step.id))
         caps += await self._caps_of_day(agent)
+        self._caps[todo.path] = [cap.title for cap in caps if cap.limit_usd is not None]
         journals = {cap.scope: own if cap.scope == "step" else run for cap in caps}
         capped = check_caps([self._raised(cap, journals[cap.scope]) for cap in caps])
         if capped is not None:
             raise self._refusal(capped, journals[capped.scope])
+
+    async def doubt(self, path: str, model: str) -> str | None:
+        """What to warn of when a model has answered at an unknown price, once in a run: caps do not see such calls."""
+        caps = self._caps.get(path)
+        if not caps or self._doubted:
+            return None
+        self._doubted = True
+        claimed = self._claimed
+        if claimed.attempt > 1 and await patiently(lambda: has_unpriced_call(self._database, claimed.run_id)):
+            return None
+        return (
+            f"The price of {model} is not known, so its calls do not count against the cap of {' and '.join(caps)}. "
+            "Prices of your own servers are set in RUNLANE_PROVIDERS."
+        )
 
     async def _caps_of_day(self, agent: Agent | None) -> list[Cap]:
         limit = agent.max_cost_usd_per_day if agent is not None else None
@@ -87,14 +107,15 @@ class Spending:
         return caps
 
     def _raised(self, cap: Cap, journal: Journal) -> Cap:
-        """The cap with what people have allowed beyond it in this run."""
+        """The cap with what people have allowed in this run, beyond what was spent when they were asked."""
         if cap.limit_usd is None:
             return cap
         limit = cap.limit_usd
         for answer in _answers(journal, cap.scope, cap.name):
             amount = answer.get("amount_usd")
             if answer.get("decision") == "allow":
-                limit += cap.limit_usd if amount is None else max(0.0, float(amount))
+                more = cap.limit_usd if amount is None else max(0.0, float(amount))
+                limit = max(limit, answer.get("spent_usd", 0.0)) + more
         return replace(cap, limit_usd=limit)
 
     def _refusal(self, capped: Capped, journal: Journal) -> StepFailed | MustAsk:
@@ -111,6 +132,7 @@ class Spending:
                 context={"scope": capped.scope, "limit_usd": capped.limit_usd, "spent_usd": capped.spent_usd},
                 key=journal.name(_key(capped.scope, capped.name, len(answers))),
                 shared=capped.scope != "step",
+                aside={"spent_usd": capped.spent_usd},
             )
         )
 

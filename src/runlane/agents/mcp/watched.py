@@ -15,6 +15,7 @@ import httpx2
 from runlane.agents.mcp.trace import TRACE, Trace
 from runlane.agents.tools import ToolFailed
 from runlane.errors import OutboundError, OutboundRefused, OutboundTooLarge
+from runlane.outbound.retry_after import retry_after_seconds
 
 _SESSION: Final = "mcp-session-id"
 # A notification has no answer worth waiting for, and the library sends nothing else meanwhile.
@@ -123,19 +124,17 @@ def refusal(name: str, trace: Trace) -> ToolFailed:
         return ToolFailed("mcp_unreachable", message, passing=True, begun=False)
     if status >= 500:
         message = f'The MCP server "{name}" answered with status {status}.'
-        return ToolFailed("mcp_unreachable", message, passing=True, retry_after_seconds=_seconds(trace.retry_after))
+        return ToolFailed(
+            "mcp_unreachable", message, passing=True, retry_after_seconds=retry_after_seconds(trace.retry_after)
+        )
     cure = " Check its token and headers." if status in (401, 403) else ""
     return ToolFailed(
         "mcp_refused",
         f'The MCP server "{name}" refused with status {status}.{cure}',
         passing=status in (408, 425, 429),
-        retry_after_seconds=_seconds(trace.retry_after) if status == 429 else None,
+        retry_after_seconds=retry_after_seconds(trace.retry_after) if status == 429 else None,
         begun=False,
     )
-
-
-def _seconds(text: str | None) -> float | None:
-    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
 def _substitute(status: int) -> httpx2.Response:

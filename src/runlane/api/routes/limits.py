@@ -20,7 +20,7 @@ from runlane.api.shapes.limits import LimitsList, LimitsView, PutLimits, UsageLi
 from runlane.errors import InvalidRequest
 from runlane.model.provider import LimitChange
 from runlane.store.provider_limits import SetLimits, reset_limits, set_limits
-from runlane.store.usage import Group, Used, read_usage
+from runlane.store.usage import Group, read_usage, sum_used
 
 router = APIRouter(tags=["limits and usage"])
 changes = APIRouter(tags=["limits and usage"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
@@ -72,14 +72,6 @@ async def get_usage(
     if since > to or (to - since).days > _MAX_DAYS:
         raise InvalidRequest(f"from={since} to={to} must be days in this order, at most {_MAX_DAYS} apart.")
     used = await read_usage(parts_of(request).database, only, since, to, group)
-    total = Used(
-        "total",
-        sum(item.calls for item in used),
-        sum(item.tokens_in for item in used),
-        sum(item.tokens_out for item in used),
-        sum(item.cost_usd for item in used),
-        sum(item.unpriced_calls for item in used),
-    )
     return Reply(
         {
             "tenant": only,
@@ -87,7 +79,7 @@ async def get_usage(
             "last": to.isoformat(),
             "group": group,
             "usage": [asdict(item) for item in used],
-            "total": asdict(total),
+            "total": asdict(sum_used(used)),
         }
     )
 

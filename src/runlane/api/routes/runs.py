@@ -25,10 +25,11 @@ from runlane.model.event import Line
 from runlane.model.run import Run, Status
 from runlane.orchestrating import with_state
 from runlane.store.attempts import read_attempts
+from runlane.store.calls import read_totals
 from runlane.store.follow import read_last, read_page
 from runlane.store.runs import find_run
 from runlane.store.search import RunFilter, Standing, search_runs
-from runlane.store.steps import read_steps, read_totals
+from runlane.store.steps import read_steps
 from runlane.store.waits import Wait, read_waits
 
 collection = APIRouter(tags=["runs"])

@@ -60,7 +60,7 @@ class UsageView(Answer):
     calls: int
     tokens_in: int
     tokens_out: int
-    cost_usd: float = Field(description="Of the calls whose price is known.")
+    cost_usd: float | None = Field(description="Of the calls whose price is known; null if none of them has one.")
     unpriced_calls: int = Field(description="Calls whose price nobody knows.")
 
 

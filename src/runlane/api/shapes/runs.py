@@ -74,8 +74,10 @@ class RunStatus(Answer):
     current_step_id: str | None = Field(description="The step that asks, or the one that began last.")
     waiting_for_human: bool
     worker_id: str | None
-    total_cost_usd: float
-    total_tokens_used: int
+    total_cost_usd: float | None = Field(
+        description="So far, of the answers of models whose price is known; null if none of them has one."
+    )
+    total_tokens_used: int = Field(description="So far, with those of steps that are at work.")
     started_at: At | None
     ended_at: At | None
     attempt: int

@@ -1,0 +1,127 @@
+"""What a run says of the bounds that it meets: limits of a provider, caps, prices that nobody knows."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from runlane import Status
+from runlane.model.definition import Agent, Tool
+from runlane.model.provider import LimitChange
+from runlane.settings import Settings
+from runlane.store.calls import read_totals
+from runlane.store.provider_limits import set_limits
+from runlane.testing import FakeAnswer, FakeCall, FakeServer
+from tests.harness import eventually
+from tests.integration.process import Process
+from tests.integration.test_agents import ADD, STEP, is_paused, paused, told
+from tests.integration.test_orchestrations import flow, sync
+
+
+@pytest.mark.settings(openai_api_key="any")
+async def test_every_run_that_waits_for_a_provider_says_so_while_it_waits(process: Process) -> None:
+    await process.start()
+    await set_limits(await process.app.database(), "openai", LimitChange(in_flight=0), actor="test")
+    await sync(process, Agent.model_validate({"id": "asker", "model": "openai:gpt-5-mini"}))
+    run_ids: list[str] = []
+
+    async def all_say_so() -> bool:
+        return all(["waiting" in await process.types(run_id) for run_id in run_ids])
+
+    # The first one is slow to ask; those who come while it waits hear the reason at once.
+    for count in (1, 7):
+        run_ids += [(await process.app.ask("asker", "hello")).run_id for _ in range(count)]
+        await eventually(all_say_so, "a reason in every run", seconds=8)
+    assert {(await process.app.get(run_id)).status for run_id in run_ids} == {Status.RUNNING}
+
+
+def spender(*costs: float | None, **fields: Any) -> Agent:
+    """An agent that uses a tool until its last answer; what each answer costs."""
+    uses = [{"tool": "add", "arguments": {"a": 1, "b": 1}, "tokens": 10, "cost_usd": cost} for cost in costs[:-1]]
+    last = {"say": "done", "tokens": 10, "cost_usd": costs[-1]}
+    return Agent.model_validate(
+        {"id": "helper", "model": "scripted", "tools": ["add"], "answers": [*uses, last], **fields}
+    )
+
+
+async def test_what_a_step_at_work_has_spent_is_in_the_totals(process: Process) -> None:
+    await process.start()
+    step = {**STEP, "max_cost_usd": 1.0}
+    run_id = await paused(process, flow(step, on_cap="ask"), spender(2.0, 2.0), Tool.model_validate(ADD))
+    database = await process.app.database()
+    assert await read_totals(database, run_id) == (2.0, 10)
+    await process.app.resume(run_id, {"decision": "allow"})
+    assert (await process.end(run_id)).result == "done"
+    assert await read_totals(database, run_id) == (4.0, 20)
+
+
+@pytest.mark.parametrize("amount", [{}, {"amount_usd": 0.5}])
+async def test_what_is_allowed_counts_from_what_was_spent(process: Process, amount: dict[str, float]) -> None:
+    """An answer that was far above the cap must not ask the same question again and again."""
+    await process.start()
+    orchestration = flow(STEP, max_total_cost_usd=1.0, on_cap="ask")
+    run_id = await paused(process, orchestration, spender(10.0, 10.0, 1.0), Tool.model_validate(ADD))
+    for spent in (10.0, 20.0):
+        await eventually(lambda: is_paused(process, run_id), "the run to ask")
+        assert (await read_totals(await process.app.database(), run_id))[0] == spent
+        await process.app.resume(run_id, {"decision": "allow", **amount})
+    assert (await process.end(run_id)).result == "done"
+    assert len(await told(process, run_id, "human_input_required")) == 2
+
+
+async def test_a_cost_that_nobody_knows_is_not_zero(process: Process) -> None:
+    await process.start()
+    database = await process.app.database()
+    await sync(process, spender(None), Tool.model_validate(ADD))
+    asked = await process.end((await process.app.ask("helper", "go")).run_id)
+    assert await read_totals(database, asked.id) == (None, 10)
+    await sync(process, flow({"id": "say", "type": "print", "print_content": "hi"}))
+    printed = await process.end((await process.app.orchestrate("flow")).run_id)
+    assert await read_totals(database, printed.id) == (0.0, 0)
+
+
+@pytest.fixture
+async def unpriced(settings: Settings) -> AsyncGenerator[Process]:
+    """A process whose provider has models that nobody knows the price of."""
+    async with FakeServer([FakeAnswer(calls=[FakeCall(name="add", arguments={"a": 1, "b": 1})]), "done"]) as fake:
+        given = {"openai_base_url": f"{fake.url}/v1", "openai_api_key": SecretStr("any")}
+        process = Process(settings.model_copy(update=given))
+        try:
+            await process.start()
+            yield process
+        finally:
+            await process.stop()
+
+
+def unknown(**fields: Any) -> Agent:
+    return Agent.model_validate({"id": "helper", "model": "openai:nobody-knows", "tools": ["add"], **fields})
+
+
+async def test_a_cap_that_cannot_see_what_is_spent_is_told_once(unpriced: Process) -> None:
+    steps = [{**STEP, "id": name, "output_key": name} for name in ("one", "two")]
+    approved = Tool.model_validate({**ADD, "requires_approval": True})
+    capped = unknown(max_cost_usd_per_day=5.0)
+    run_id = await paused(unpriced, flow(*steps, max_total_cost_usd=1.0), capped, approved)
+    for number in (1, 2):
+
+        async def asks(number: int = number) -> bool:
+            asked = await told(unpriced, run_id, "human_input_required")
+            return len(asked) == number and await is_paused(unpriced, run_id)
+
+        await eventually(asks, "a question")
+        await unpriced.app.resume(run_id, {"decision": "approve"})
+    assert (await unpriced.end(run_id)).result == "done"
+    (warning,) = await told(unpriced, run_id, "step_warning")
+    assert warning["code"] == "price_unknown"
+    assert "openai:nobody-knows is not known" in warning["message"]
+    assert 'the cap of this run and the agent "helper".' in warning["message"]
+
+
+async def test_without_a_cap_nobody_is_warned_of_a_price(unpriced: Process) -> None:
+    await sync(unpriced, unknown(), Tool.model_validate(ADD))
+    ended = await unpriced.end((await unpriced.app.ask("helper", "go")).run_id)
+    assert ended.result == "done"
+    assert await told(unpriced, ended.id, "step_warning") == []

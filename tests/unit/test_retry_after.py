@@ -1,0 +1,36 @@
+"""The header Retry-After in all its forms."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import pytest
+
+from runlane.outbound.retry_after import retry_after_seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        ("2.5", 2.5),
+        ("-3", 0.0),
+        ("9999999999", 86_400.0),
+        ("Fri, 01 Jan 1999 00:00:00 GMT", 0.0),
+        ("soon", None),
+        ("nan", None),
+        ("inf", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_what_a_server_asks_for(text: str | None, seconds: float | None) -> None:
+    assert retry_after_seconds(text) == seconds
+
+
+def test_a_date_is_as_far_as_it_is_from_now() -> None:
+    at = datetime.now(UTC) + timedelta(seconds=3600)
+    told = retry_after_seconds(format_datetime(at, usegmt=True))
+    assert told is not None
+    assert 3000 < told <= 3600
