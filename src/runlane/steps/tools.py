@@ -17,6 +17,7 @@ from runlane.model.definition import Agent, McpServer, Tool
 from runlane.model.task import Task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.steps.failure import StepFailed
+from runlane.steps.flights import Flights
 from runlane.steps.sandbox import Sandbox
 
 Check = Callable[[Agent | None, float | None], Awaitable[None]]
@@ -73,7 +74,7 @@ class Tools:
     those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
     keeps next, and `delta` shows a piece of an answer to whoever looks on.
     `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
-    `check_budget` is asked before each call of a model and raises if it may not be made.
+    `check_budget` is asked before each call of a model and raises if it may not be made; `flights` makes the call.
     """
 
     sandbox: Sandbox
@@ -96,3 +97,4 @@ class Tools:
     limiter: Limiter = field(default_factory=NoLimits)
     patience: Patience = field(default_factory=Patience)
     check_budget: Check = _no_cap
+    flights: Flights = field(default_factory=Flights)

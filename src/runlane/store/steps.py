@@ -31,6 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.text import load_json
+from runlane.store.calls import read_call_totals
 from runlane.store.database import Database
 from runlane.store.expressions import lit, now_us, upsert
 from runlane.store.schema import run_steps, runs
@@ -187,7 +188,7 @@ _READ_STEPS = Statement(
     .limit(bindparam("limit", type_=Integer())),
 )
 # What a fork has taken over was paid by the run that it comes from; those steps have no attempt.
-_TOTALS = Statement(
+_STEP_TOTALS = Statement(
     "step_totals",
     select(
         func.coalesce(func.sum(run_steps.c.cost_usd), literal(0.0, Float())).label("cost_usd"),
@@ -258,9 +259,15 @@ async def read_steps(
 
 
 async def read_totals(database: Database, run_id: str) -> tuple[float, int]:
-    """What the run's own steps have cost, in dollars and in tokens."""
-    row = (await database.look(_TOTALS, run_id=run_id))[0]
-    return float(row["cost_usd"]), int(row["tokens"])
+    """What the run has cost so far, in dollars and in tokens.
+
+    Every call of a model has a row, also those of steps that were given up and have none. Runs of older releases have
+    steps only.
+    """
+    row = (await database.look(_STEP_TOTALS, run_id=run_id))[0]
+    calls = await read_call_totals(database, run_id)
+    cost_usd, tokens = calls["cost_usd"] or 0.0, calls["tokens_in"] + calls["tokens_out"]
+    return max(float(row["cost_usd"]), float(cost_usd)), max(int(row["tokens"]), tokens)
 
 
 async def read_saved(database: Database, run_id: str, path: str) -> str | None:
