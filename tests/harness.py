@@ -30,7 +30,7 @@ TABLES = (
     "idempotency_keys", "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",
     "api_answers", "definitions", "definition_versions", "secrets",
     "provider_limits", "provider_states", "provider_leases", "provider_seconds", "provider_waiters", "provider_desk",
-    "usage_daily", "chat_sessions", "chat_turns",
+    "usage_daily", "chat_sessions", "chat_turns", "run_children",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ loop uses `blocking`, which has one in a thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
@@ -16,7 +17,7 @@ from runlane.connections import Connection, Connections
 from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
 from runlane.model.event import Event, Notice
 from runlane.model.lane import DEFAULT_LANE
-from runlane.model.run import Accepted, OnDead, Run
+from runlane.model.run import Accepted, OnDead, Run, Status
 from runlane.model.task import Task, make_task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text
@@ -24,6 +25,7 @@ from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
+from runlane.store.children import wake_parent
 from runlane.store.committer import in_batches
 from runlane.store.database import Database
 from runlane.store.events import read_events
@@ -214,7 +216,12 @@ class App:
         connection = await self.connect()
         change = await run_store.cancel_run(connection.database, run_id)
         connection.bus.signal_cancel(run_id)
-        return connection.tell(change)
+        connection.tell(change)
+        if change.status is Status.CANCELLED:
+            # Whoever waits for it comes by itself, too, only later.
+            with contextlib.suppress(Unavailable):
+                connection.bus.ring(await wake_parent(connection.database, run_id))
+        return change
 
     async def approve(self, run_id: str) -> run_store.Change:
         """Let a held run go."""

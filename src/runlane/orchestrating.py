@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, Literal, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
@@ -18,6 +18,7 @@ from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text, dump_json, load_json
 from runlane.requests import MAX_KEY, RunRequest, new_run
 from runlane.store.accept import NewRun
+from runlane.store.children import read_children
 from runlane.store.database import Database
 from runlane.store.definitions import load_pinned, pins
 from runlane.store.fork import fork_run, read_source, step_number
@@ -136,6 +137,8 @@ async def fork(
         raise NotFound(f"Run {run_id} is no run of an orchestration, so it has no steps to fork from.")
     no = await step_number(database, run_id, path)
     plan = load_json(source["plan"])
+    # Nobody waits for the fork.
+    plan.pop("parent", None)
     # A fork of a fork goes through the changes of both.
     before: list[dict[str, Any]] = plan["fork"]["edits"] if "fork" in plan else []
     earlier = [edit for edit in before if edit["no"] <= no]
@@ -156,8 +159,14 @@ async def fork(
 
 
 async def with_state(database: Database, run: Run) -> Run:
-    """The run of an orchestration with its state: as it was stored with the end, or as far as its records lead."""
-    if not run.has_steps or run.state is not None or run.plan is None:
+    """The run of an orchestration with its state: as it was stored with the end, or as far as its records lead.
+
+    With it come the runs that it has called as tools.
+    """
+    if not run.has_steps:
+        return run
+    run = replace(run, children=[asdict(child) for child in await read_children(database, run.id)])
+    if run.state is not None or run.plan is None:
         return run
     # Whoever only hands runs in need not load the step machine.
     from runlane.worker.chat import root_of

@@ -134,4 +134,4 @@ def test_whoever_waits_for_a_server_is_told_that_there_is_none(embedded: Shell, 
         said = embedded.until(child, "does not answer yet")
         embedded.finish(child, signal.SIGKILL)
     assert f"{url} does not answer yet (" in said
-    assert "runlane dev APP" in said
+    assert "start one: runlane dev" in said

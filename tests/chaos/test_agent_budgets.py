@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from runlane import Status
+from runlane.store.calls import read_totals
 from runlane.testing.crash_points import CrashPoint
 from runlane.testing.fake_provider import FakeProvider
+from runlane.worker.orchestration import LAND_SECONDS
 from tests.chaos.agents import (
     MODEL,
     PRICE_USD,
@@ -75,6 +77,79 @@ async def test_a_capped_run_fails_after_the_calls_under_way(capped: Cluster, pro
     assert (run.status, run.error and run.error["type"]) == (Status.FAILED, "cost_limit")
     assert CAPPED_CALLS <= provider.stats()["calls"] <= CAPPED_CALLS + AT_ONCE - 1
     assert CAP <= await spent(capped) <= CAP + (AT_ONCE - 1) * PRICE_USD + 1e-9
+    await check_bill(capped, provider)
+
+
+async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
+    make_cluster: MakeCluster, provider: FakeProvider
+) -> None:
+    """Neighbours of the branch that fails have asked already, and the provider wants its money."""
+    quick = [priced(delay_seconds=0.1, when=f"Task {number}") for number in range(2, 2 + CAPPED_CALLS)]
+    provider.control(answers=[*quick, priced(delay_seconds=1.5)])
+    cluster = await make_cluster(**environment(provider))
+    await told(cluster, "limits", "set", credential(provider), "--in-flight", "12")
+    await define(cluster, fan_out(WAYS), max_total_cost_usd=CAP)
+    await cluster.start_workers(1)
+    (run_id,) = await start(cluster)
+    run = await cluster.app.wait(run_id, 60)
+    assert (run.status, run.error and run.error["type"]) == (Status.FAILED, "cost_limit")
+    stats = provider.stats()
+    assert CAPPED_CALLS + 3 < stats["calls"] < WAYS, "several were in flight, and none began after them"
+    assert stats["outcomes"] == {"200": stats["calls"]}
+    await check_bill(cluster, provider)
+    assert (await read_totals(await cluster.app.database(), run_id))[0] == pytest.approx(stats["calls"] * PRICE_USD)
+    assert len(await cluster.events("model_response")) == stats["calls"]
+    await cluster.check_story()
+
+
+async def test_an_answer_that_comes_after_its_step_has_timed_out_is_on_the_bill(
+    make_cluster: MakeCluster, provider: FakeProvider
+) -> None:
+    cluster = await make_cluster(**environment(provider))
+    ask = {"id": "ask", "type": "agent", "agent_id": "helper", "output_key": "ask"}
+    await define(cluster, [ask])
+    await cluster.start_workers(1)
+    # The first call of all loads the provider's package, which may take longer than a step that times out.
+    (first,) = await start(cluster)
+    assert (await cluster.app.wait(first, 60)).status is Status.COMPLETED
+    provider.control(answers=[priced(delay_seconds=6)])
+    await define(cluster, [ask | {"timeout_seconds": 1.5, "retry": {"attempts": 2, "backoff_seconds": 0.01}}])
+    (run_id,) = await start(cluster)
+    run = await cluster.app.wait(run_id, 60)
+    assert (run.status, run.error and run.error["type"]) == (Status.FAILED, "timeout")
+    assert provider.stats()["outcomes"] == {"200": 3}
+    await check_bill(cluster, provider)
+    rows = await cluster.rows(f"select key from run_calls where run_id = '{run_id}' order by key")
+    assert [row["key"] for row in rows] == ["0/model/0", "late/1.1/0/model/0"]
+    assert (await read_totals(await cluster.app.database(), run_id))[0] == pytest.approx(2 * PRICE_USD)
+    await cluster.check_story()
+    # Whoever retries it has the answer that came too late, and pays for nothing more.
+    await cluster.app.retry(run_id)
+    assert (await cluster.app.wait(run_id, 60)).status is Status.COMPLETED
+    assert provider.stats()["calls"] == 3
+
+
+async def test_what_is_in_flight_when_a_person_cancels_is_cut_off_at_once(
+    make_cluster: MakeCluster, provider: FakeProvider
+) -> None:
+    provider.control(answers=[priced(delay_seconds=300)])
+    cluster = await make_cluster(**environment(provider))
+    await define(cluster, fan_out(3))
+    await cluster.start_workers(1)
+    (run_id,) = await start(cluster)
+
+    async def asked() -> bool:
+        return provider.stats()["in_flight"] == 3
+
+    await eventually(asked, "three calls in flight")
+    await cluster.app.cancel(run_id)
+    assert (await cluster.app.wait(run_id, LAND_SECONDS)).status is Status.CANCELLED
+
+    async def gone() -> bool:
+        return provider.stats()["outcomes"] == {"hung up": 3}
+
+    await eventually(gone, "three calls cut off")
+    assert await cluster.rows("select key from run_calls") == []
 
 
 async def test_a_capped_run_does_not_forget_what_it_spent_when_its_worker_dies(

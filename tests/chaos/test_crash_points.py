@@ -225,5 +225,7 @@ def test_no_point_is_forgotten() -> None:
         "drain.begun", "sign_off.committed", "step.before_commit", "step.committed",
         # In tests/chaos/test_agent_takeover.py.
         "call.answered", "tool.answered", "journal.kept",
+        # In tests/chaos/test_children.py.
+        "child.announced", "child.started", "children.before_cancel",
     }  # fmt: skip
     assert tested == set(POINTS)

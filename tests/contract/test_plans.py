@@ -10,6 +10,7 @@ import pytest
 from runlane.settings import Settings
 from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
 from runlane.store.chain import Chain
+from runlane.store.children import _MARKED, _PARENT_OF, _TAKE_ENDED, _WAKE, MARK_CHILDREN
 from runlane.store.claim import _SURVEY, CLAIM
 from runlane.store.database import Session, open_database
 from runlane.store.lanes import declare_lanes
@@ -86,6 +87,18 @@ async def test_the_other_hot_statements_use_their_indexes(full: Store) -> None:
     check(await plan_of(full, TAKE_BACK, worker_ids=["wrk"]), "runs_running")
     check(await plan_of(full, _QUEUE_SCHEDULED), "runs_due")
     check(await plan_of(full, _QUEUE_PAUSED), "runs_paused_due")
+
+
+async def test_what_runs_have_started_is_found_by_index(full: Store) -> None:
+    await full.sql(
+        "insert into run_children (key, run_id, path, begun_at, cancel_at) select 'key' || n, 'run_' || n, 'path', n, "
+        "case when n = 1 then 1 end from generate_series(1, 20000) as n"
+    )
+    check(await plan_of(full, _MARKED), "run_children_marked")
+    check(await plan_of(full, MARK_CHILDREN, run_id="run_1"), "run_children_run")
+    check(await plan_of(full, _PARENT_OF, child_id="run_1"), "idempotency_keys_run")
+    check(await plan_of(full, _TAKE_ENDED, ids=["run_1"]), "run_children_run")
+    check(await plan_of(full, _WAKE, ids=["run_1"]), "runs_pkey")
 
 
 async def test_an_end_finds_its_run_by_key_and_not_among_all_that_run(full: Store) -> None:

@@ -312,6 +312,4 @@ async def test_an_orchestration_is_a_tool_and_a_run_of_its_own(process: Process)
     rows = await read_calls(await process.app.database(), ended.id)
     assert [row.payload for row in rows if row.kind.value == "tool"] == ['{"value":"Hello Ada, 7","failed":false}']
     plans = await (await process.store()).sql("select plan from run_inputs where run_id <> :id", id=ended.id)
-    assert [load_json(row["plan"])["parent"] for row in plans] == [
-        {"run_id": ended.id, "path": f"{ended.id}/work#0/0/call_0"}
-    ]
+    assert [load_json(row["plan"])["parent"] for row in plans] == [{"run_id": ended.id, "path": "work#0/0/call_0"}]

@@ -3,8 +3,9 @@
 A step that is performed again, by this worker or another, finds what was kept and makes only the calls that are
 missing. Keys are stored data and stay as they are: `0/model/2` is the third answer of the first round, `0/tool/2/ID`
 the result of a call that it asked for, `0/begun/2/ID/1` says that a call whose effect must not be doubled was about to
-be made, `0/tools/SERVER` is what an MCP server offered, and answers of people have the keys of their questions. A
-failure that asking again will not cure closes the round: the next try of the step is a new conversation.
+be made, `0/tools/SERVER` is what an MCP server offered, and answers of people have the keys of their questions.
+`late/1.2/0/model/2` is an answer that came when another try of the step had asked again: it is only paid for. A failure
+that asking again will not cure closes the round: the next try of the step is a new conversation.
 """
 
 from __future__ import annotations
@@ -81,12 +82,12 @@ class Journal:
         """Keep somebody's answer under the key of the question."""
         await self._store(CallRecord(self._book.path, full_key, CallKind.ANSWER, dump_json(value)))
 
-    async def keep_reply(self, key: str, reply: ModelReply, agent: str | None) -> None:
-        """Keep an answer of a model, and what it cost whom."""
+    async def keep_reply(self, full_key: str, reply: ModelReply, agent: str | None) -> None:
+        """Keep an answer of a model, and what it cost whom, under the key that it had when it was asked for."""
         await self._store(
             CallRecord(
                 self._book.path,
-                self.name(key),
+                full_key,
                 CallKind.MODEL,
                 dump_json(_reply_json(reply)),
                 reply.model,

@@ -86,6 +86,8 @@ def whole_json(run: Run, waits: Sequence[Wait]) -> dict[str, Any]:
         "waiting_for": [question_json(wait) for wait in waits],
         "definition": run.definition,
         "forked_from": run.forked_from,
+        "parent": run.parent,
+        "children": run.children or [],
     }
 
 

@@ -202,13 +202,14 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
     async def work(source: Source) -> dict[str, Any]:
         run = await source.get(run_id)
         whole = asdict(run)
-        # A server tells no more of it than the two values below.
+        # A server tells no more of it than the three values below.
         del whole["plan"]
         return {
             **whole,
             "attempts": await source.attempts(run_id),
             "definition": run.definition,
             "forked_from": run.forked_from,
+            "parent": run.parent,
             "waits": [asdict(wait) for wait in await _waits(source, run)],
             "steps": await source.steps(run_id),
             "events": [asdict(event) for event in await _all_events(source, run)],
@@ -245,6 +246,10 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
         print(f"{'definition':>14}  {run['definition']}")
     if run["forked_from"] is not None:
         print(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
+    if run["parent"] is not None:
+        print(f"{'parent':>14}  {run['parent']['run_id']} at {run['parent']['path']}")
+    for child in run["children"] or ():
+        print(f"{'child':>14}  {child['run_id']}  {child['status']}  {child['target']}  at {child['path']}")
     if run["error"]:
         print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:

@@ -184,7 +184,7 @@ class _OwnDatabase:
         from runlane.store.runs import find_run
 
         run = await find_run(self._database, run_id)
-        if run.orchestration is None:
+        if not run.has_steps:
             return run
         from runlane.orchestrating import with_state
 

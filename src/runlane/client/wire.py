@@ -103,6 +103,7 @@ def run_from(told: Mapping[str, Any]) -> Run:
         error=told.get("error"),
         state=told.get("state"),
         plan=_plan_from(told),
+        children=told.get("children"),
     )
 
 
@@ -193,13 +194,15 @@ def chat_state_from(told: Mapping[str, Any]) -> ChatState:
 
 
 def _plan_from(told: Mapping[str, Any]) -> dict[str, Any] | None:
-    """As much of a run's plan as the API tells: its own version, and what it was forked from."""
+    """As much of a run's plan as the API tells: its own version, what it was forked from, who called it."""
     plan: dict[str, Any] = {}
     if told.get("definition") is not None:
         plan["pins"] = {told["target"]: told["definition"]}
     origin = told.get("forked_from")
     if origin is not None:
         plan["fork"] = {"run_id": origin["run_id"], "path": origin["from_step"]}
+    if told.get("parent") is not None:
+        plan["parent"] = told["parent"]
     return plan or None
 
 

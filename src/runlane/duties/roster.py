@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runlane.bus import Bus
+from runlane.duties.children import Children
 from runlane.duties.duty import Duty
 from runlane.duties.reaper import Reaper
 from runlane.duties.retention import Retention
@@ -16,5 +17,6 @@ def all_duties(settings: Settings, database: Database, bus: Bus) -> list[Duty]:
     return [
         Duty("reaper", settings.reaper_seconds, Reaper(settings, database, bus).round),
         Duty("timers", settings.timer_seconds, Timers(database, bus).round),
+        Duty("children", settings.timer_seconds, Children(database, bus).round),
         Duty("retention", settings.retention_seconds, Retention(settings, database).round),
     ]

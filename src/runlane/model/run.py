@@ -149,6 +149,7 @@ class Run:
     plan: dict[str, Any] | None = None
     tenant: str = DEFAULT_TENANT
     first_seq: int = 1
+    children: list[dict[str, str]] | None = None
 
     @property
     def orchestration(self) -> str | None:
@@ -176,6 +177,12 @@ class Run:
         """The run that it is a fork of, and the path of the step from which on it goes its own way."""
         fork: Mapping[str, str] | None = (self.plan or {}).get("fork")
         return None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]}
+
+    @property
+    def parent(self) -> dict[str, str] | None:
+        """The run that has called it as a tool, and the place of the call there."""
+        parent: Mapping[str, str] | None = (self.plan or {}).get("parent")
+        return None if parent is None else dict(parent)
 
 
 @dataclass(frozen=True, slots=True)

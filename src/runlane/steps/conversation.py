@@ -4,33 +4,37 @@ An answer that the journal has is not asked for again. One that cannot be had is
 the fallback models in their order; what the provider says about slowing down holds for everybody who uses the same
 credential. Waiting that takes long gives the worker's slot back.
 
-An answer is kept before its place among the calls in flight is given up, and whoever had to wait for a place looks at
-the budget again: so a cap is passed by the calls that were in flight when it was reached, and by no others.
+A call that was made comes to its end, also if its step is given up meanwhile: it is billed, so it is kept. An answer
+is kept before its place among the calls in flight is given up, and whoever had to wait for a place looks at the budget
+again: so a cap is passed by the calls that were in flight when it was reached, and by no others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from runlane import redaction
 from runlane.agents.journal import Journal
-from runlane.agents.limits import MustWait
+from runlane.agents.limits import Limiter, MustWait, Slot
 from runlane.agents.models import (
     Message,
     Model,
     ModelFailed,
     ModelReply,
     ModelRequest,
+    Piece,
     ToolCall,
     ToolOffer,
 )
 from runlane.model.definition import Agent, ModelSettings
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
 from runlane.probes import reach
+from runlane.steps.flights import Flight
 from runlane.steps.showing import Showing
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work, visits_before
@@ -39,6 +43,7 @@ from runlane.steps.work import Work, visits_before
 _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
 
+Call = Callable[[Flight], Coroutine[Any, Any, ModelReply]]
 AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
 
 
@@ -99,7 +104,8 @@ class Conversation:
         )
         return await self._somebody(request, key)
 
-    async def _keep(self, key: str, reply: ModelReply, credential: str) -> ModelReply:
+    async def _keep(self, flight: Flight, turn: int, reply: ModelReply, credential: str) -> ModelReply:
+        flight.answered = True
         reply = _told(reply)
         reach("call.answered")
         # A script costs nobody anything, whatever it says.
@@ -109,8 +115,8 @@ class Conversation:
                 self._work.note("step_warning", message=doubt, code="price_unknown")
         self._work.note(
             "model_response",
-            answer=self._journal.name(key),
-            turn=self.turn + 1,
+            answer=flight.kept_as,
+            turn=turn,
             model=reply.model,
             text=reply.text,
             **({"thinking": reply.thinking} if reply.thinking else {}),
@@ -119,7 +125,7 @@ class Conversation:
             tokens_out=reply.tokens_out,
             cost_usd=reply.cost_usd,
         )
-        await self._journal.keep_reply(key, reply, self._agent.id if self._agent is not None else None)
+        await self._journal.keep_reply(flight.kept_as, reply, self._agent.id if self._agent is not None else None)
         return reply
 
     async def _somebody(self, request: ModelRequest, key: str) -> ModelReply:
@@ -179,34 +185,72 @@ class Conversation:
             )
         except MustWait as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
-        async with slot:
+        async with contextlib.AsyncExitStack() as held:
+            await held.enter_async_context(slot)
+            # As long as no call is made.
+            slot.tokens_used = 0
             if has_waited:
-                slot.tokens_used = 0
                 await self._check_budget()
-                slot.tokens_used = None
-            try:
-                reply = await self._call(model, credential, request, key)
-            except ModelFailed as error:
-                if error.throttled:
-                    # Before the slot is given back: nobody may begin between the provider's word and its being heard.
-                    await limiter.slow_down(credential, error.retry_after_seconds, error.message)
-                raise
-            slot.tokens_used = reply.tokens_in + reply.tokens_out
-            return reply
+            return await self._call(model, request, key, _Place(limiter, credential, slot, held))
 
     async def _check_budget(self) -> None:
         step = self._work.step
         await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
 
-    async def _call(self, model: Model, credential: str, request: ModelRequest, key: str) -> ModelReply:
-        with Showing(self._work.tools.delta, self._journal.name(key)) as showing:
-            reply = await model.answer(request, showing)
-        return await self._keep(key, reply, credential)
+    async def _call(self, model: Model, request: ModelRequest, key: str, place: _Place | None = None) -> ModelReply:
+        """Make the call. From here on it comes to its end without whoever asked, and the place is its own."""
+        tools, turn, name = self._work.tools, self.turn + 1, self._journal.name(key)
+        known = self._journal.find_reply(key)
+        if known is not None:
+            return known  # an earlier try has given it up, and here it is
+
+        async def call(flight: Flight) -> ModelReply:
+            def delta(piece: Piece) -> None:
+                if not flight.late:
+                    tools.delta(piece)
+
+            with Showing(delta, name) as showing:
+                reply = await model.answer(request, showing)
+            return await self._keep(flight, turn, reply, "" if place is None else place.credential)
+
+        return await tools.flights.make(self._work.todo, name, call if place is None else place.around(call))
 
     def _later(self, reason: str, seconds: float) -> MustAsk:
         """Give the slot back and come again."""
         key = self._journal.name(f"later/{self.turn}")
         return MustAsk(Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=key, name="later"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place among the calls in flight at a provider. A call that has begun in it gives it back, and nobody else."""
+
+    limiter: Limiter
+    credential: str
+    slot: Slot
+    held: contextlib.AsyncExitStack
+
+    def around(self, call: Call) -> Call:
+        """The call in this place."""
+
+        async def within(flight: Flight, held: contextlib.AsyncExitStack) -> ModelReply:
+            async with held:
+                try:
+                    reply = await call(flight)
+                except ModelFailed as error:
+                    if error.throttled:
+                        # Before the slot is given back: nobody may begin between the provider's word and its being
+                        # heard.
+                        await self.limiter.slow_down(self.credential, error.retry_after_seconds, error.message)
+                    raise
+                self.slot.tokens_used = reply.tokens_in + reply.tokens_out
+                return reply
+
+        def begin(flight: Flight) -> Coroutine[Any, Any, ModelReply]:
+            self.slot.tokens_used = None
+            return within(flight, self.held.pop_all())
+
+        return begin
 
 
 def _told(reply: ModelReply) -> ModelReply:

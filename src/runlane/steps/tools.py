@@ -17,6 +17,7 @@ from runlane.model.definition import Agent, McpServer, Tool
 from runlane.model.task import Task
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.steps.failure import StepFailed
+from runlane.steps.flights import Flights
 from runlane.steps.sandbox import Sandbox
 
 Check = Callable[[Agent | None, float | None], Awaitable[None]]
@@ -76,8 +77,8 @@ class Tools:
     those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
     keeps next, and `delta` shows a piece of an answer to whoever looks on.
     `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
-    `check_budget` is asked before each call of a model and raises if it may not be made; `doubt_budget` when one has
-    answered whose price nobody knows, and says what to warn of, if anything.
+    `check_budget` is asked before each call of a model and raises if it may not be made; `flights` makes the call;
+    `doubt_budget` is asked when one has answered whose price nobody knows, and says what to warn of, if anything.
     """
 
     sandbox: Sandbox
@@ -101,3 +102,4 @@ class Tools:
     patience: Patience = field(default_factory=Patience)
     check_budget: Check = _no_cap
     doubt_budget: Callable[[str], Awaitable[str | None]] = _no_doubt
+    flights: Flights = field(default_factory=Flights)

@@ -34,6 +34,7 @@ from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
 from runlane.store.calls import RECORD_CALLS, CallKind, CallRecord
 from runlane.store.chain import Chain
+from runlane.store.children import wake_paused_too_late
 from runlane.store.database import Session
 from runlane.store.dead_letters import bury
 from runlane.store.events import APPEND_FENCED, EventRow
@@ -310,12 +311,13 @@ async def record(session: Session, entries: Sequence[Entry]) -> tuple[dict[tuple
 
 
 async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
-    """Runs that paused after somebody had answered: they are ready again at once."""
+    """Runs that paused after somebody had answered, or a run of theirs had ended: they are ready again at once."""
     paused = {run_id: attempt for (run_id, attempt), verdict in verdicts.items() if verdict.status is Status.PAUSED}
     if not paused:
         return []
-    rows = await session.fetch(WAKE_ANSWERED, ids=session.texts(sorted(paused)))
-    return [(row["id"], paused[row["id"]]) for row in rows]
+    answered = [row["id"] for row in await session.fetch(WAKE_ANSWERED, ids=session.texts(sorted(paused)))]
+    woken = {*answered, *await wake_paused_too_late(session, sorted(paused))}
+    return [(run_id, paused[run_id]) for run_id in sorted(woken)]
 
 
 async def settle(session: Session, ended: Sequence[Row]) -> list[Released]:

@@ -21,6 +21,7 @@ from runlane.store.schema import (
     idempotency_keys,
     run_attempts,
     run_calls,
+    run_children,
     run_events,
     run_inputs,
     run_results,
@@ -70,6 +71,7 @@ _DELETES = [
             run_calls,
             run_waits,
             run_events,
+            run_children,
             idempotency_keys,
         )
     ),

@@ -33,6 +33,7 @@ from runlane.model.run import PRIORITY_STEP_US, Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.model.text import dump_json, load_json
 from runlane.probes import reach
+from runlane.store.children import MARK_CHILDREN
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY
 from runlane.store.events import append
@@ -223,13 +224,17 @@ async def list_runs(
 
 
 async def cancel_run(database: Database, run_id: str) -> Change:
-    """Cancel a run in whatever state it is; asking twice is harmless, a finished run stays as it is."""
+    """Cancel a run in whatever state it is; asking twice is harmless, a finished run stays as it is.
+
+    The runs that it has started are cancelled by a duty, once this one has ended as cancelled.
+    """
 
     async def work(session: Session) -> Change:
         await _lock_key_of(session, run_id)
         # Between the two statements a running run could be put back and get away from both.
         if not await session.fetch(_HOLD_STILL, run_id=run_id):
             raise RunNotFound(run_id)
+        await session.fetch(MARK_CHILDREN, run_id=run_id)
         for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
             await session.fetch(_STORE_NO_RESULT, run_id=run_id)
             await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})

@@ -245,6 +245,26 @@ idempotency_keys = Table(
 )
 Index("idempotency_keys_run", idempotency_keys.c.run_id)
 
+# Runs that a run has started as tools, by their idempotency keys. `seen_at`: the parent knows that the run has ended;
+# `cancel_at`: the parent was to be cancelled, and nobody has looked yet what that means for this one.
+run_children = Table(
+    "run_children",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("begun_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger),
+    Column("cancel_at", BigInteger),
+)
+Index("run_children_run", run_children.c.run_id, run_children.c.begun_at)
+Index(
+    "run_children_marked",
+    run_children.c.cancel_at,
+    postgresql_where=run_children.c.cancel_at.is_not(None),
+    sqlite_where=run_children.c.cancel_at.is_not(None),
+)
+
 # A dead letter is complete in itself: it outlives the run it tells about.
 dead_letters = Table(
     "dead_letters",

@@ -1,4 +1,8 @@
-"""Orchestrations that a run calls as tools: runs of their own, started once and waited for without holding a worker."""
+"""Orchestrations that a run calls as tools: runs of their own, started once and waited for without holding a worker.
+
+They are announced before they are started, so that a cancel of the run reaches them whoever dies. A parent that has
+given its worker back is woken when they end; it also comes by itself from time to time, if nobody could wake it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +13,31 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, cast
 
+import structlog
+
 from runlane.agents.tools import StillAtWork
-from runlane.errors import RunlaneError
-from runlane.model.run import Status
+from runlane.bus import Bus
+from runlane.errors import RunlaneError, Unavailable
+from runlane.model.run import Run, Status
 from runlane.model.template import text_of
+from runlane.model.tenant import scoped_key
 from runlane.model.text import load_json
+from runlane.probes import reach
 from runlane.steps.failure import StepFailed
+from runlane.store.children import announce_child, child_is_seen, wake_parent
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.runs import find_run
 from runlane.worker.patience import patiently
 
+log = structlog.get_logger(__name__)
+
 _LOOK_SECONDS: Final = 0.05
 _HOLD_SECONDS: Final = 10.0
 _MAX_LATER_SECONDS: Final = 60.0
 _MICROSECONDS: Final = 1_000_000
+# An attempt that may start nothing more is stopped within a heartbeat.
+_STOPPED_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +79,57 @@ class Children:
             f"child:{sha256(key.encode()).hexdigest()}",
             pins,
             claimed.run_id,
-            key,
+            key.removeprefix(f"{claimed.run_id}/"),
         )
+        stored_key = scoped_key(claimed.tenant, wish.key)
+        await self._announce(stored_key, wish.path)
+        reach("child.announced")
         try:
             run_id = await self._start(wish)
         except RunlaneError as error:
             raise StepFailed(error.code, f"The orchestration {orchestration} could not be started: {error}") from error
-        return await self._wait_for(orchestration, run_id)
+        reach("child.started")
+        run = await self._end_of(orchestration, run_id)
+        await patiently(lambda: child_is_seen(self._database, stored_key))
+        if run.status is Status.COMPLETED:
+            return run.result
+        why = (run.error or {}).get("message", "")
+        raise StepFailed("orchestration_failed", f"The orchestration {orchestration} {run.status}: {why}")
 
-    async def _wait_for(self, orchestration: str, run_id: str) -> Any:
+    async def _announce(self, stored_key: str, path: str) -> None:
+        claimed = self._claimed
+        while True:
+            if await patiently(
+                lambda: announce_child(self._database, claimed.run_id, claimed.attempt, stored_key, path)
+            ):
+                return
+            # The run is cancelled, or another worker's: whoever says so is about to stop this attempt.
+            await asyncio.sleep(_STOPPED_SECONDS)
+
+    async def _end_of(self, orchestration: str, run_id: str) -> Run:
         pause, waited = _LOOK_SECONDS, 0.0
         while True:
             run = await patiently(lambda: find_run(self._database, run_id))
-            if run.status is Status.COMPLETED:
-                return run.result
             if run.status.terminal:
-                why = (run.error or {}).get("message", "")
-                raise StepFailed("orchestration_failed", f"The orchestration {orchestration} {run.status}: {why}")
+                return run
             if waited >= _HOLD_SECONDS:
-                # The longer it has taken, the longer it will: a run that waits for a person may do so for days.
-                age = time.time() - run.accepted_at_us / _MICROSECONDS
-                later = min(max(_HOLD_SECONDS / 5, age / 5), _MAX_LATER_SECONDS)
+                later = _later_seconds(time.time() - run.accepted_at_us / _MICROSECONDS)
                 raise StillAtWork(f"Run {run_id} of {orchestration} is {run.status}.", later)
             await asyncio.sleep(pause)
             waited += pause
             pause = min(pause * 1.5, 0.5)
+
+
+def _later_seconds(age_seconds: float) -> float:
+    # The longer it has taken, the longer it will: a run that waits for a person may do so for days.
+    return min(max(_HOLD_SECONDS / 5, age_seconds / 5), _MAX_LATER_SECONDS)
+
+
+async def tell_parent(database: Database, bus: Bus, child: Claimed) -> None:
+    """Wake the run that waits for this one, which has ended. If that fails it comes by itself, only later."""
+    if child.plan is None or "parent" not in load_json(child.plan):
+        return
+    try:
+        bus.ring(await wake_parent(database, child.run_id))
+    except Unavailable as error:
+        log.warning("parent_not_woken", run_id=child.run_id, error=str(error))

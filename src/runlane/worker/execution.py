@@ -120,6 +120,11 @@ class Execution:
         """Why it was interrupted, if it was."""
         return self._reason
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether its run has ended with it."""
+        return self._status is not None and self._status.terminal
+
     async def run(self) -> None:
         """Call the function and store how it ended."""
         timeout = self._timeout_seconds

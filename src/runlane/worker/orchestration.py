@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from runlane.model.definition import Agent, Orchestration, Tool
 from runlane.model.event import Delta
 from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
+from runlane.steps.flights import Flights
 from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
 from runlane.store import record as records
 from runlane.store.attempts import running_seconds
@@ -57,7 +58,12 @@ MAX_HISTORY = 100
 # A wait that is longer gives the worker's slot back.
 HOLD_SECONDS = 10.0
 
+# How long the end of a run waits for answers that nobody wants any more and that have to be paid for.
+LAND_SECONDS = 30.0
+
 Result = Outcome | Waiting | Held
+# Says how the attempt ends, once nothing more can happen in it.
+Conclude = Callable[[], Finish]
 
 
 class Material(Protocol):
@@ -93,6 +99,7 @@ class Drive:
         self._root = root
         self._outbox = Outbox(claimed, desk)
         self._questions = Questions()
+        self._flights = Flights(claimed.attempt)
         self._looked_at = time.monotonic()
         self._busy: dict[str, asyncio.Task[Result]] = {}
         self._begun: dict[str, tuple[Todo, float]] = {}
@@ -110,25 +117,31 @@ class Drive:
     async def run(self) -> Ending:
         """Go on where the records end, until the run ends or nothing can move without somebody outside."""
         await self._restore()
-        limit = asyncio.timeout(await self._seconds_left())
         try:
-            async with limit:
-                finish = await self._go()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            minutes = self._root.timeout_minutes
-            error = Failed("run_timeout", f"The run took longer than its {minutes:g} minutes of running time.")
-            finish = self._failed(End(EndStatus.FAILED, None, self._machine.state, error))
-        except asyncio.CancelledError:
+            conclude = await self._go_in_time()
             await self._stop_steps()
+            await self._land()
+        except asyncio.CancelledError:
+            await self._cut_off()
             # What is finished is kept, also by a run that is stopped: the next attempt must not pay for it again.
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait_for(self._outbox.store(), _LAST_WORDS_SECONDS)
             raise
         finally:
-            await self._stop_steps()
-        return Ending(finish, await self._outbox.rest())
+            await self._cut_off()
+        return Ending(conclude(), await self._outbox.rest())
+
+    async def _go_in_time(self) -> Conclude:
+        limit = asyncio.timeout(await self._seconds_left())
+        try:
+            async with limit:
+                return await self._go()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            minutes = self._root.timeout_minutes
+            error = Failed("run_timeout", f"The run took longer than its {minutes:g} minutes of running time.")
+            return partial(self._failed, End(EndStatus.FAILED, None, self._machine.state, error))
 
     # --- where the run stands
 
@@ -173,15 +186,15 @@ class Drive:
 
     # --- the loop
 
-    async def _go(self) -> Finish:
+    async def _go(self) -> Conclude:
         while True:
             await self._take_answers()
             if self._machine.end is not None:
-                return self._finish(self._machine.end)
+                return partial(self._finish, self._machine.end)
             if not self._desk.draining:
                 await self._begin()
             if not self._busy:
-                return self._hand_back() if self._desk.draining else self._pause()
+                return self._hand_back if self._desk.draining else self._pause
             self._outbox.store_soon()
             await self._wait()
             self._take_done()
@@ -248,6 +261,7 @@ class Drive:
             journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
             check_budget=check_budget,
             doubt_budget=partial(self._spending.doubt, todo.path),
+            flights=self._flights,
         )
 
     def _journal(self, path: str) -> Journal:
@@ -346,7 +360,8 @@ class Drive:
         self._held.pop(todo.path, None)
         outcome = self._spending.settle(todo.path, outcome)
         facts = self._machine.settle(todo.path, outcome)
-        if todo.path in self._journals and all(other.path != todo.path for other in self._machine.todos()):
+        over = all(other.path != todo.path for other in self._machine.todos())
+        if over and todo.path in self._journals and not self._flights.of(todo.path):
             del self._journals[todo.path]
         self._no += 1
         self._outbox.keep(record_of(todo, outcome, self._machine, self._no, seconds))
@@ -404,6 +419,19 @@ class Drive:
     def _say_end(self, status: str, end: End, **more: Any) -> None:
         state = dict(end.state)
         self._outbox.say("orchestration_complete", status=status, final_state=state, **more)
+
+    async def _land(self) -> None:
+        """Let the calls of steps that were given up come to their end: they are billed, so the run has to tell them."""
+        for todo in await self._flights.land(LAND_SECONDS):
+            message = (
+                f"A call of a model was cut off, {LAND_SECONDS:g} s after its step was given up. Its provider may bill "
+                "it, and it is not in the usage."
+            )
+            self._outbox.say_step("step_warning", todo, message=message, code="call_cut_off")
+
+    async def _cut_off(self) -> None:
+        await self._stop_steps()
+        await self._flights.stop()
 
     async def _stop_steps(self) -> None:
         self._outbox.hold_back()

@@ -30,6 +30,7 @@ from runlane.store.lanes import check_lanes
 from runlane.store.record import Entry, Finish, Outcome, Recorded
 from runlane.store.workers import begin_draining, owned_runs
 from runlane.threads import Threads
+from runlane.worker.children import tell_parent
 from runlane.worker.execution import Execution, Program, Reason
 from runlane.worker.health import Health
 from runlane.worker.liveness import Incarnation, Liveness
@@ -287,6 +288,8 @@ class Worker:
         tag(claimed, self.worker_id)
         try:
             await (execution.run() if tracing.provider() is None else self._run_traced(execution))
+            if execution.has_ended:
+                await tell_parent(self._database, self._bus, claimed)
         except (LeaseLost, asyncio.CancelledError):
             pass  # stopped by us; whoever stopped it has the last word
         except Exception as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from runlane.definitions.load import parse_bodies
+from runlane.store.sync import sync_definitions
 from runlane.store.tenants import create_tenant
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, TWO, bring
 from tests.acceptance.api.serving import API, Api, frames
@@ -319,3 +321,28 @@ async def test_a_record_has_what_its_step_was_given(api: Api) -> None:
 
 async def _asks(api: Api, run_id: str) -> bool:
     return (await api.get(f"/runs/{run_id}")).json()["status"] == "paused"
+
+
+async def test_parent_and_children_know_of_each_other(api: Api) -> None:
+    step = {"id": "work", "type": "agent", "agent_id": "helper", "output_key": "work"}
+    answers = [{"tool": "review", "arguments": {"message": "lanes"}}, "done"]
+    bodies = {
+        "orchestrations": [{"id": "outer", "steps": [step]}, ARTICLE],
+        "agents": [{"id": "helper", "model": "scripted", "tools": ["review"], "answers": answers}],
+        "tools": [{"name": "review", "tool_type": "orchestration", "orchestration_id": "article"}],
+    }
+    await sync_definitions(api.parts.database, "default", parse_bodies(bodies), actor="test")
+    run_id = (await api.post("/orchestrations/outer/run", {"message": "go"})).json()["run_id"]
+
+    async def children() -> list[dict[str, Any]]:
+        return [child for child in (await api.get(f"/runs/{run_id}")).json()["children"] if child["status"] == "paused"]
+
+    (child,) = await eventually(children, "a child that asks")
+    assert (child["target"], child["path"]) == ("orchestration:article", "work#0/0/call_0")
+    told = (await api.get(f"/runs/{child['run_id']}")).json()
+    assert (told["parent"], told["children"]) == ({"run_id": run_id, "path": "work#0/0/call_0"}, [])
+    forked = await api.post(f"/runs/{child['run_id']}/fork", {"from_step": "draft"})
+    assert (await api.get(f"/runs/{forked.json()['run_id']}")).json()["parent"] is None
+    assert (await api.post(f"/runs/{run_id}/cancel")).status_code == 200
+    assert (await ended(api, child["run_id"]))["status"] == "cancelled"
+    assert (await ended(api, run_id))["parent"] is None

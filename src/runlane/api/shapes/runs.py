@@ -44,6 +44,22 @@ class Fork(Answer):
     from_step: str
 
 
+class Parent(Answer):
+    """A run that has called another one as a tool."""
+
+    run_id: str
+    path: str = Field(description="The place of the call: the step's path, and the call within it.")
+
+
+class Child(Answer):
+    """A run that was called as a tool."""
+
+    run_id: str
+    target: str
+    status: Status
+    path: str = Field(description="The place of the call: the step's path, and the call within it.")
+
+
 class RunWhole(RunSummary):
     """A run with its input, and its result or error."""
 
@@ -56,6 +72,10 @@ class RunWhole(RunSummary):
     waiting_for: list[Question] = Field(description="What a run of an orchestration waits for now.")
     definition: str | None = Field(description="The version of the orchestration that the run is pinned to.")
     forked_from: Fork | None = Field(description="Where the run was forked from.")
+    parent: Parent | None = Field(description="The run that has called this one as a tool.")
+    children: list[Child] = Field(
+        description="The runs that this one has called as tools, in their order; at most the first 100."
+    )
 
 
 class RunPage(Answer):

@@ -1,0 +1,120 @@
+"""Orchestrations that are called as tools, in whole runs: a cancel reaches them, their end reaches who waits for it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from runlane import Status
+from runlane.model.definition import Agent, Definition, Orchestration, Tool
+from runlane.orchestrating import with_state
+from runlane.worker import children
+from tests.harness import eventually
+from tests.integration.process import Process
+from tests.integration.test_orchestrations import sync
+
+HUMAN = {"id": "ask", "type": "human", "human_prompt": "Go on?", "output_key": "ask"}
+
+
+def asks(name: str, other: str) -> list[Definition]:
+    """An orchestration whose agent calls another one as a tool."""
+    agent = {
+        "id": f"agent_{name}",
+        "model": "scripted",
+        "tools": [f"call_{other}"],
+        "answers": [{"tool": f"call_{other}", "arguments": {"message": "go"}}, "done"],
+    }
+    step = {"id": "work", "type": "agent", "agent_id": agent["id"], "output_key": "work"}
+    return [
+        Orchestration.model_validate({"id": name, "steps": [step]}),
+        Agent.model_validate(agent),
+        Tool.model_validate({"name": f"call_{other}", "tool_type": "orchestration", "orchestration_id": other}),
+    ]
+
+
+FAMILY = [
+    *asks("outer", "middle"),
+    *asks("middle", "inner"),
+    Orchestration.model_validate({"id": "inner", "steps": [HUMAN]}),
+]
+
+
+async def family(process: Process) -> list[str]:
+    """Three runs, each waiting for the next, the last one for a person."""
+    await process.start()
+    await sync(process, *FAMILY)
+    ids = [(await process.app.orchestrate("outer", "go")).run_id]
+    store = await process.store()
+
+    async def next_one(target: str) -> str | None:
+        rows = await store.sql("select id from runs where target = :target", target=f"orchestration:{target}")
+        return rows[0]["id"] if rows else None
+
+    ids += [await eventually(lambda name=name: next_one(name), f"a run of {name}") for name in ("middle", "inner")]
+    await eventually(lambda: has(process, ids[-1], Status.PAUSED), "the question")
+    return ids
+
+
+async def has(process: Process, run_id: str, status: Status) -> bool:
+    return (await process.app.get(run_id)).status is status
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parents give their worker back at once, and do not come again by themselves."""
+    monkeypatch.setattr(children, "_HOLD_SECONDS", 0.0)
+
+    def later(age_seconds: float) -> float:
+        return age_seconds + 3600.0
+
+    monkeypatch.setattr(children, "_later_seconds", later)
+
+
+@pytest.mark.parametrize("waiting", [False, True], ids=["at work", "paused"])
+async def test_a_cancel_reaches_children_and_grandchildren(
+    waiting: bool, process: Process, request: pytest.FixtureRequest
+) -> None:
+    if waiting:
+        request.getfixturevalue("impatient")
+    ids = await family(process)
+    if waiting:
+        for run_id in ids:
+            await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "everybody to wait")
+    await process.app.cancel(ids[0])
+    for run_id in ids:
+        assert (await process.end(run_id)).status is Status.CANCELLED
+        await (await process.store()).check_stream(run_id)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_an_answer_to_the_last_wakes_all_who_wait(process: Process) -> None:
+    ids = await family(process)
+    for run_id in ids:
+        await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "everybody to wait")
+    await process.app.resume(ids[-1], "yes")
+    for run_id in ids:
+        assert (await process.end(run_id)).status is Status.COMPLETED
+    for run_id, child_id in pairwise(ids):
+        parent = await with_state(await process.app.database(), await process.app.get(run_id))
+        child = await process.app.get(child_id)
+        assert child.parent == {"run_id": run_id, "path": "work#0/0/call_0"}
+        told = {"run_id": child_id, "target": child.target, "status": "completed", "path": "work#0/0/call_0"}
+        assert parent.children == [told]
+    assert [(await process.app.get(run_id)).attempt for run_id in ids] == [2, 2, 2]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_whoever_waits_is_told_of_a_cancelled_child(process: Process) -> None:
+    ids = await family(process)
+    for run_id in ids:
+        await eventually(lambda run_id=run_id: has(process, run_id, Status.PAUSED), "everybody to wait")
+    await process.app.cancel(ids[-1])
+    outer: Any = await process.end(ids[0])
+    assert (outer.status, outer.result) == (Status.COMPLETED, "done")
+    rows = await (await process.store()).sql(
+        "select payload from run_calls where run_id = :id and kind = 'tool'", id=ids[1]
+    )
+    assert "orchestration_failed" in rows[0]["payload"]
+    assert "cancelled" in rows[0]["payload"]

@@ -1,0 +1,112 @@
+"""Calls in flight: who asks may go, the call goes on; of two answers to one question one counts, both are paid for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from runlane.interpreter.values import Todo
+from runlane.model.definition import Orchestration
+from runlane.steps.flights import Flight, Flights
+
+FLOW = Orchestration.model_validate({"id": "flow", "steps": [{"id": "s", "type": "print", "print_content": "x"}]})
+TODO = Todo("s", FLOW, FLOW.steps[0], {})
+Call = Callable[[Flight], Coroutine[Any, Any, str]]
+
+
+class Provider:
+    """Answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.made: list[Flight] = []
+        self.kept: list[str] = []
+        self.answer = asyncio.Event()
+        self.store = asyncio.Event()
+
+    async def __call__(self, flight: Flight) -> str:
+        self.made.append(flight)
+        await self.answer.wait()
+        flight.answered = True
+        await self.store.wait()
+        self.kept.append(flight.kept_as)
+        return f"answer {len(self.made)}"
+
+
+async def given_up(flights: Flights, call: Call, name: str = "0/model/0") -> None:
+    """Somebody asks, and is stopped."""
+    asking = asyncio.create_task(flights.make(TODO, name, call))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_a_call_that_was_given_up_lands() -> None:
+    flights, provider = Flights(1), Provider()
+    await given_up(flights, provider)
+    assert (flights.of("s"), flights.of("t")) == (True, False)
+    provider.answer.set()
+    provider.store.set()
+    assert await flights.land(60) == []
+    assert (provider.kept, flights.of("s")) == (["0/model/0"], False)
+
+
+async def test_what_does_not_land_in_time_is_cut_off_and_told() -> None:
+    flights, provider = Flights(1), Provider()
+    await given_up(flights, provider)
+    assert await flights.land(0) == [TODO]
+    assert (provider.kept, flights.of("s")) == ([], False)
+
+
+async def test_an_answer_that_is_asked_for_again_is_late() -> None:
+    flights, first, second = Flights(3), Provider(), Provider()
+    await given_up(flights, first)
+    asking = asyncio.create_task(flights.make(TODO, "0/model/0", second))
+    await asyncio.sleep(0)
+    for provider in (first, second):
+        provider.answer.set()
+        provider.store.set()
+    assert await asking == "answer 1"
+    await flights.land(60)
+    assert (first.kept, second.kept) == (["late/3.1/0/model/0"], ["0/model/0"])
+
+
+async def test_an_answer_that_is_being_kept_is_not_asked_for_again() -> None:
+    flights, first, second = Flights(1), Provider(), Provider()
+    await given_up(flights, first)
+    first.answer.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    asking = asyncio.create_task(flights.make(TODO, "0/model/0", second))
+    await asyncio.sleep(0)
+    first.store.set()
+    assert await asking == "answer 1"
+    assert (first.kept, second.made) == (["0/model/0"], [])
+
+
+async def test_a_call_that_is_cut_off_as_it_is_made_has_begun() -> None:
+    flights, provider = Flights(1), Provider()
+    asking = asyncio.create_task(flights.make(TODO, "0/model/0", provider))
+    await asyncio.sleep(0)
+    assert provider.made == []
+    await flights.stop()
+    assert len(provider.made) == 1, "or it could not give back what it holds"
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+async def test_a_failure_that_nobody_hears_is_no_trouble() -> None:
+    flights = Flights(1)
+    go = asyncio.Event()
+
+    async def fails(_flight: Flight) -> str:
+        await go.wait()
+        raise ValueError("no")
+
+    await given_up(flights, fails)
+    go.set()
+    assert await flights.land(60) == []
