@@ -168,7 +168,7 @@ class Conversation:
         work, limiter = self._work, self._work.tools.limiter
         await self._check_budget()
         if not credential:
-            return await self._call(model, credential, request, key)
+            return await self._call(model, request, key)
         has_waited = False
 
         async def waiting(reason: str) -> None:
