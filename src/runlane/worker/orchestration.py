@@ -14,20 +14,18 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from runlane import meters
 from runlane.agents.journal import Journal
 from runlane.agents.models import Piece
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
-from runlane.model.definition import Agent, Orchestration, Tool
+from runlane.model.definition import Agent, Orchestration
 from runlane.model.event import Delta
-from runlane.model.run import Status
 from runlane.model.text import dump_json, load_json
 from runlane.steps.flights import Flights
 from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
-from runlane.store import record as records
 from runlane.store.attempts import running_seconds
 from runlane.store.calls import CallRecord, read_calls_of
 from runlane.store.claim import Claimed
@@ -37,9 +35,11 @@ from runlane.store.record import Finish
 from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
 from runlane.store.waits import read_waits
 from runlane.worker.context import Desk
+from runlane.worker.ends import HANDED_BACK, Ends
 from runlane.worker.execution import Ending
 from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
+from runlane.worker.pinned import Pinned
 from runlane.worker.questions import InnerKey, Questions
 from runlane.worker.spending import Spending
 from runlane.worker.way import record_of, remember_nested, stand
@@ -66,19 +66,6 @@ Result = Outcome | Waiting | Held
 Conclude = Callable[[], Finish]
 
 
-class Material(Protocol):
-    """The definitions that a run is pinned to."""
-
-    @property
-    def orchestrations(self) -> Mapping[str, Orchestration]: ...
-
-    @property
-    def agents(self) -> Mapping[str, Agent]: ...
-
-    @property
-    def tools(self) -> Mapping[str, Tool]: ...
-
-
 class Drive:
     """One attempt at a run of an orchestration."""
 
@@ -87,7 +74,7 @@ class Drive:
         claimed: Claimed,
         desk: Desk,
         database: Database,
-        material: Material,
+        material: Pinned,
         tools: Tools,
         root: Orchestration,
     ) -> None:
@@ -98,6 +85,7 @@ class Drive:
         self._tools = tools
         self._root = root
         self._outbox = Outbox(claimed, desk)
+        self._ends = Ends(self._outbox, desk.max_result_bytes)
         self._questions = Questions()
         self._flights = Flights(claimed.attempt)
         self._looked_at = time.monotonic()
@@ -141,7 +129,7 @@ class Drive:
                 raise
             minutes = self._root.timeout_minutes
             error = Failed("run_timeout", f"The run took longer than its {minutes:g} minutes of running time.")
-            return partial(self._failed, End(EndStatus.FAILED, None, self._machine.state, error))
+            return partial(self._ends.fail, End(EndStatus.FAILED, None, self._machine.state, error))
 
     # --- where the run stands
 
@@ -190,11 +178,13 @@ class Drive:
         while True:
             await self._take_answers()
             if self._machine.end is not None:
-                return partial(self._finish, self._machine.end)
+                return partial(self._ends.finish, self._machine.end)
             if not self._desk.draining:
                 await self._begin()
             if not self._busy:
-                return self._hand_back if self._desk.draining else self._pause
+                if self._desk.draining:
+                    return lambda: HANDED_BACK
+                return partial(self._ends.pause, self._questions, self._machine.state)
             self._outbox.store_soon()
             await self._wait()
             self._take_done()
@@ -383,42 +373,6 @@ class Drive:
         self._history.append((_scope(path), Earlier(step_id, title, output)))
 
     # --- the ends
-
-    def _hand_back(self) -> Finish:
-        return Finish(records.Outcome.HANDED_BACK, Status.QUEUED)
-
-    def _pause(self) -> Finish:
-        if not self._questions:
-            error = Failed("stuck", "The orchestration has nothing left to do and has not ended.")
-            return self._failed(End(EndStatus.FAILED, None, self._machine.state, error))
-        seconds = self._questions.seconds_left()
-        self._outbox.say("paused", waiting_for=self._questions.paths)
-        delay_us = None if seconds is None else int(seconds * 1_000_000)
-        return Finish(records.Outcome.PAUSED, Status.PAUSED, delay_us=delay_us)
-
-    def _finish(self, end: End) -> Finish:
-        if end.status is EndStatus.FAILED:
-            return self._failed(end)
-        result = dump_json(end.response)
-        size = len(result.encode())
-        if size > self._desk.max_result_bytes:
-            message = f"The response has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed."
-            return self._failed(End(EndStatus.FAILED, None, end.state, Failed("result_too_large", message)))
-        self._say_end("completed", end)
-        self._outbox.say("final", response=end.response, intent="orchestration")
-        state = dump_json(dict(end.state))
-        return Finish(records.Outcome.COMPLETED, Status.COMPLETED, result=result, state=state)
-
-    def _failed(self, end: End) -> Finish:
-        error = end.error or Failed("failed", "The orchestration failed.")
-        self._say_end("failed", end, error={"code": error.code, "message": error.message})
-        told = {"type": error.code, "message": error.message, "step": end.step_id}
-        state = dump_json(dict(end.state))
-        return Finish(records.Outcome.FAILED, Status.FAILED, error=dump_json(told), state=state)
-
-    def _say_end(self, status: str, end: End, **more: Any) -> None:
-        state = dict(end.state)
-        self._outbox.say("orchestration_complete", status=status, final_state=state, **more)
 
     async def _land(self) -> None:
         """Let the calls of steps that were given up come to their end: they are billed, so the run has to tell them."""
