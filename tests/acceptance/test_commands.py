@@ -52,7 +52,8 @@ def test_help_and_version(embedded: Shell) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["nonsense"], ["runs"], ["runs", "show"], ["runs", "list", "--limit", "0"], ["runs", "priority", "x", "high"],
-     ["worker", "tasks:app", "more"], ["worker", "tasks:app", "--concurrency", "0"], ["lanes", "set", "a", "--max-slots", "many"]],
+     ["worker", "a:b", "c:d"], ["worker", "tasks:app", "--concurrency", "0"],
+     ["lanes", "set", "a", "--max-slots", "many"]],
 )  # fmt: skip
 def test_wrong_usage_ends_with_two(embedded: Shell, arguments: list[str]) -> None:
     answer = embedded.run(*arguments, expect=2)
