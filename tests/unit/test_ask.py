@@ -112,3 +112,23 @@ def test_the_one_open_question_is_asked() -> None:
     assert choose([left, right], None) is None
     assert choose([left, right], "s/1/ask") is right
     assert choose([left, right], "ask") is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer"),
+    [
+        (["approve"], {"decision": "approve"}),
+        (["edit", '{"n": 1}', ""], {"decision": "edit", "arguments": '{"n": 1}'}),
+        (["deny", "too much"], {"decision": "deny", "reason": "too much"}),
+    ],
+)
+def test_what_a_decision_has_no_use_for_is_not_asked(lines: list[str], answer: dict[str, Any]) -> None:
+    fields = (
+        {"name": "decision", "type": "select", "options": ["approve", "edit", "deny"], "required": True},
+        {"name": "arguments", "type": "textarea"},
+        {"name": "reason", "type": "text"},
+    )
+    assert answered(question(*fields, path="ask!0/approve/0/call_0"), *lines)[0] == answer
+    # A form of one's own is asked as it is written.
+    with pytest.raises(EOFError):
+        answered(question(*fields), *lines)

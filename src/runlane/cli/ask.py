@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runlane.errors import InvalidInput
 from runlane.model.form import RESPONSE, validate
+from runlane.model.ids import INSIDE
 from runlane.model.step import HumanField
 from runlane.model.text import dump_json
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from runlane.client import Question
 
 MAX_CONTEXT = 2000
+# What is asked inside a step has a decision first, and fields that belong to one choice.
+_ONLY_WITH = {"arguments": "edit", "reason": "deny", "result": "done", "amount_usd": "allow"}
 _HINTS = {
     "textarea": "end with an empty line",
     "number": "a number",
@@ -56,8 +59,15 @@ def ask(question: Question, read: Callable[[str], str] = input, write: Callable[
         return {RESPONSE: read("answer: ")}
     answer: dict[str, Any] = {}
     for field in fields:
-        answer |= _one(field, read, write)
+        if not _is_idle(question, field, answer):
+            answer |= _one(field, read, write)
     return answer
+
+
+def _is_idle(question: Question, field: HumanField, answer: Mapping[str, Any]) -> bool:
+    """Whether nobody would read the field: something inside a step asks, and the decision has no use for it."""
+    decision = answer.get("decision")
+    return INSIDE in question.path and decision is not None and decision != _ONLY_WITH.get(field.name, decision)
 
 
 def _context(question: Question) -> str:

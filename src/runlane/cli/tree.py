@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.model.event import Event
+from runlane.model.ids import INSIDE
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent
@@ -205,7 +206,7 @@ class StepTree:
 
 def _step_path(path: str) -> str:
     """The step that a path belongs to: what waits inside a step has more after an exclamation mark."""
-    return path.partition("!")[0].removesuffix("?")
+    return path.partition(INSIDE)[0].removesuffix("?")
 
 
 def _rows(node: Node, depth: int, now_us: int) -> Iterator[Row]:

@@ -15,6 +15,9 @@ _lock = threading.Lock()
 _last_ms = 0
 _counter = 0
 
+# What waits inside a step is named STEP!KEY; an exclamation mark is in no path of a step.
+INSIDE = "!"
+
 
 def new_id(prefix: str) -> str:
     """A new id such as run_0192f3…; later ids of one process sort after earlier ones."""

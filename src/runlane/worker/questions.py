@@ -13,12 +13,10 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from runlane.interpreter.values import Done, Todo
+from runlane.model.ids import INSIDE
 from runlane.model.text import dump_json
 from runlane.steps.perform import Waiting
 from runlane.store.waits import NewWait, Wait
-
-# An exclamation mark is in no path of a step.
-_INSIDE = "!"
 
 
 class InnerKey(NamedTuple):
@@ -119,7 +117,7 @@ class Questions:
                 continue
             if question is not None:
                 question.answer = Done(wait.answer) if wait.answered else None
-            elif _INSIDE in wait.path:
+            elif INSIDE in wait.path:
                 self._remembered[wait.path] = wait
             elif wait.path in by_path:
                 self._take_over(wait.path, wait, by_path[wait.path], None)
@@ -165,4 +163,4 @@ class Questions:
 def _path(todo: Todo, inner: InnerKey | None) -> str:
     if inner is None:
         return todo.path
-    return f"{_INSIDE}{inner.key}" if inner.shared else f"{todo.path}{_INSIDE}{inner.key}"
+    return f"{INSIDE}{inner.key}" if inner.shared else f"{todo.path}{INSIDE}{inner.key}"
