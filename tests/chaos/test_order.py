@@ -87,6 +87,8 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
             # The oldest: on a slow machine the newest may not have begun yet, and killing it would prove nothing.
             workers.pop(0).kill()
             workers.append(cluster.start_worker())
+            # A machine that cannot replace them as fast as they are killed would never come to the end.
+            await cluster.online(workers[-1])
 
     killing = asyncio.create_task(kill_workers())
     for enqueuer in enqueuers:
