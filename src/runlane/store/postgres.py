@@ -141,6 +141,7 @@ class PostgresDatabase:
         self.steady_since = float("-inf")
         self._idle: list[Any] = []
         self._open: set[Any] = set()
+        self._using: set[asyncio.Future[Any]] = set()
         self._slots = asyncio.Semaphore(connections)
         self._closed = False
         # PgBouncer in transaction mode hands each transaction to some server connection, so the settings
@@ -195,9 +196,24 @@ class PostgresDatabase:
         return await self._alone(lambda session: session.fetch(statement, **params))
 
     async def _alone(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        """One statement that is its own transaction."""
+        """One statement that is its own transaction. It comes to its end also if whoever asked goes away.
+
+        The driver would tell the server over a connection of its own, and ending ours would cost a new one: readers
+        that come and go would make the server do nothing else.
+        """
+        using = asyncio.ensure_future(self._use(work))
+        self._using.add(using)
+        using.add_done_callback(self._used)
+        return await asyncio.shield(using)
+
+    async def _use(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
         async with self._lent() as connection:
             return await work(PostgresSession(connection))
+
+    def _used(self, using: asyncio.Future[Any]) -> None:
+        self._using.discard(using)
+        if not using.cancelled():
+            using.exception()  # there may be nobody left to hear it
 
     @contextlib.asynccontextmanager
     async def _lent(self) -> AsyncGenerator[Any]:
@@ -209,7 +225,7 @@ class PostgresDatabase:
             connection.terminate()
             raise Unavailable(f"The database does not answer: {_told(error)}.") from error
         except asyncio.CancelledError:
-            # The driver would tell the server over a connection of its own, and the next user would wait for that.
+            # Its event loop ends. What the driver would do about the statement would outlive that.
             self._end(connection)
             raise
         finally:
