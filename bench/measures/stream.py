@@ -42,13 +42,13 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
             ):
                 body, seconds = await _ours(ground, place, variant, events, readers)
                 sent = len(_ID.findall(body)) * readers
-                yield Sample("stream", "runlane", variant, repeat, "events/s", [sent / seconds])
+                yield Sample("stream", "runlane", variant, repeat, "events/s", [sent / max(seconds, 1e-6)])
                 frames.seek(0)
                 frames.truncate()
                 frames.write(body)
                 frames.flush()
                 seconds = await _yardstick(ground, place, readers, frames.name)
-                yield Sample("stream", YARDSTICK, variant, repeat, "events/s", [sent / seconds])
+                yield Sample("stream", YARDSTICK, variant, repeat, "events/s", [sent / max(seconds, 1e-6)])
 
 
 async def _ours(ground: Ground, place: Place, variant: str, events: int, readers: int) -> tuple[bytes, float]:

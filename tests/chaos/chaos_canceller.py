@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 
+from runlane import Unavailable
 from tests.chaos.chaos_tasks import app
 
 
 async def main(run_id: str) -> None:
     async with app:
-        await app.cancel(run_id)
+        # A frozen worker may hold the run's row until the server ends its transaction.
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(Unavailable):
+                    await app.cancel(run_id)
+                    return
 
 
 if __name__ == "__main__":

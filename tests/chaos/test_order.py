@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import sys
 from collections import defaultdict
@@ -88,7 +89,9 @@ async def test_order_is_kept_per_key_with_three_enqueuers_and_kills(make_cluster
             workers.pop(0).kill()
             workers.append(cluster.start_worker())
             # A machine that cannot replace them as fast as they are killed would never come to the end.
-            await cluster.online(workers[-1])
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(3):
+                    await cluster.online(workers[-1])
 
     killing = asyncio.create_task(kill_workers())
     for enqueuer in enqueuers:
