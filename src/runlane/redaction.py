@@ -32,6 +32,8 @@ _FEW: Final = 100
 _PIECE: Final = 5
 _STRIDE: Final = MIN_CHARACTERS - _PIECE + 1
 _BLOCK: Final = 64 * 1024
+# The beginning of a value that may be said, where holding it back would put a text out of order: half of the shortest.
+_HARMLESS: Final = MIN_CHARACTERS // 2
 
 
 class _Known:
@@ -153,30 +155,43 @@ class Stream:
 
     def __init__(self) -> None:
         self._held = ""
+        # How much of what is held back has been said all the same.
+        self._said = 0
 
     def feed(self, piece: str) -> str:
         """What can be said now."""
         known = _known
-        if not known.forms:
-            told, self._held = self._held + piece, ""
-            return told
         text = self._held + piece
+        if not known.forms:
+            return self._say(text, len(text), text)
         cut = _doubtful(text, 0, known)
         if not known.occurs(text):
-            self._held = text[cut:]
-            return text[:cut]
+            return self._say(text, cut, text[:cut])
         for found in known.pattern.finditer(text):
             if found.start() >= cut:
                 break
             if found.end() > cut:
                 cut = _doubtful(text, found.end(), known)
-        self._held = text[cut:]
-        return known.replace(text[:cut])
+        return self._say(text, cut, known.replace(text[:cut]))
+
+    def pause(self) -> str:
+        """What was held back and is too little to tell anything, for when something else is said first."""
+        if len(self._held) > _HARMLESS:
+            return ""
+        told, self._said = self._held[self._said :], len(self._held)
+        return told
 
     def rest(self) -> str:
         """What was held back, once nothing more comes."""
-        told, self._held = clean(self._held), ""
-        return told
+        return self._say(self._held, len(self._held), clean(self._held))
+
+    def _say(self, text: str, cut: int, told: str) -> str:
+        said = text[: min(self._said, cut)]
+        self._held = text[cut:]
+        self._said -= len(said)
+        # What was said before is not said again, but for where it has turned out to be a part of a value.
+        same = next((at for at, (old, new) in enumerate(zip(said, told, strict=False)) if old != new), len(said))
+        return told[same:]
 
 
 def _doubtful(text: str, begin: int, known: _Known) -> int:

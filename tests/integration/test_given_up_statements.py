@@ -33,3 +33,20 @@ async def test_a_statement_that_is_given_up_leaves_nothing_behind(postgres_url: 
     # Our own will is no news about the server: a reaper that heard of it would trust no free lock for a while.
     assert database.steady_since == steady
     await database.close()
+
+
+async def test_a_statement_that_was_given_up_while_it_waited_for_a_connection_is_not_made(postgres_url: str) -> None:
+    database = await PostgresDatabase.open(settings_for(postgres_url), 1)
+    await database.look(Statement("make", text("create sequence given_up_calls")))
+    count = Statement("count", text("select nextval('given_up_calls') as calls"))
+    slow = asyncio.create_task(database.look(SLOW))
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(database.look(count)) for _ in range(3)]
+    await asyncio.sleep(0)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    await slow
+    assert [row["calls"] for row in await database.look(count)] == [1]
+    await database.look(Statement("drop", text("drop sequence given_up_calls")))
+    await database.close()

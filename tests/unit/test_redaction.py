@@ -161,6 +161,39 @@ def test_a_stream_holds_back_no_more_than_it_must() -> None:
     assert stream.rest() == ""
 
 
+@given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
+def test_a_text_that_pauses_tells_no_value_and_loses_nothing(known: list[str], data: st.DataObject) -> None:
+    redaction.forget_all()
+    redaction.learn_all(known)
+    parts = st.lists(st.one_of(st.text(max_size=5), *(st.just(value) for value in known)), max_size=6)
+    whole = "".join(data.draw(parts))
+    stream, told, rest = Stream(), "", whole
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        told += stream.feed(rest[:size])
+        rest = rest[size:]
+        if data.draw(st.booleans()):
+            told += stream.pause()
+    told += stream.rest()
+    assert not any(value in told for value in known)
+    if clean(whole) == whole:
+        assert told == whole
+
+
+def test_a_pause_tells_too_little_to_be_of_use() -> None:
+    learn("password-1")
+    stream = Stream()
+    assert stream.feed("my pass") == "my "
+    assert stream.pause() == "pass"
+    assert stream.pause() == ""
+    assert stream.feed("port, pa") == "port, "
+    assert stream.pause() == "pa"
+    assert stream.feed("sswo") == ""
+    assert stream.pause() == ""
+    assert stream.feed("rd-1.") == f"{REDACTED}."
+    assert stream.rest() == ""
+
+
 def test_settings_hide_their_passwords_and_keys() -> None:
     key = base64.b64encode(bytes(range(32))).decode()
     hide(

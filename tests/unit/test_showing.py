@@ -75,6 +75,22 @@ async def test_other_kinds_and_calls_are_not_joined_and_keep_their_order(monkeyp
     ]
 
 
+async def test_the_end_of_a_thought_that_might_become_a_secret_does_not_come_after_the_answer() -> None:
+    redaction.learn(SECRET)
+    told: list[Piece] = []
+    with Showing(told.append, "a") as shown:
+        shown(Piece("thinking", "ask"))
+        shown(Piece("text", "done."))
+        # The thought goes on and was a secret: what is left of it is not shown.
+        shown(Piece("thinking", SECRET[2:]))
+    assert places(told) == [
+        ("thinking", None, 0, "a"),
+        ("thinking", None, 1, "sk"),
+        ("text", None, 0, "done."),
+        ("thinking", None, 3, redaction.REDACTED),
+    ]
+
+
 @pytest.mark.parametrize("size", [1, 3, 7, 50])
 async def test_a_secret_that_comes_in_pieces_is_not_shown(size: int) -> None:
     redaction.learn(SECRET)

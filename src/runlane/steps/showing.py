@@ -26,6 +26,7 @@ class Showing:
         self._answer = answer
         self._streams: dict[tuple[str, str | None], tuple[Piece, redaction.Stream]] = {}
         self._written: dict[tuple[str, str | None], int] = {}
+        self._last: tuple[str, str | None] | None = None
         self._first: Piece | None = None
         self._texts: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -45,7 +46,13 @@ class Showing:
         self._tell()
 
     def __call__(self, piece: Piece) -> None:
-        _, stream = self._streams.setdefault((piece.kind, piece.call_id), (piece, redaction.Stream()))
+        kind = (piece.kind, piece.call_id)
+        if self._last not in (None, kind):
+            # Readers print what comes as it comes: the end of a thought does not belong behind the answer.
+            before, held = self._streams[self._last]
+            self._add(before, held.pause())
+        self._last = kind
+        _, stream = self._streams.setdefault(kind, (piece, redaction.Stream()))
         self._add(piece, stream.feed(piece.text))
         if self._timer is None and self._texts:
             self._tell()

@@ -196,18 +196,18 @@ class PostgresDatabase:
         return await self._alone(lambda session: session.fetch(statement, **params))
 
     async def _alone(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        """One statement that is its own transaction. It comes to its end also if whoever asked goes away.
+        """One statement that is its own transaction. Once begun it comes to its end, also if whoever asked goes away.
 
         The driver would tell the server over a connection of its own, and ending ours would cost a new one: readers
         that come and go would make the server do nothing else.
         """
-        using = asyncio.ensure_future(self._use(work))
+        using = asyncio.ensure_future(self._use(await self._take(), work))
         self._using.add(using)
         using.add_done_callback(self._used)
         return await asyncio.shield(using)
 
-    async def _use(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        async with self._lent() as connection:
+    async def _use(self, connection: Any, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        async with self._lent(connection):
             return await work(PostgresSession(connection))
 
     def _used(self, using: asyncio.Future[Any]) -> None:
@@ -216,11 +216,10 @@ class PostgresDatabase:
             using.exception()  # there may be nobody left to hear it
 
     @contextlib.asynccontextmanager
-    async def _lent(self) -> AsyncGenerator[Any]:
+    async def _lent(self, connection: Any) -> AsyncGenerator[None]:
         """A connection for statements that are transactions of their own; it ends with whatever leaves it in doubt."""
-        connection = await self._take()
         try:
-            yield connection
+            yield
         except CONNECTION_ERRORS as error:
             connection.terminate()
             raise Unavailable(f"The database does not answer: {_told(error)}.") from error
@@ -234,7 +233,8 @@ class PostgresDatabase:
     async def committed(self, mark: str) -> bool:
         number, *events = mark.split(" ")
         while True:
-            async with self._lent() as connection:
+            connection = await self._take()
+            async with self._lent(connection):
                 try:
                     status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
                 except asyncpg.InvalidParameterValueError:
