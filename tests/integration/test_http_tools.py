@@ -176,6 +176,8 @@ async def test_refusals_are_errors(status: str, passing: bool) -> None:
     async with calling(plain(body, status, {"retry-after": "7"})) as (server, call):
         error = await failed(call, tool(server, headers={"a": "{secret.TOKEN}"}))
         assert (error.code, error.passing) == ("tool_error", passing)
+        # A server that is asked too much has not acted: also a tool with an effect may be called again.
+        assert error.begun is not status.startswith("429")
         assert error.retry_after_seconds == (7.0 if passing else None)
         assert f'was answered with {status[:3]}: {{"error": "no such' in error.message
         assert REDACTED in error.message

@@ -1,6 +1,8 @@
-"""Names of tools that no provider takes, with dots, slashes, or too long. The fake one refuses them as they do."""
+"""Names of tools that not every provider takes: dots, slashes, a digit first, too long. The fake one refuses some."""
 
 from __future__ import annotations
+
+import re
 
 import pytest
 
@@ -9,7 +11,7 @@ from runlane.testing import FakeAnswer, FakeCall
 from tests.integration.test_providers import MODELS, provider
 
 LONG = "a_very_long_name_" * 6
-NAMES = ["shop.order", "shop/order", "shop_order", LONG, f"{LONG}2", "weather"]
+NAMES = ["shop.order", "shop/order", "shop_order", LONG, f"{LONG}2", "weather", "2fa", "-v"]
 OFFERS = tuple(ToolOffer(name, f"What {name} does.") for name in NAMES)
 
 
@@ -25,6 +27,8 @@ async def test_every_tool_can_be_called_whatever_it_is_called(prefix: str) -> No
         await place.ask(model, "What is there?", offers=OFFERS)
         names = told_names(place.bodies[0])
     assert len(set(names)) == len(NAMES)
+    # Google takes no digit first; the others do, but a conversation may go on with another model.
+    assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in names)
     assert names[2] == "shop_order"
     assert names[5] == "weather"
     async with provider(FakeAnswer(calls=[FakeCall(name=name) for name in names]), "Done.") as place:

@@ -160,6 +160,8 @@ def _refusal(tool: Tool, answer: Answer, secrets: Mapping[str, str]) -> ToolFail
         f'The tool "{tool.name}" was answered with {answer.status}{f": {excerpt}" if excerpt else "."}',
         passing=passing,
         retry_after_seconds=retry_after_seconds(answer.headers.get("retry-after")) if passing else None,
+        # "Too many requests" is said instead of acting; behind any other status something may have happened.
+        begun=answer.status != 429,
     )
 
 

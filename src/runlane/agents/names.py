@@ -1,4 +1,4 @@
-"""Names of tools as providers take them: letters, digits, `_` and `-`, at most 64 characters.
+"""Names of tools as all providers take them: letters, digits, `_` and `-`, no digit first, at most 64 characters.
 
 Tools, tasks and agents of ours may have dots and longer names, and those of MCP servers slashes, too. A provider is
 told another name for such a one, and what it asks for by that name is ours again. The names follow from what is
@@ -17,7 +17,7 @@ from runlane.agents.models import Delta, Message, ModelRequest, Piece, ToolCall
 
 _MAX: Final = 64
 _HASH: Final = 8
-_TAKEN: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX}}}")
+_TAKEN: Final = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{_MAX - 1}}}")
 _OTHER: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -66,6 +66,8 @@ class Names:
 
     def _free(self, name: str) -> str:
         plain = _OTHER.sub("_", name) or "tool"
+        if not (plain[0].isalpha() or plain[0] == "_"):
+            plain = f"_{plain}"
         if len(plain) <= _MAX and plain not in self._ours:
             return plain
         return f"{plain[: _MAX - _HASH - 1]}_{hashlib.sha256(name.encode()).hexdigest()[:_HASH]}"

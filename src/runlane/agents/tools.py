@@ -14,7 +14,7 @@ from runlane.model.text import dump_json
 class ToolFailed(Exception):
     """A tool gave no result. `passing` means that calling it again may help.
 
-    `begun` is False if the call certainly had no effect: nothing was sent.
+    `begun` is False if the call had no effect: nothing was sent, or it was turned away before anything was done.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
 from runlane.cli.follow import DEFAULT_URL, EXIT_FAILED, exit_code, put_question
+from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
@@ -86,11 +87,11 @@ class _Chat:
                     content = message.content if isinstance(message.content, str) else dump_json(message.content)
                     print(f"{who} {content}".strip())
 
-        asyncio.run(look())
+        run_interruptibly(look())
 
     def say(self, message: str) -> int:
         """One turn; the exit code that its end stands for."""
-        return asyncio.run(self._turn(message))
+        return run_interruptibly(self._turn(message))
 
     async def _turn(self, message: str) -> int:
         async with client_of(self._url, self._api_key) as client, open_source(self._url, self._api_key) as source:

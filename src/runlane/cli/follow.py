@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from runlane.api.frame import iso
+from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.show import print_json
 from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.story import sentence
@@ -72,7 +73,7 @@ def start_run(
                 print(f"{accepted.run_id}: {accepted.status}")
         return accepted.run_id
 
-    run_id = asyncio.run(start())
+    run_id = run_interruptibly(start())
     if not follow:
         return 0
     return tail_run(run_id, after=0, timeout=timeout, url=where, api_key=api_key, json=json, may_ask=True)
@@ -125,7 +126,7 @@ def tail_run(
             return await source.get(run_id)
 
     try:
-        run = asyncio.run(watch())
+        run = run_interruptibly(watch())
     except TimeoutError:
         print(f"Run {run_id} has not ended after {timeout:g} s; it goes on. {_again(run_id)}", file=sys.stderr)
         return EXIT_TIMEOUT
@@ -152,7 +153,7 @@ def show_logs(run_id: str, *, since: int, follow: bool, url: str | None, api_key
                     else:
                         print(sentence(event), flush=True)
 
-    asyncio.run(work())
+    run_interruptibly(work())
 
 
 async def _stored(source: Source, run_id: str, after: int) -> AsyncGenerator[Event]:
