@@ -339,7 +339,7 @@ async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
     await dead.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
     kept = await living.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
     # Nobody renews, nobody gives back: as if its process were gone.
-    dead.board.stop()
+    await dead.board.close()
     dead.board.held.clear()
     slot = await other.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody)
     with pytest.raises(MustWait, match="2 of 2"):
@@ -447,3 +447,17 @@ async def test_seconds_that_count_no_longer_are_swept(store: Store, make: Make) 
     await (await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)).leave(1)
     rows = await store.sql("select credential, second from provider_seconds where second < 100")
     assert [row["credential"] for row in rows] == ["other"]
+
+
+async def test_a_reading_that_is_under_way_ends_with_the_limiter(make: Make) -> None:
+    """It would ask Redis after the connections are closed, and open one that nobody closes."""
+    limiter = await make()
+    await (await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)).leave(1)
+    asking = asyncio.ensure_future(limiter.board.refresh())
+    await asyncio.sleep(0)
+    reading = limiter.board._reading
+    assert reading is not None
+    assert not reading.done()
+    await limiter.close()
+    assert reading.done()
+    await asyncio.wait([asking])

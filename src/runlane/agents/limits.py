@@ -185,7 +185,7 @@ class ClusterLimiter:
             if not waiter.granted.done():
                 waiter.granted.set_exception(MustWait("this process stops", 0.0))
                 waiter.granted.exception()
-        self._board.stop()
+        await self._board.close()
         if self._leaving:
             await asyncio.wait(self._leaving, timeout=2)
         await asyncio.gather(*(self._board.leave(held, 0) for held in list(self._board.held.values())))

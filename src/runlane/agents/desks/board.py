@@ -254,14 +254,22 @@ class Board:
 
     def _start(self) -> None:
         if not self._loops or any(loop.done() for loop in self._loops):
-            self.stop()
+            self._stop()
             self._loops = [
                 asyncio.create_task(self._read_loop(), name="runlane-limits-read"),
                 asyncio.create_task(self._renew_loop(), name="runlane-limits-renew"),
             ]
 
-    def stop(self) -> None:
-        """End the loops. Safe at any time."""
+    async def close(self) -> None:
+        """End everything that is under way: a reading that outlives Redis' connections would open one anew."""
+        ending = [task for task in (*self._loops, self._reading) if task is not None]
+        self._stop()
+        if self._reading is not None:
+            self._reading.cancel()
+        if ending:
+            await asyncio.wait(ending)
+
+    def _stop(self) -> None:
         for loop in self._loops:
             loop.cancel()
         self._loops = []
