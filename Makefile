@@ -3,9 +3,9 @@
 
 EXAMPLE := examples/newsroom/main.py
 ARGS :=
-# The suite mostly waits, so three processes with servers of their own take less than half the time on two cores. A file
-# stays in one of them.
-WHOLE_SUITE := --numprocesses 3 --dist loadfile
+# The suite mostly waits, so three processes with servers of their own take less than half the time on two cores. Those of
+# tests/chaos start many processes themselves. A file stays in one of them.
+SPREAD := --dist loadfile --numprocesses
 
 # uv must use the interpreter that is there, and never fetch one.
 export UV_PYTHON_DOWNLOADS := never
@@ -38,7 +38,12 @@ run: $(READY)
 	@$(RUN) python $(EXAMPLE) $(ARGS)
 
 test: $(READY)
-	$(RUN) pytest $(if $(ARGS),$(ARGS),$(WHOLE_SUITE))
+ifeq ($(ARGS),)
+	$(RUN) pytest $(SPREAD) 3 --ignore tests/chaos
+	$(RUN) pytest $(SPREAD) 2 tests/chaos
+else
+	$(RUN) pytest $(ARGS)
+endif
 
 check: $(READY_BENCH)
 	$(RUN) ruff check
