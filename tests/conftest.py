@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
+import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,7 +39,11 @@ _numbers = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Older Pythons leave a stream open whose connect was cancelled in its last moment; newer ones close it."""
+    """Make the suite the same wherever it runs."""
+    # A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that the tests start.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Older Pythons leave a stream open whose connect was cancelled in its last moment; newer ones close it.
     if not hasattr(asyncio.StreamWriter, "__del__"):
         for what in ("unclosed <socket", "unclosed transport"):
             config.addinivalue_line("filterwarnings", f"ignore:{what}:ResourceWarning")
