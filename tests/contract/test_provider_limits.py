@@ -454,7 +454,7 @@ async def test_a_reading_that_is_under_way_ends_with_the_limiter(make: Make) -> 
     limiter = await make()
     await (await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)).leave(1)
     asking = asyncio.ensure_future(limiter.board.refresh())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # a turn of the loop, in which it begins
     reading = limiter.board._reading
     assert reading is not None
     assert not reading.done()

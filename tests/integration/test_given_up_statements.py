@@ -40,9 +40,9 @@ async def test_a_statement_that_was_given_up_while_it_waited_for_a_connection_is
     await database.look(Statement("make", text("create sequence given_up_calls")))
     count = Statement("count", text("select nextval('given_up_calls') as calls"))
     slow = asyncio.create_task(database.look(SLOW))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # a turn of the loop, in which it takes the only connection
     waiting = [asyncio.create_task(database.look(count)) for _ in range(3)]
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # and one in which these begin to wait for it
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)

@@ -9,6 +9,7 @@ import pytest
 
 from runlane import Context, Run, Status
 from runlane.model.definition import Agent, Tool
+from tests.integration.http_server import Asked, Writer, plain, serving
 from tests.integration.process import Process
 from tests.integration.test_agents import STEP, told
 from tests.integration.test_orchestrations import flow, run
@@ -102,6 +103,24 @@ async def test_a_failure_that_does_not_pass_in_time_is_told_to_the_model(process
     result = await only_result(process, await called(process, definition))
     assert result["preview"] == 'task_error: The task "broken" failed: ConnectionError: no route to the shop'
     assert calls == [calls[0]] * 3
+
+
+@pytest.mark.settings(outbound_allow="127.0.0.1")
+async def test_a_web_service_that_was_asked_too_much_is_called_again_without_a_person(process: Process) -> None:
+    """It has turned the call away, so that there is nothing to ask, also for a tool that must act once."""
+    keys: list[str] = []
+
+    async def answer(asked: Asked, writer: Writer) -> None:
+        keys.append(asked.headers["idempotency-key"])
+        busy = len(keys) == 1
+        await plain(b"paid", "429 Slow" if busy else "200 OK", {"retry-after": "0"})(asked, writer)
+
+    await process.start()
+    async with serving(answer) as server:
+        web = {"tool_type": "http", "method": "POST", "url": server.url("/pay")}
+        definition = {"name": "pay", **web, "effect": "once"}
+        result = await only_result(process, await called(process, definition))
+    assert (result["preview"], keys) == ("paid", [keys[0]] * 2)
 
 
 async def test_a_step_that_tries_again_makes_the_call_again_before_the_model_is_told(process: Process) -> None:

@@ -10,6 +10,7 @@ import asyncio, signal, threading, time
 from runlane.cli.interrupts import run_interruptibly
 
 def interrupt():
+    # Let the loop go to sleep. Were this too short, the test would be easier to pass, and never harder.
     time.sleep(0.2)
     # Taken by this thread, so that the main one sleeps on: as when it comes right before the main one goes to sleep.
     signal.pthread_kill(threading.get_ident(), signal.SIGINT)

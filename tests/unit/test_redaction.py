@@ -137,18 +137,25 @@ def test_a_value_without_secrets_is_the_same_object() -> None:
     assert clean_value(value) is value
 
 
-@given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
-def test_a_text_in_pieces_is_cleaned_as_the_whole(known: list[str], data: st.DataObject) -> None:
+def learned_in_pieces(known: list[str], data: st.DataObject) -> list[str]:
+    """Learn these values alone; a text that may have them, cut anywhere."""
     redaction.forget_all()
     redaction.learn_all(known)
     parts = st.lists(st.one_of(st.text(max_size=5), *(st.just(value) for value in known)), max_size=6)
-    whole = "".join(data.draw(parts))
-    stream, told, rest = Stream(), "", whole
+    rest, pieces = "".join(data.draw(parts)), list[str]()
     while rest:
         size = data.draw(st.integers(1, len(rest)))
-        told += stream.feed(rest[:size])
+        pieces.append(rest[:size])
         rest = rest[size:]
-    assert told + stream.rest() == clean(whole)
+    return pieces
+
+
+@given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
+def test_a_text_in_pieces_is_cleaned_as_the_whole(known: list[str], data: st.DataObject) -> None:
+    pieces = learned_in_pieces(known, data)
+    stream = Stream()
+    told = "".join(stream.feed(piece) for piece in pieces)
+    assert told + stream.rest() == clean("".join(pieces))
 
 
 def test_a_stream_holds_back_no_more_than_it_must() -> None:
@@ -163,15 +170,11 @@ def test_a_stream_holds_back_no_more_than_it_must() -> None:
 
 @given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
 def test_a_text_that_pauses_tells_no_value_and_loses_nothing(known: list[str], data: st.DataObject) -> None:
-    redaction.forget_all()
-    redaction.learn_all(known)
-    parts = st.lists(st.one_of(st.text(max_size=5), *(st.just(value) for value in known)), max_size=6)
-    whole = "".join(data.draw(parts))
-    stream, told, rest = Stream(), "", whole
-    while rest:
-        size = data.draw(st.integers(1, len(rest)))
-        told += stream.feed(rest[:size])
-        rest = rest[size:]
+    pieces = learned_in_pieces(known, data)
+    whole = "".join(pieces)
+    stream, told = Stream(), ""
+    for piece in pieces:
+        told += stream.feed(piece)
         if data.draw(st.booleans()):
             told += stream.pause()
     told += stream.rest()
