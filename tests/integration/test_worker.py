@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -33,10 +34,11 @@ async def running(process: Process, run_id: str) -> None:
 
 @pytest.mark.parametrize("told", ["signal", "heartbeat"])
 async def test_cancel_interrupts_async_code(process: Process, told: str) -> None:
-    interrupted = asyncio.Event()
+    begun, interrupted = asyncio.Event(), asyncio.Event()
 
     @process.app.task("job")
     async def job(ctx: Context) -> None:
+        begun.set()
         try:
             await asyncio.sleep(600)
         except asyncio.CancelledError:
@@ -45,7 +47,7 @@ async def test_cancel_interrupts_async_code(process: Process, told: str) -> None
 
     await process.start()
     accepted = await process.app.enqueue("job")
-    await running(process, accepted.run_id)
+    await eventually(begun.is_set, "the start of the code")
     if told == "signal":
         await process.app.cancel(accepted.run_id)
     else:
@@ -101,10 +103,11 @@ async def test_an_interruption_cannot_be_swallowed_by_except_exception(process: 
 
 @pytest.mark.settings(cancel_grace_seconds=0.3)
 async def test_code_that_swallows_its_cancellation_loses_its_run(process: Process) -> None:
-    released = asyncio.Event()
+    begun, released = asyncio.Event(), asyncio.Event()
 
     @process.app.task("job")
     async def job(ctx: Context) -> str:
+        begun.set()
         while not released.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await released.wait()
@@ -113,7 +116,7 @@ async def test_code_that_swallows_its_cancellation_loses_its_run(process: Proces
 
     worker = await process.start(concurrency=1)
     accepted = await process.app.enqueue("job")
-    await running(process, accepted.run_id)
+    await eventually(begun.is_set, "the start of the code")
     await process.app.cancel(accepted.run_id)
     run = await process.end(accepted.run_id)
     assert (run.status, run.result) == (Status.CANCELLED, None)
@@ -133,14 +136,15 @@ async def test_a_cancelled_run_never_runs_again(process: Process) -> None:
 
     await process.start()
     held = (await process.app.enqueue("job", hold=True)).run_id
-    late = (await process.app.enqueue("job", delay_seconds=0.2)).run_id
     live = (await process.app.enqueue("job")).run_id
-    await running(process, live)
-    for run_id in (held, late, live):
+    await eventually(lambda: starts, "the start of the code")
+    late = (await process.app.enqueue("job", delay_seconds=2)).run_id
+    for run_id in (late, held, live):
         await process.app.cancel(run_id)
         assert (await process.end(run_id)).status is Status.CANCELLED
-    other = (await process.app.enqueue("job", delay_seconds=0.3)).run_id
-    await running(process, other)
+    # Due after the one that was cancelled, so when it starts, that one had its chance.
+    other = (await process.app.enqueue("job", delay_seconds=2)).run_id
+    await eventually(lambda: other in starts, "the start of the code")
     assert starts == [live, other]
     await process.app.cancel(other)
 
@@ -370,16 +374,16 @@ async def test_stop_before_start_and_stop_twice(process: Process) -> None:
 
 @pytest.mark.parametrize("plain", [False, True])
 async def test_a_drain_lets_runs_finish_and_hands_the_rest_back(process: Process, plain: bool) -> None:
-    released = threading.Event()
+    finish, never = threading.Event(), threading.Event()
 
     @process.app.task("async")
     async def on_loop(ctx: Context, long: bool) -> int:
-        await asyncio.sleep(600 if long else 0.3)
+        await eventually((never if long else finish).is_set, "leave to end", 600)
         return ctx.attempt
 
     @process.app.task("plain")
     def in_thread(ctx: Context, long: bool) -> int:
-        released.wait(600 if long else 0.3)
+        (never if long else finish).wait(600)
         return ctx.attempt
 
     name = "plain" if plain else "async"
@@ -388,7 +392,7 @@ async def test_a_drain_lets_runs_finish_and_hands_the_rest_back(process: Process
     long = (await process.app.enqueue(name, {"long": True})).run_id
     for run_id in (short, long):
         await running(process, run_id)
-    stopping = asyncio.create_task(worker.stop(1.0))
+    stopping = asyncio.create_task(worker.stop(600))
     database = await process.app.database()
 
     async def draining() -> bool:
@@ -397,9 +401,12 @@ async def test_a_drain_lets_runs_finish_and_hands_the_rest_back(process: Process
     try:
         await eventually(draining, "the status of a draining worker")
         late = (await process.app.enqueue(name, {"long": False})).run_id
+        finish.set()
+        await process.end(short)
+        worker.hurry()
         await asyncio.wait_for(stopping, 30)
     finally:
-        released.set()
+        never.set()
     assert (await process.app.get(short)).status is Status.COMPLETED
     run = await process.app.get(long)
     assert (run.status, run.attempt, run.failures, run.losses) == (Status.QUEUED, 1, 0, 0)
@@ -427,11 +434,12 @@ async def test_hurry_ends_the_grace_period(process: Process) -> None:
 
 
 async def test_a_worker_that_was_declared_lost_stops_and_comes_back(process: Process) -> None:
-    stopped = asyncio.Event()
+    begun, stopped = asyncio.Event(), asyncio.Event()
 
     @process.app.task("job")
     async def job(ctx: Context) -> int:
         if ctx.attempt == 1:
+            begun.set()
             try:
                 await asyncio.sleep(600)
             finally:
@@ -440,7 +448,7 @@ async def test_a_worker_that_was_declared_lost_stops_and_comes_back(process: Pro
 
     worker = await process.start()
     run_id = (await process.app.enqueue("job")).run_id
-    await running(process, run_id)
+    await eventually(begun.is_set, "the start of the code")
     first = worker.worker_id
     store = await process.store()
     assert first is not None
@@ -454,18 +462,24 @@ async def test_a_worker_that_was_declared_lost_stops_and_comes_back(process: Pro
 
 
 async def test_a_heartbeat_that_fails_in_any_way_is_survived(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is away for a while: not a broken connection, but an error all the same."""
+    """The table is away for a while: not a broken connection, but an error all the same.
+
+    A claim may meet it first; then the worker gives its life up, and what fails is the start of the next one.
+    """
     failed: list[str] = []
-    renew = liveness.renew
 
-    async def watched(*arguments: Any) -> Any:
-        try:
-            return await renew(*arguments)
-        except Exception as error:
-            failed.append(type(error).__name__)
-            raise
+    def watched(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def watching(*arguments: Any, **named: Any) -> Any:
+            try:
+                return await call(*arguments, **named)
+            except Exception as error:
+                failed.append(type(error).__name__)
+                raise
 
-    monkeypatch.setattr(liveness, "renew", watched)
+        return watching
+
+    monkeypatch.setattr(liveness, "renew", watched(liveness.renew))
+    monkeypatch.setattr(liveness, "register", watched(liveness.register))
 
     @process.app.task("job")
     async def job(ctx: Context) -> str:
@@ -476,14 +490,18 @@ async def test_a_heartbeat_that_fails_in_any_way_is_survived(process: Process, m
     store = await process.store()
     await store.sql("alter table workers rename to workers_away")
     try:
-        await eventually(lambda: failed, "a heartbeat that failed")
+        await eventually(lambda: failed, "a sign of life that failed")
     finally:
         await store.sql("alter table workers_away rename to workers")
     assert (await process.run("job")).result == "ok"
-    row = (await list_workers(await process.app.database()))[0]
+
+    async def last_sign() -> int:
+        return max(row.heartbeat_at_us for row in await list_workers(store.database, gone_too=True))
+
+    before = await last_sign()
 
     async def renewed() -> bool:
-        return (await list_workers(await process.app.database()))[0].heartbeat_at_us > row.heartbeat_at_us
+        return await last_sign() > before
 
     await eventually(renewed, "the next heartbeat")
 

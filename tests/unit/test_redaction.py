@@ -241,3 +241,25 @@ def test_log_lines_of_ours_and_of_libraries_are_cleaned(capfd: pytest.CaptureFix
     assert said.count(REDACTED) >= 5
     first = json.loads(said.splitlines()[0])
     assert (first["told"], first["count"]) == ({"token": REDACTED}, 3)
+
+
+def test_the_log_of_a_failure_shows_no_values_of_variables(capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither what a run was given nor what it found belongs into a terminal, whatever else is installed."""
+    import structlog
+
+    from runlane.cli.process import configure_logs
+
+    before, handlers = structlog.get_config(), logging.root.handlers[:]
+    given = "-".join(["a", "customer's", "words"])
+    try:
+        configure_logs(dev=True)
+        try:
+            raise ValueError(len(given))
+        except ValueError:
+            structlog.get_logger("dev").exception("broken")
+    finally:
+        structlog.configure(**before)
+        logging.root.handlers[:] = handlers
+    said = capfd.readouterr().err
+    assert "ValueError: 18" in said
+    assert given not in said

@@ -140,7 +140,8 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
     `quiet` is for commands that are over soon: only what went wrong.
     """
     renderer = (
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        # Pretty tracebacks with the value of every variable take seconds, in which no run goes on, and show inputs.
+        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
         if dev or sys.stderr.isatty()
         else structlog.processors.JSONRenderer()
     )
