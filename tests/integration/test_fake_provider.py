@@ -90,7 +90,10 @@ def test_keys_are_told_apart_and_not_told(fake: FakeProvider) -> None:
 
 
 async def test_calls_above_the_limit_are_refused_until_it_is_raised(fake: FakeProvider) -> None:
-    fake.control(answers=[FakeAnswer(text="x", delay_seconds=0.3)], max_in_flight=2, retry_after_seconds=5)
+    # Long enough for all four to be there before the first one is answered.
+    delay_seconds = 1.5
+    slow = FakeAnswer(text="x", delay_seconds=delay_seconds)
+    fake.control(answers=[slow], max_in_flight=2, retry_after_seconds=5)
     body = {"model": "m", "messages": [user("hi")]}
     async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
 
@@ -106,7 +109,7 @@ async def test_calls_above_the_limit_are_refused_until_it_is_raised(fake: FakePr
         assert [answer.status_code for answer in await four()] == [200] * 4
         stats = fake.stats()
         assert stats["most_in_flight"] == 4
-        assert 6 * 0.3 <= stats["in_flight_seconds"] < 60
+        assert 6 * delay_seconds <= stats["in_flight_seconds"] < 60
         fake.control(max_per_minute=stats["calls_per_minute"])
         assert [answer.status_code for answer in await four()] == [429] * 4
 
