@@ -6,8 +6,10 @@ import asyncio
 import http.client
 import os
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import httpx2
 import orjson
 import pytest
 
-from runlane.testing import FakeAnswer, FakeCall, FakeFault, FakeProvider
+from runlane.testing import FakeAnswer, FakeCall, FakeFault, FakeProvider, local
 from tests.harness import eventually
 
 PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
@@ -155,6 +157,27 @@ def test_it_ends_after_its_time_or_by_a_signal(options: tuple[str, ...], tmp_pat
             link.close()
             process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
+
+
+class _NoHttp(socketserver.BaseRequestHandler):
+    """Answers as Redis does to a language that it does not know."""
+
+    def handle(self) -> None:
+        self.request.recv(65536)
+        self.request.sendall(b"-ERR unknown command\r\n")
+
+
+def test_a_port_that_somebody_else_took_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socketserver.ThreadingTCPServer((local.HOST, 0), _NoHttp) as other:
+        threading.Thread(target=other.serve_forever).start()
+        try:
+            taken, free = other.server_address[1], local._free_port()
+            ports = iter([taken, free])
+            monkeypatch.setattr(local, "_free_port", lambda: next(ports))
+            with FakeProvider(["Hello."]) as provider:
+                assert (provider.port, provider.stats()["calls"]) == (free, 0)
+        finally:
+            other.shutdown()
 
 
 async def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:

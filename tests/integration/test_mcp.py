@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from runlane.model.definition import McpServer
 from runlane.outbound import Outbound
 from runlane.settings import Settings
 from runlane.testing import FakeMcp
+from runlane.testing.fake_mcp import JOURNAL
 from tests.harness import eventually
 
 WAYS = ["http", "legacy", "sse", "stdio"]
@@ -453,6 +455,14 @@ async def test_nothing_of_what_servers_say_is_logged(
     greeting = f"print('{CANARY}', flush=True); input()"
     await failure_of(caller.tools(program(greeting, timeout_seconds=1)))
     assert CANARY not in caplog.text
+
+
+def test_half_a_line_of_what_the_fake_server_did_is_not_read(tmp_path: Path) -> None:
+    fake = FakeMcp()
+    fake._home = tmp_path
+    whole = b'{"kind":"program","pid":1}\n'
+    (tmp_path / JOURNAL).write_bytes(whole + whole[:10])
+    assert fake.programs == [1]
 
 
 def _alive(pid: int) -> bool:
