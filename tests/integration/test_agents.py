@@ -192,7 +192,7 @@ async def test_calls_that_need_nobody_go_on_beside_one_that_does(process: Proces
     )
     database = await process.app.database()
     assert "0/tool/0/call_0_1" in {row.key for row in await read_calls(database, run_id)}
-    first, second = await read_waits(database, run_id)
+    first, second = sorted(await read_waits(database, run_id), key=lambda wait: wait.path)
     await process.app.resume(run_id, {"decision": "approve"}, step=second.path)
 
     async def used() -> bool:

@@ -6,8 +6,10 @@ import asyncio
 import http.client
 import os
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import httpx2
 import orjson
 import pytest
 
-from runlane.testing import FakeAnswer, FakeCall, FakeFault, FakeProvider
+from runlane.testing import FakeAnswer, FakeCall, FakeFault, FakeProvider, local
 from tests.harness import eventually
 
 PATHS = {"/v1/chat/completions": "messages", "/v1/responses": "input", "/v1/messages": "messages"}
@@ -90,7 +92,10 @@ def test_keys_are_told_apart_and_not_told(fake: FakeProvider) -> None:
 
 
 async def test_calls_above_the_limit_are_refused_until_it_is_raised(fake: FakeProvider) -> None:
-    fake.control(answers=[FakeAnswer(text="x", delay_seconds=0.3)], max_in_flight=2, retry_after_seconds=5)
+    # Long enough for all four to be there before the first one is answered.
+    delay_seconds = 1.5
+    slow = FakeAnswer(text="x", delay_seconds=delay_seconds)
+    fake.control(answers=[slow], max_in_flight=2, retry_after_seconds=5)
     body = {"model": "m", "messages": [user("hi")]}
     async with httpx2.AsyncClient(trust_env=False, timeout=30) as client:
 
@@ -106,7 +111,7 @@ async def test_calls_above_the_limit_are_refused_until_it_is_raised(fake: FakePr
         assert [answer.status_code for answer in await four()] == [200] * 4
         stats = fake.stats()
         assert stats["most_in_flight"] == 4
-        assert 6 * 0.3 <= stats["in_flight_seconds"] < 60
+        assert 6 * delay_seconds <= stats["in_flight_seconds"] < 60
         fake.control(max_per_minute=stats["calls_per_minute"])
         assert [answer.status_code for answer in await four()] == [429] * 4
 
@@ -152,6 +157,27 @@ def test_it_ends_after_its_time_or_by_a_signal(options: tuple[str, ...], tmp_pat
             link.close()
             process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
+
+
+class _NoHttp(socketserver.BaseRequestHandler):
+    """Answers as Redis does to a language that it does not know."""
+
+    def handle(self) -> None:
+        self.request.recv(65536)
+        self.request.sendall(b"-ERR unknown command\r\n")
+
+
+def test_a_port_that_somebody_else_took_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socketserver.ThreadingTCPServer((local.HOST, 0), _NoHttp) as other:
+        threading.Thread(target=other.serve_forever).start()
+        try:
+            taken, free = other.server_address[1], local._free_port()
+            ports = iter([taken, free])
+            monkeypatch.setattr(local, "_free_port", lambda: next(ports))
+            with FakeProvider(["Hello."]) as provider:
+                assert (provider.port, provider.stats()["calls"]) == (free, 0)
+        finally:
+            other.shutdown()
 
 
 async def test_it_ends_with_whoever_started_it(tmp_path: Path) -> None:

@@ -17,12 +17,7 @@ from runlane.store.lanes import LaneChange, set_lane
 from runlane.version import VERSION
 from tests.harness import eventually, settings_for
 from tests.integration.process import Process
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from tests.server_process import free_port
 
 
 @pytest.fixture
@@ -134,7 +129,9 @@ async def test_an_idle_worker_with_a_long_poll_is_ready(
 ) -> None:
     monkeypatch.setattr("runlane.worker.health.CLAIM_LOOP_SECONDS", 0.2)
     await set_lane(await process.app.database(), "default", LaneChange(poll_interval_ms=60_000))
-    await process.start()
+    worker = await process.start()
+    # It is idle when its first claim has ended, which may take longer than the loop may stand still here.
+    await eventually(lambda: worker.health.claim_loop_turned_at > time.monotonic(), "the worker to wait for work")
     until = time.monotonic() + 1
 
     async def idle_for_a_while() -> bool:

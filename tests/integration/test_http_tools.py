@@ -230,7 +230,7 @@ async def test_limits_of_a_tool() -> None:
         await writer.wait_closed()
 
     async with calling(silent) as (server, call):
-        error = await failed(call, tool(server, timeout_seconds=0.2))
+        error = await failed(call, tool(server, timeout_seconds=1))
         assert (error.code, error.passing, error.begun) == ("tool_timeout", True, True)
 
 

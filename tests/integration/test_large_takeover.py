@@ -20,7 +20,8 @@ async def test_a_whole_cluster_with_ordering_keys_is_taken_over() -> None:
     # Room for about 13,000 locks, as in a server with default settings.
     with PostgresServer({"max_connections": "100"}) as server:
         url = server.create_database(f"takeover_{uuid4().hex}")
-        settings = Settings(database_url=url, worker_health_port=0)  # type: ignore[arg-type]
+        # It is about locks, not about how fast the machine is.
+        settings = Settings(database_url=url, worker_health_port=0, database_timeout_seconds=60)  # type: ignore[arg-type]
         await upgrade(settings)
         operator: Any = await cast("Any", asyncpg).connect(url)
         await operator.execute(

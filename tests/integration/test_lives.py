@@ -56,7 +56,8 @@ async def test_lease_that_ended_by_the_database_clock_does_not_stop_the_claims_f
     settings = Settings(
         database_url=f"sqlite:///{path}",  # type: ignore[arg-type]
         worker_health_port=0,
-        heartbeat_seconds=2,
+        # Rare: a renewal before the next claim would give the lease back before anybody noticed.
+        heartbeat_seconds=5,
         reaper_seconds=60,
     )
     async with running(add_tasks(App(settings))) as worker:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from runlane.model.definition import McpServer
 from runlane.outbound import Outbound
 from runlane.settings import Settings
 from runlane.testing import FakeMcp
+from runlane.testing.fake_mcp import JOURNAL
 from tests.harness import eventually
 
 WAYS = ["http", "legacy", "sse", "stdio"]
@@ -313,7 +315,7 @@ async def test_a_call_takes_no_longer_than_it_may(fake: FakeMcp, clients: McpCli
 
         return await call_tool(client, link._target, "slow", {"seconds": 600}, "1")
 
-    slow = await failure_of(link.request(send, 0.2))
+    slow = await failure_of(link.request(send, 1))
     assert (slow.code, slow.passing, slow.begun) == ("mcp_timeout", True, True)
     assert await caller.call(server, "echo", {"text": "on"}, "2") == "on"
 
@@ -329,7 +331,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(caller: McpCaller
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        server = McpServer.model_validate({"name": "mute", "url": f"http://127.0.0.1:{port}/", "timeout_seconds": 1})
+        server = McpServer.model_validate({"name": "mute", "url": f"http://127.0.0.1:{port}/", "timeout_seconds": 2})
         mute = await failure_of(caller.call(server, "echo", {}, "1"))
     assert (mute.code, mute.passing, mute.begun) == ("mcp_timeout", True, False)
     assert asked
@@ -453,6 +455,14 @@ async def test_nothing_of_what_servers_say_is_logged(
     greeting = f"print('{CANARY}', flush=True); input()"
     await failure_of(caller.tools(program(greeting, timeout_seconds=1)))
     assert CANARY not in caplog.text
+
+
+def test_half_a_line_of_what_the_fake_server_did_is_not_read(tmp_path: Path) -> None:
+    fake = FakeMcp()
+    fake._home = tmp_path
+    whole = b'{"kind":"program","pid":1}\n'
+    (tmp_path / JOURNAL).write_bytes(whole + whole[:10])
+    assert fake.programs == [1]
 
 
 def _alive(pid: int) -> bool:

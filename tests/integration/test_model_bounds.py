@@ -31,10 +31,10 @@ async def test_every_run_that_waits_for_a_provider_says_so_while_it_waits(proces
     async def all_say_so() -> bool:
         return all(["waiting" in await process.types(run_id) for run_id in run_ids])
 
-    # The first one is slow to ask; those who come while it waits hear the reason at once.
-    for count in (1, 7):
+    # The first one is slow to ask, since it loads the provider; those who come while it waits hear the reason at once.
+    for count, seconds in ((1, 30), (7, 8)):
         run_ids += [(await process.app.ask("asker", "hello")).run_id for _ in range(count)]
-        await eventually(all_say_so, "a reason in every run", seconds=8)
+        await eventually(all_say_so, "a reason in every run", seconds=seconds)
     assert {(await process.app.get(run_id)).status for run_id in run_ids} == {Status.RUNNING}
 
 

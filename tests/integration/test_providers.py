@@ -365,7 +365,7 @@ async def test_a_refusal_and_an_answer_without_room_are_no_answers(prefix: str) 
 async def test_a_call_that_takes_too_long_is_given_up_and_hangs_up(prefix: str) -> None:
     async with provider(FakeAnswer(fault=FakeFault(kind="hang"))) as place:
         with pytest.raises(ModelFailed) as caught:
-            await place.ask(MODELS[prefix], "Hello?", settings=ModelSettings(timeout_seconds=0.2))
+            await place.ask(MODELS[prefix], "Hello?", settings=ModelSettings(timeout_seconds=1))
         assert (caught.value.code, caught.value.passing) == ("model_timeout", True)
         await eventually(lambda: place.fake.meter.outcomes["hung up"] == 1)
         assert place.fake.meter.in_flight == 0
@@ -505,13 +505,15 @@ async def test_closing_ends_connections_and_may_be_done_twice() -> None:
 
 
 async def test_a_limit_of_the_fake_provider_is_met_as_throttling() -> None:
-    async with provider(FakeAnswer(text="Hi.", delay_seconds=0.2)) as place:
+    async with provider(FakeAnswer(fault=FakeFault(kind="hang"))) as place:
         place.fake.control(FakeControl(max_in_flight=1, retry_after_seconds=3))
-        calls = (place.ask(MODELS["openai"], "Hello?") for _ in range(2))
-        first, second = await asyncio.gather(*calls, return_exceptions=True)
-        failed = second if isinstance(second, ModelFailed) else first
-        assert isinstance(failed, ModelFailed)
-        assert (failed.code, failed.retry_after_seconds) == ("rate_limited", 3.0)
+        first = asyncio.create_task(place.ask(MODELS["openai"], "Hello?"))
+        await eventually(lambda: place.fake.meter.in_flight == 1, "the first call")
+        with pytest.raises(ModelFailed) as caught:
+            await place.ask(MODELS["openai"], "Hello?")
+        assert (caught.value.code, caught.value.retry_after_seconds) == ("rate_limited", 3.0)
+        first.cancel()
+        await asyncio.wait([first])
 
 
 def test_registering_imports_no_provider() -> None:

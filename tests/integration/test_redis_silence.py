@@ -59,7 +59,8 @@ async def test_a_frozen_server_is_noticed_and_comes_back(monkeypatch: pytest.Mon
 
 
 async def test_a_quiet_server_is_not_taken_for_a_silent_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_bus, "QUIET_SECONDS", 0.05)
+    # Also how long an answer may take: a busy machine must not look like silence.
+    monkeypatch.setattr(redis_bus, "QUIET_SECONDS", 1.0)
     with RedisServer() as server:
         bus = RedisBus(server.url, "test")
         await bus.start()
@@ -74,7 +75,7 @@ async def test_a_quiet_server_is_not_taken_for_a_silent_one(monkeypatch: pytest.
                 pings += 1
 
             monkeypatch.setattr(first, "ping", counted)
-            await eventually(lambda: pings >= 5, "some silences")
+            await eventually(lambda: pings >= 3, "some silences")
             assert bus._pubsub is first
         finally:
             await bus.stop()

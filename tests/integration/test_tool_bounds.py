@@ -14,9 +14,6 @@ from tests.integration.process import Process
 from tests.integration.test_agents import STEP, told
 from tests.integration.test_orchestrations import flow, run
 
-# Small enough to be reached by each of them.
-LIMITS = {"max_output_bytes": 100, "timeout_seconds": 0.5}
-
 
 async def called(process: Process, definition: dict[str, Any], *more: Any, step: dict[str, Any] = STEP) -> Run:
     """An agent that calls one tool without arguments, and ends whatever it is told."""
@@ -52,7 +49,7 @@ def long_text(process: Process) -> None:
 )
 async def test_a_result_above_max_output_bytes_is_an_error(process: Process, calls: dict[str, Any]) -> None:
     await process.start()
-    result = await only_result(process, await called(process, {"name": "long", **calls, **LIMITS}))
+    result = await only_result(process, await called(process, {"name": "long", **calls, "max_output_bytes": 100}))
     assert result["failed"]
     assert result["preview"] == (
         'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are taken '
@@ -83,7 +80,8 @@ async def test_a_task_that_takes_longer_than_the_tool_allows_is_stopped(process:
             stopped.set()
 
     await process.start()
-    ended = await called(process, {"name": "slow", "tool_type": "task", "task": "forever", **LIMITS})
+    definition = {"name": "slow", "tool_type": "task", "task": "forever", "timeout_seconds": 0.5}
+    ended = await called(process, definition)
     result = await only_result(process, ended)
     assert result["failed"]
     assert result["preview"] == 'tool_timeout: The tool "slow" did not answer within its timeout_seconds (0.5).'

@@ -130,10 +130,11 @@ class FakeMcp(LocalServer):
 
     def _entries(self) -> list[dict[str, Any]]:
         try:
-            lines = (self._folder / JOURNAL).read_bytes().splitlines()
+            told = (self._folder / JOURNAL).read_bytes()
         except FileNotFoundError:
             return []
-        return [orjson.loads(line) for line in lines]
+        # A line is written at once, but whoever reads meanwhile may see the beginning of it.
+        return [orjson.loads(line) for line in told.rpartition(b"\n")[0].splitlines()]
 
     def _prepare(self, home: Path) -> None:
         """Nothing: the file of what happened begins with the first that does."""

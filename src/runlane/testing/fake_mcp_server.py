@@ -141,7 +141,7 @@ class Scene:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name}")
 
     def _count(self, name: str) -> int:
-        lines = (self._home / JOURNAL).read_bytes().splitlines()
+        lines = (self._home / JOURNAL).read_bytes().rpartition(b"\n")[0].splitlines()
         entries = [orjson.loads(line) for line in lines]
         return sum(entry.get("tool") == "once" and entry["arguments"]["name"] == name for entry in entries)
 

@@ -73,8 +73,8 @@ class FakeProvider(LocalServer):
     def _ready(self, home: Path) -> bool:
         # The pid tells our server from one of somebody else's that took the port first.
         try:
-            return bool(self.stats()["pid"] == self.pid)
-        except OSError:
+            return bool(self.stats().get("pid") == self.pid)
+        except (OSError, http.client.HTTPException, ValueError):
             return False
 
     def _ask(self, method: str, path: str, body: bytes | None = None) -> Any:
