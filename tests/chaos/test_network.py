@@ -40,7 +40,7 @@ async def test_lost_answers_to_commits_double_nothing_and_cost_no_worker_its_run
         cluster.open_gate("go")
         await cluster.all_ended()
         await app.close()
-        assert proxy.doubts > 20, "too few lost answers to prove anything"
+        assert proxy.doubts > 10, "too few lost answers to prove anything"
     run_ids += [run.run_id for run in held]
     assert await cluster.count("true") == len(run_ids) == 1004
     await cluster.check_story()
