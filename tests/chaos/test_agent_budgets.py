@@ -84,8 +84,8 @@ async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
     """Neighbours of the branch that fails have asked already, and the provider wants its money."""
-    quick = [priced(delay_seconds=0.1, when=f"Task {number}") for number in range(2, 2 + CAPPED_CALLS)]
-    provider.control(answers=[*quick, priced(delay_seconds=1.5)])
+    quick = [priced(delay_seconds=1.5, when=f"Task {number}") for number in range(2, 2 + CAPPED_CALLS)]
+    provider.control(answers=[*quick, priced(delay_seconds=6)])
     cluster = await make_cluster(**environment(provider))
     await told(cluster, "limits", "set", credential(provider), "--in-flight", "12")
     await define(cluster, fan_out(WAYS), max_total_cost_usd=CAP)
@@ -113,7 +113,7 @@ async def test_an_answer_that_comes_after_its_step_has_timed_out_is_on_the_bill(
     (first,) = await start(cluster)
     assert (await cluster.app.wait(first, 60)).status is Status.COMPLETED
     provider.control(answers=[priced(delay_seconds=6)])
-    await define(cluster, [ask | {"timeout_seconds": 1.5, "retry": {"attempts": 2, "backoff_seconds": 0.01}}])
+    await define(cluster, [ask | {"timeout_seconds": 2.5, "retry": {"attempts": 2, "backoff_seconds": 0.01}}])
     (run_id,) = await start(cluster)
     run = await cluster.app.wait(run_id, 60)
     assert (run.status, run.error and run.error["type"]) == (Status.FAILED, "timeout")
@@ -156,7 +156,7 @@ async def test_a_capped_run_does_not_forget_what_it_spent_when_its_worker_dies(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
     """Every branch has spent, none has ended, and the first thing that the next worker wants is one more call."""
-    provider.control(answers=[priced("no JSON", delay_seconds=0.2), priced('{"n": 1}', delay_seconds=1)])
+    provider.control(answers=[priced("no JSON", delay_seconds=3), priced('{"n": 1}', delay_seconds=3)])
     cluster = await make_cluster(**environment(provider))
     await told(cluster, "limits", "set", credential(provider), "--no-limit", "in_flight")
     loop, ask = fan_out(WAYS)

@@ -69,14 +69,22 @@ async def share(provider: FakeProvider, limit: int) -> float:
     return used
 
 
+async def well_used(provider: FakeProvider, limit: int) -> bool:
+    """Whether nine tenths of the limit are used, in one of three whiles: others may need the machine for one."""
+    for _ in range(3):
+        if await share(provider, limit) >= 0.9:
+            return True
+    return False
+
+
 async def test_the_limit_holds_is_used_and_is_raised_while_agents_work(three: Cluster, provider: FakeProvider) -> None:
-    await start(three, 60)
+    await start(three, 100)
     await everybody_calls(three)
-    assert await share(provider, 2) >= 0.9
+    assert await well_used(provider, 2)
     assert provider.stats()["most_in_flight"] == 2
     await limit(three, provider, 4)
     await in_flight(provider, 4, 10)
-    assert await share(provider, 4) >= 0.9
+    assert await well_used(provider, 4)
     assert provider.stats()["most_in_flight"] == 4
 
 
@@ -84,20 +92,28 @@ async def test_one_429_backs_every_worker_off(three: Cluster, provider: FakeProv
     await start(three, 8)
     await in_flight(provider, 2)
     fault = FakeFault(status=429, retry_after_seconds=RETRY_AFTER_SECONDS)
-    provider.control(fault=fault)
+    before = provider.control(fault=fault)["calls"]
+    refused_at = 0.0
 
-    async def slowed() -> int:
-        stats = await asyncio.to_thread(provider.stats)
-        return stats["calls"] if stats["outcomes"].get("429") else 0
+    async def slowed() -> bool:
+        nonlocal refused_at
+        looked_at = time.monotonic()
+        if (await asyncio.to_thread(provider.stats))["outcomes"].get("429"):
+            return True
+        # The refusal comes after this look, so the back-off lasts at least from here.
+        refused_at = looked_at
+        return False
 
     await eventually(slowed, "a 429", every=0.01)
-    refused_at = time.monotonic()
     provider.control(fault=None)
     # Whoever was in flight at that moment may be answered; nobody begins.
     calls = provider.stats()["calls"]
-    assert calls <= 4
-    while time.monotonic() < refused_at + RETRY_AFTER_SECONDS - 0.5:
-        assert (await asyncio.to_thread(provider.stats))["calls"] <= calls + 1
+    assert calls <= before + 2
+    while True:
+        begun = (await asyncio.to_thread(provider.stats))["calls"]
+        if time.monotonic() > refused_at + RETRY_AFTER_SECONDS - 0.5:
+            break
+        assert begun <= calls + 1
         await asyncio.sleep(0.1)
     await in_flight(provider, 2, 20)
     await three.all_ended(120)

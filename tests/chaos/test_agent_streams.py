@@ -32,7 +32,9 @@ TURNS = [
     ),
     FakeAnswer(text=f"Last. {TEXT}"),
 ]
+# Slow enough that a worker which is killed in the middle of an answer does not come to its end before.
 SLOW = {"piece_chars": 3, "piece_delay_seconds": 0.02}
+SLOWER = {**SLOW, "piece_delay_seconds": 0.05}
 
 
 class Fold:
@@ -63,7 +65,7 @@ class Fold:
 
 @pytest.fixture
 def provider() -> Iterator[FakeProvider]:
-    with FakeProvider([turn.model_copy(update=SLOW) for turn in TURNS]) as provider:
+    with FakeProvider([TURNS[0].model_copy(update=SLOW), TURNS[1].model_copy(update=SLOWER)]) as provider:
         yield provider
 
 

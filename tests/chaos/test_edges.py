@@ -140,8 +140,10 @@ async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep
     from runlane.store import postgres
     from runlane.store.claim import lane_lock
 
-    monkeypatch.setattr(postgres, "TRANSACTION_MS", 2000)
-    vanished = await postgres.connect(cluster.app.settings)
+    with monkeypatch.context() as patch:
+        # For this connection alone: whoever waits for its lock must have more time than it has.
+        patch.setattr(postgres, "TRANSACTION_MS", 4000)
+        vanished = await postgres.connect(cluster.app.settings)
     try:
         await vanished.execute("begin")
         await vanished.execute(f"select pg_advisory_xact_lock({lane_lock('capped')})")

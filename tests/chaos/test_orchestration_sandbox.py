@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
@@ -106,16 +107,18 @@ async def test_one_bad_script_ends_within_its_limit(make_cluster: MakeCluster, n
 
 
 def computing(worker: Process) -> int | None:
-    """The sandbox process of a worker that has computed for a while."""
-    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children").read_text().split()
-    for tasks in Path(f"/proc/{worker.pid}/task").iterdir():
-        children += (tasks / "children").read_text().split()
+    """The sandbox process of a worker that has computed for a while, longer than it takes to begin."""
+    children: list[str] = []
+    for thread in Path(f"/proc/{worker.pid}/task").iterdir():
+        # Threads and processes may end while they are looked at.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            children += (thread / "children").read_text().split()
     for pid in {int(child) for child in children}:
         try:
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except FileNotFoundError:
+        except (FileNotFoundError, ProcessLookupError):
             continue
-        if fields[0] != "Z" and int(fields[11]) / os.sysconf("SC_CLK_TCK") > 0.3:
+        if fields[0] != "Z" and int(fields[11]) / os.sysconf("SC_CLK_TCK") > 1:
             return pid
     return None
 

@@ -15,7 +15,7 @@ FIVE = [f"s{number}" for number in range(1, 6)]
 
 async def test_a_kill_in_step_3_of_5_repeats_that_step_alone(cluster: Cluster) -> None:
     flows = Flows(cluster)
-    flows.script({"s3": 0.7})
+    flows.script({"s3": 1.5})
     await cluster.start_workers(2)
     seconds: list[float] = []
     for _ in range(KILLS):
@@ -41,7 +41,7 @@ async def test_a_kill_in_step_3_of_5_repeats_that_step_alone(cluster: Cluster) -
     assert statistics.median(seconds) <= 2.5, seconds
 
 
-async def test_three_branches_of_3_seconds_end_in_under_4(cluster: Cluster) -> None:
+async def test_three_branches_of_3_seconds_run_at_the_same_time(cluster: Cluster) -> None:
     flows = Flows(cluster)
     flows.script(dict.fromkeys("abc", 3.0))
     await cluster.start_workers(1)
@@ -52,13 +52,14 @@ async def test_three_branches_of_3_seconds_end_in_under_4(cluster: Cluster) -> N
     assert ended.result == "said a said b said c"
     [begun] = await cluster.events("worker_picked_up")
     [done] = await cluster.events("done")
-    assert 3.0 <= (done["at"] - begun["at"]) / 1_000_000 < 4.0
+    # Two of them in a row would take 6.
+    assert 3.0 <= (done["at"] - begun["at"]) / 1_000_000 < 6.0
     assert flows.counts() == {"a": 1, "b": 1, "c": 1}
 
 
 async def test_branches_that_were_finished_before_a_kill_are_not_run_again(cluster: Cluster) -> None:
     flows = Flows(cluster)
-    flows.script({"c": 1.5})
+    flows.script({"c": 3})
     await cluster.start_workers(2)
     run_id = await flows.start(
         fan([ask("a"), ask("a2")], [ask("b")], [ask("c")], after=say("join", "{state.a2} {state.b} {state.c}"))
