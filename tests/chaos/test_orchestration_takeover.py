@@ -41,20 +41,23 @@ async def test_a_kill_in_step_3_of_5_repeats_that_step_alone(cluster: Cluster) -
     assert statistics.median(seconds) <= 2.5, seconds
 
 
-async def test_three_branches_of_3_seconds_run_at_the_same_time(cluster: Cluster) -> None:
+async def test_three_branches_of_3_seconds_end_in_under_4(cluster: Cluster) -> None:
     flows = Flows(cluster)
     flows.script(dict.fromkeys("abc", 3.0))
     await cluster.start_workers(1)
-    run_id = await flows.start(
-        fan(*([ask(name)] for name in "abc"), after=say("join", "{state.a} {state.b} {state.c}"))
-    )
-    ended = await cluster.app.wait(run_id, 30)
-    assert ended.result == "said a said b said c"
-    [begun] = await cluster.events("worker_picked_up")
-    [done] = await cluster.events("done")
-    # Two of them in a row would take 6.
-    assert 3.0 <= (done["at"] - begun["at"]) / 1_000_000 < 6.0
-    assert flows.counts() == {"a": 1, "b": 1, "c": 1}
+    seconds: list[float] = []
+    # The best of three: others may need the machine for a while.
+    while len(seconds) < 3 and min(seconds, default=4.0) >= 4:
+        run_id = await flows.start(
+            fan(*([ask(name)] for name in "abc"), after=say("join", "{state.a} {state.b} {state.c}"))
+        )
+        ended = await cluster.app.wait(run_id, 30)
+        assert ended.result == "said a said b said c"
+        [*_, begun] = await cluster.events("worker_picked_up")
+        [*_, done] = await cluster.events("done")
+        seconds.append((done["at"] - begun["at"]) / 1_000_000)
+        assert flows.counts() == dict.fromkeys("abc", len(seconds))
+    assert 3.0 <= min(seconds) < 4.0, seconds
 
 
 async def test_branches_that_were_finished_before_a_kill_are_not_run_again(cluster: Cluster) -> None:
