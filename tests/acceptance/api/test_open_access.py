@@ -76,7 +76,7 @@ async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sentry, "ROUND_SECONDS", 0.1)
     monkeypatch.setattr(sentry, "UNCHECKED_SECONDS", 0.5)
     with PostgresServer() as server:
-        settings = settings_for(server.create_database("away"), database_timeout_seconds=1.0)
+        settings = settings_for(server.create_database("away"))
         await upgrade(settings)
         async with serving(copy_of(shop, settings)) as api:
             run = await api.run("greet", wait=False)
