@@ -100,6 +100,7 @@ class Terminal:
         os.close(theirs)
         os.set_blocking(self._ours, False)
         self.seen = ""
+        self._bytes = b""
         self._read_to = 0
 
     def wait_for(self, text: str) -> str:
@@ -127,11 +128,13 @@ class Terminal:
 
     def _read(self) -> None:
         try:
-            self.seen += os.read(self._ours, 65536).decode().replace("\r\n", "\n")
+            self._bytes += os.read(self._ours, 65536)
         except BlockingIOError:
             time.sleep(0.01)
         except OSError:
             time.sleep(0.01)  # the other side is closed
+        # All of it anew: what was read may end within a character, or between the two that end a line.
+        self.seen = self._bytes.decode(errors="ignore").replace("\r\n", "\n")
 
 
 @pytest.fixture

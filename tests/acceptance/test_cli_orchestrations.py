@@ -58,7 +58,10 @@ def test_a_run_is_answered_read_and_forked_by_both_ways(
 
     started = command(folder, "run", "article", "--message", "lanes", "--json", RUNLANE_URL=server.url)
     run_id = json.loads(started.stdout)["run_id"]
-    late = told("runs", "tail", run_id, "--timeout", "2", code=4)
+    deadline = time.monotonic() + WAIT_SECONDS
+    while json.loads(told("runs", "show", run_id, "--json"))["status"] != "paused":
+        assert time.monotonic() < deadline
+    late = told("runs", "tail", run_id, "--timeout", "0.2", code=4)
     assert f"runlane runs tail {run_id}" in late
     (question,) = [item for item in json.loads(told("inbox", "--json")) if item["run_id"] == run_id]
     assert (question["prompt"], question["path"]) == ("Publish a text on lanes?", "ask")
@@ -122,27 +125,28 @@ def test_a_person_at_a_terminal_is_asked(folder: Path, server: ServerProcess) ->
         stderr=theirs,
     )
     os.close(theirs)
-    seen = ""
+    seen = b""
     answers = [("decision: ", "maybe"), ("decision: ", "2"), ("notes (may be left empty): ", "")]
     deadline = time.monotonic() + WAIT_SECONDS
-    unread = ""
+    unread = b""
     try:
         while time.monotonic() < deadline and (piece := os.read(ours, 65536)):
-            seen += piece.decode()
-            unread += piece.decode()
-            if answers and answers[0][0] in unread:
-                unread = ""
+            seen += piece
+            unread += piece
+            if answers and answers[0][0].encode() in unread:
+                unread = b""
                 os.write(ours, f"{answers.pop(0)[1]}\n".encode())
     except OSError:
         pass  # the other side is closed
     finally:
         os.close(ours)
-    assert watching.wait(WAIT_SECONDS) == 0, seen
+    text = seen.decode()
+    assert watching.wait(WAIT_SECONDS) == 0, text
     assert answers == []
-    assert "1. approve" in seen
-    assert '"decision" must be one of' in seen
-    assert "Article: completed" in seen
-    assert seen.rstrip().endswith('result  "reject: a text on m"')
+    assert "1. approve" in text
+    assert '"decision" must be one of' in text
+    assert "Article: completed" in text
+    assert text.rstrip().endswith('result  "reject: a text on m"')
 
 
 def test_a_name_that_is_neither_task_nor_orchestration(folder: Path, server: ServerProcess) -> None:

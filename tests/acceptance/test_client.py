@@ -14,6 +14,19 @@ from tests.server_process import ServerProcess, serving, write_tasks
 
 PATIENT = Patience(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=120)
 
+GUARD = """
+from pathlib import Path
+
+@app.task("guard")
+async def guard(ctx: Context, count: int) -> int:
+    for number in range((ctx.saved or 0) + 1, count + 1):
+        while number > 20 and not Path("relief").exists():
+            await asyncio.sleep(0.02)
+        await ctx.log(f"line {number}")
+        await ctx.checkpoint(number)
+    return count
+"""
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[ServerProcess]:
@@ -28,8 +41,13 @@ def numbers(events: list[Event | LiveEvent]) -> list[int]:
 
 async def test_the_life_of_a_run(server: ServerProcess) -> None:
     async with Client(server.url) as client:
-        accepted = await client.run("talk", {"count": 5, "pause_seconds": 0.05}, ordering_key="k", priority=3)
-        events = [event async for event in client.stream(accepted.run_id)]
+        accepted = await client.run("talk", {"count": 5}, ordering_key="k", priority=3, hold=True)
+        events: list[Event | LiveEvent] = []
+        async for event in client.stream(accepted.run_id):
+            # The run begins once it is followed: progress is told live, and whoever comes late misses it.
+            if not events:
+                await client.approve(accepted.run_id)
+            events.append(event)
         run = await client.wait(accepted.run_id, timeout=30)
         assert (run.status, run.result, run.priority, run.ordering_key) == (Status.COMPLETED, 5, 3, "k")
         assert numbers(events) == list(range(1, run.last_seq + 1))
@@ -106,10 +124,12 @@ async def test_refusals_and_the_state_of_the_server(server: ServerProcess) -> No
 async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, end: str) -> None:
     """API and worker are one process here: killed, its runs go on in another attempt; stopped, they finish first."""
     variables = write_tasks(tmp_path)
+    with (tmp_path / "tasks.py").open("a") as tasks:
+        tasks.write(GUARD)
     count = 40
     with serving(tmp_path, variables, "dev", "tasks:app") as first:
         async with Client(first.url, patience=PATIENT) as client:
-            runs = await client.run_many([("talk", {"count": count, "pause_seconds": 0.05})] * 3)
+            runs = await client.run_many([("guard", {"count": count})] * 3)
             seen: dict[str, list[Event | LiveEvent]] = {run.run_id: [] for run in runs}
             enough = asyncio.Event()
 
@@ -121,7 +141,11 @@ async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, en
 
             reading = [asyncio.create_task(read(run_id)) for run_id in seen]
             await asyncio.wait_for(enough.wait(), 60)
-            await asyncio.to_thread(first.kill if end == "kill" else first.stop)
+            ending = asyncio.create_task(asyncio.to_thread(first.kill if end == "kill" else first.stop))
+            if end == "kill":
+                await ending
+            (tmp_path / "relief").touch()
+            await ending
             with serving(tmp_path, variables, "dev", "tasks:app", port=first.port):
                 await asyncio.wait_for(asyncio.gather(*reading), 120)
                 for run_id, events in seen.items():

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.server_process import environment, serving, write_tasks
+from tests.server_process import command, environment, serving, write_tasks
 
 
 def test_a_run_on_a_terminal(tmp_path: Path) -> None:
-    with serving(tmp_path, write_tasks(tmp_path), "dev", "tasks:app") as server:
+    database = write_tasks(tmp_path)
+    with serving(tmp_path, database, "dev", "tasks:app") as server:
         ours, theirs = pty.openpty()
-        given = '{"count": 8, "pause_seconds": 0.1}'
+        asked = ["run", "talk", "--input", '{"count": 8, "pause_seconds": 0.1}', "--hold", "--follow"]
         watching = subprocess.Popen(
-            [sys.executable, "-m", "runlane", "run", "talk", "--input", given, "--follow", "--url", server.url],
+            [sys.executable, "-m", "runlane", *asked, "--url", server.url],
             cwd=tmp_path,
             env=environment(TERM="xterm", COLUMNS="160"),
             stdin=theirs,
@@ -24,10 +26,15 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
             stderr=theirs,
         )
         os.close(theirs)
-        seen = b""
+        seen, held = b"", True
         try:
             while piece := os.read(ours, 65536):
                 seen += piece
+                # The run begins once it is watched: progress is told live, and whoever comes late misses it.
+                if held and b"awaiting_approval" in seen:
+                    held = False
+                    (run,) = json.loads(command(tmp_path, "runs", "list", "--json", **database).stdout)
+                    assert command(tmp_path, "runs", "approve", run["id"], **database).returncode == 0
         except OSError:
             pass  # the other side is closed
         finally:

@@ -41,7 +41,7 @@ class Bench:
         self.task_calls: list[tuple[str, dict[str, Any], str]] = []
         self.task_result: Any = None
         self.tools = Tools(
-            sandbox=Sandbox(Limits(condition_seconds=1, script_seconds=1)),
+            sandbox=Sandbox(Limits(condition_seconds=60, script_seconds=60)),
             models=models,
             tasks={"ship": make_task(_ship, "ship"), "count": make_task(_count, "count")},
             call_task=self._call_task,

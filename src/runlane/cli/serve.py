@@ -134,6 +134,7 @@ async def _serve_on(
             try:
                 if watch is not None:
                     await watch.start()
+                _listen(listening, host)
                 await server.serve([listening])
             finally:
                 if watch is not None:
@@ -183,17 +184,31 @@ def _handle_signals(server: _Server, parts: Parts) -> None:
 def _bind(host: str, port: int | None, *, dev: bool) -> socket.socket:
     """A socket on the port that was asked for; if nobody asked and the usual one is taken, dev takes a free one."""
     wanted = DEFAULT_PORT if port is None else port
+    free_choice = dev and port is None
     try:
-        return _bound(host, wanted)
+        return _bound(host, wanted, listen=free_choice)
     except OSError as error:
-        if dev and port is None:
+        if free_choice:
             return _bound(host, 0)
-        raise ConfigurationError(
-            f"The API cannot listen on {host}:{wanted}: {error.strerror or error}. Choose another with --port."
-        ) from None
+        raise _taken(host, wanted, error) from None
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _listen(bound: socket.socket, host: str) -> None:
+    """Listen on the port. The event loop would do that, too, but not say that somebody else was quicker."""
+    try:
+        bound.listen()
+    except OSError as error:
+        raise _taken(host, bound.getsockname()[1], error) from None
+
+
+def _taken(host: str, port: int, error: OSError) -> ConfigurationError:
+    return ConfigurationError(
+        f"The API cannot listen on {host}:{port}: {error.strerror or error}. Choose another with --port."
+    )
+
+
+def _bound(host: str, port: int, *, listen: bool = False) -> socket.socket:
+    """A socket on this port. Only one that listens is alone there: several may be bound that do not listen yet."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]
@@ -201,6 +216,8 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
+        if listen:
+            bound.listen()
     except OSError:
         bound.close()
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -42,6 +43,17 @@ async def steady(ctx: Context, lines: int = 30, pause: float = 0.02) -> int:
         await ctx.checkpoint(number + 1)
         await asyncio.sleep(pause)
     return lines
+
+
+@app.task("guard")
+async def guard(ctx: Context, until: str) -> str:
+    """Lines at a pace until a file is there."""
+    number = 0
+    while not await asyncio.to_thread(Path(until).exists):
+        number += 1
+        await ctx.log(f"line {number}")
+        await asyncio.sleep(0.02)
+    return "relieved"
 
 
 @app.task("save")

@@ -276,8 +276,9 @@ async def test_limits_are_429_with_a_time_to_come_back(idle_api: Api) -> None:
     assert int(answers[3].headers["retry-after"]) >= 1
     batch = {"runs": [{"task": "greet"}] * 2}
     problem_of(await api.post("/runs/batch", batch, headers=headers), 429, "queue_limited")
+    # So low that ten requests come too fast however slowly they are answered.
     await set_tenant(
-        database, "acme", TenantChange(rate_per_second=1.0, unlimited=frozenset({"max_queued"})), actor="test"
+        database, "acme", TenantChange(rate_per_second=0.01, unlimited=frozenset({"max_queued"})), actor="test"
     )
     codes = [(await api.post("/tasks/greet/run", {}, headers=headers)).status_code for _ in range(10)]
     assert 429 in codes

@@ -138,7 +138,8 @@ async def test_the_reference_needs_no_network(idle_api: Api) -> None:
 
 async def test_everything_is_503_while_the_database_is_away_and_heals() -> None:
     with PostgresServer() as server:
-        settings = settings_for(server.create_database("away"), database_timeout_seconds=1.0)
+        # A request to start a run waits for so long; less would be too little for a slow machine while all is well.
+        settings = settings_for(server.create_database("away"), database_timeout_seconds=4.0)
         from runlane.store.migrate import upgrade
 
         await upgrade(settings)
@@ -170,7 +171,7 @@ async def _answers(api: Api) -> bool:
 
 async def test_a_stream_survives_an_outage_of_the_database() -> None:
     with PostgresServer() as server:
-        settings = settings_for(server.create_database("away"), database_timeout_seconds=1.0)
+        settings = settings_for(server.create_database("away"))
         from runlane.store.migrate import upgrade
 
         await upgrade(settings)

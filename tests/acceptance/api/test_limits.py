@@ -57,7 +57,7 @@ async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> 
             assert (changed["in_flight"], changed["requests_per_minute"], changed["default"]) == (2, 60, False)
             again = await client.set_limits("openai@acme", in_flight=None, tokens_per_minute=9)
             assert (again["in_flight"], again["requests_per_minute"], again["tokens_per_minute"]) == (None, 60, 9)
-            await eventually(lambda: limiter.board.limits("openai@acme").tokens_per_minute == 9, seconds=10)
+            await eventually(lambda: limiter.board.limits("openai@acme").tokens_per_minute == 9, "the new limits")
             assert [item["in_flight"] for item in await client.limits() if item["credential"] == "openai@acme"] == [
                 None
             ]

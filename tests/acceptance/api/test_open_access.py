@@ -16,7 +16,7 @@ from runlane.testing import PostgresServer
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
-from tests.harness import eventually, settings_for
+from tests.harness import Store, eventually, settings_for
 
 SOON_SECONDS = 20.0
 
@@ -34,13 +34,14 @@ async def take_permission(api: Api) -> None:
     await set_role(api.parts.database, "reader", ["audit:read"], actor="test")
 
 
-async def wait_for_expiry(api: Api) -> None:
-    """Nothing to do: the key's life is short."""
+async def expire(api: Api) -> None:
+    store = Store(api.parts.app.settings, api.parts.database)
+    await store.sql("update api_keys set expires_at = created_at where tenant = 'acme'")
 
 
 @pytest.mark.parametrize(
     ("end", "status"),
-    [(revoke, 401), (close_tenant, 401), (take_permission, 403), (wait_for_expiry, 401)],
+    [(revoke, 401), (close_tenant, 401), (take_permission, 403), (expire, 401)],
 )
 async def test_streams_and_long_polls_end_with_their_key(
     idle_api: Api, end: Callable[[Api], Awaitable[None]], status: int
@@ -48,8 +49,7 @@ async def test_streams_and_long_polls_end_with_their_key(
     api, database = idle_api, idle_api.parts.database
     await create_tenant(database, "acme", actor="test")
     await set_role(database, "reader", ["runs:read", "runs:write"], actor="test")
-    life = 6.0 if end is wait_for_expiry else None
-    _, raw = await create_key(database, "k", "reader", actor="test", tenant="acme", life_seconds=life)
+    _, raw = await create_key(database, "k", "reader", actor="test", tenant="acme", life_seconds=3600)
     theirs = {"Authorization": f"Bearer {raw}"}
     run_id = (await api.post("/tasks/greet/run", {}, headers=theirs)).json()["run_id"]
     path = f"{API}/runs/{run_id}/stream"
@@ -76,7 +76,7 @@ async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sentry, "ROUND_SECONDS", 0.1)
     monkeypatch.setattr(sentry, "UNCHECKED_SECONDS", 0.5)
     with PostgresServer() as server:
-        settings = settings_for(server.create_database("away"), database_timeout_seconds=1.0)
+        settings = settings_for(server.create_database("away"))
         await upgrade(settings)
         async with serving(copy_of(shop, settings)) as api:
             run = await api.run("greet", wait=False)

@@ -1,0 +1,25 @@
+"""The port of a server: nobody else serves there, also when several start at the same moment."""
+
+from __future__ import annotations
+
+import pytest
+
+from runlane.cli import serve
+from runlane.errors import ConfigurationError
+from tests.server_process import free_port
+
+
+def test_of_two_dev_servers_each_has_a_port_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "DEFAULT_PORT", free_port())
+    # Neither of them serves yet: that comes when database and worker are there.
+    with serve._bind("127.0.0.1", None, dev=True) as one, serve._bind("127.0.0.1", None, dev=True) as other:
+        assert one.getsockname()[1] == serve.DEFAULT_PORT
+        assert other.getsockname()[1] != serve.DEFAULT_PORT
+
+
+def test_of_two_servers_on_one_port_the_second_says_that_it_cannot_serve() -> None:
+    port = free_port()
+    with serve._bind("127.0.0.1", port, dev=False) as one, serve._bind("127.0.0.1", port, dev=False) as other:
+        serve._listen(one, "127.0.0.1")
+        with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            serve._listen(other, "127.0.0.1")
