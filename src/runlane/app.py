@@ -25,7 +25,7 @@ from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
 from runlane.settings import Settings, load_settings
 from runlane.store import runs as run_store
 from runlane.store.accept import NewRun
-from runlane.store.children import wake_parent
+from runlane.store.children import wake_parents
 from runlane.store.committer import in_batches
 from runlane.store.database import Database
 from runlane.store.events import read_events
@@ -220,7 +220,7 @@ class App:
         if change.status is Status.CANCELLED:
             # Whoever waits for it comes by itself, too, only later.
             with contextlib.suppress(Unavailable):
-                connection.bus.ring(await wake_parent(connection.database, run_id))
+                connection.bus.ring(await wake_parents(connection.database, [run_id]))
         return change
 
     async def approve(self, run_id: str) -> run_store.Change:

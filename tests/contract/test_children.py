@@ -8,9 +8,10 @@ import pytest
 
 from runlane.bus.memory import MemoryBus
 from runlane.duties.children import Children
+from runlane.duties.reaper import Reaper
 from runlane.errors import IdempotencyConflict
 from runlane.model.run import Status
-from runlane.store.children import announce_child, child_is_seen, read_children, wake_parent
+from runlane.store.children import announce_child, child_is_seen, read_children, wake_parents
 from runlane.store.claim import Claimed
 from runlane.store.record import Finish, Outcome
 from runlane.store.runs import cancel_run, retry_run
@@ -172,13 +173,29 @@ async def test_a_parent_that_waits_is_woken_by_the_end_of_its_child(store: Store
     parent = await running(store)
     child_id = await child_of(store, parent)
     await pause(store, parent)
-    assert await wake_parent(store.database, await store.add()) == [], "not its child"
+    assert await wake_parents(store.database, [await store.add()]) == [], "not its child"
     child = await store.claim_one()
     await store.finish(child)
-    assert await wake_parent(store.database, child_id) == ["default"]
+    assert await wake_parents(store.database, [child_id]) == ["default"]
     run = await store.get(parent.run_id)
     assert (run.status, run.due_at_us) == (Status.QUEUED, None)
-    assert await wake_parent(store.database, child_id) == []
+    assert await wake_parents(store.database, [child_id]) == []
+
+
+async def test_a_parent_that_waits_is_woken_when_its_child_has_lost_too_many_workers(store: Store) -> None:
+    parent = await running(store)
+    assert await announce(store, parent)
+    child_id = await store.add(idempotency_key="child", fingerprint="f", max_losses=0)
+    await pause(store, parent)
+    worker_id = await store.worker()
+    await store.claim(worker_id, 1)
+    await store.sql("update workers set lease_until = 1 where id = :id", id=worker_id)
+    bus = MemoryBus()
+    listener = bus.listen(frozenset({"default"}))
+    await Reaper(store.settings, store.database, bus).round()
+    assert await store.status(child_id) is Status.FAILED
+    assert await store.status(parent.run_id) is Status.QUEUED
+    assert await listener.wait({"default"}, 0.001), "workers are called at once"
 
 
 async def test_a_parent_that_pauses_when_its_child_ends_is_ready_at_once(store: Store) -> None:
@@ -186,7 +203,7 @@ async def test_a_parent_that_pauses_when_its_child_ends_is_ready_at_once(store: 
     parent = await running(store)
     child_id = await child_of(store, parent)
     await store.finish(await store.claim_one())
-    assert await wake_parent(store.database, child_id) == []
+    assert await wake_parents(store.database, [child_id]) == []
     await pause(store, parent)
     assert await store.status(parent.run_id) is Status.QUEUED
     again = await store.claim_one()
@@ -201,7 +218,7 @@ async def test_a_parent_that_has_seen_the_end_may_pause_for_something_else(store
     await child_is_seen(store.database, "child")
     await pause(store, parent)
     assert await store.status(parent.run_id) is Status.PAUSED
-    assert await wake_parent(store.database, child_id) == []
+    assert await wake_parents(store.database, [child_id]) == []
 
 
 async def test_children_are_told_in_their_order_and_go_with_their_parent(store: Store) -> None:

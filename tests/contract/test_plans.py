@@ -10,7 +10,7 @@ import pytest
 from runlane.settings import Settings
 from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
 from runlane.store.chain import Chain
-from runlane.store.children import _MARKED, _PARENT_OF, _TAKE_ENDED, _WAKE, MARK_CHILDREN
+from runlane.store.children import _MARKED, _PARENTS_OF, _TAKE_ENDED, _WAKE, MARK_CHILDREN
 from runlane.store.claim import _SURVEY, CLAIM
 from runlane.store.database import Session, open_database
 from runlane.store.lanes import declare_lanes
@@ -96,7 +96,7 @@ async def test_what_runs_have_started_is_found_by_index(full: Store) -> None:
     )
     check(await plan_of(full, _MARKED), "run_children_marked")
     check(await plan_of(full, MARK_CHILDREN, run_id="run_1"), "run_children_run")
-    check(await plan_of(full, _PARENT_OF, child_id="run_1"), "idempotency_keys_run")
+    check(await plan_of(full, _PARENTS_OF, ids=["run_1"]), "idempotency_keys_run")
     check(await plan_of(full, _TAKE_ENDED, ids=["run_1"]), "run_children_run")
     check(await plan_of(full, _WAKE, ids=["run_1"]), "runs_pkey")
 

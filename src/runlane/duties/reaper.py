@@ -15,6 +15,7 @@ from runlane.bus import Bus
 from runlane.model.ids import lock_key
 from runlane.probes import reach
 from runlane.settings import Settings
+from runlane.store.children import wake_parents
 from runlane.store.database import Database, Session
 from runlane.store.liveness import lock_is_free
 from runlane.store.takeover import (
@@ -61,6 +62,9 @@ class Reaper:
             log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)
             self._bus.ring(taken.ready_lanes)
             self._bus.publish(taken.notices)
+            if taken.ended:
+                # If this fails they come by themselves, only later.
+                self._bus.ring(await wake_parents(self._database, taken.ended))
         return False
 
     def _trusts_locks(self) -> bool:

@@ -88,11 +88,11 @@ _WAKE = Statement(
     .values(status=lit(Status.QUEUED), due_at=None)
     .returning(runs.c.id, runs.c.lane),
 )
-_PARENT_OF = Statement(
-    "parent_of_child",
+_PARENTS_OF = Statement(
+    "parents_of_children",
     select(run_children.c.run_id)
     .select_from(idempotency_keys.join(run_children, _named))
-    .where(idempotency_keys.c.run_id == bindparam("child_id", type_=Text()), run_children.c.seen_at.is_(None)),
+    .where(member(idempotency_keys.c.run_id, "ids"), run_children.c.seen_at.is_(None)),
 )
 _MARKED = Statement(
     "marked_children",
@@ -166,11 +166,12 @@ async def read_children(database: Database, run_id: str) -> list[Child]:
     return [Child(row["id"], row["target"], Status(row["status"]), row["path"]) for row in rows]
 
 
-async def wake_parent(database: Database, child_id: str) -> list[str]:
-    """Let the parent of a run that has ended go on, if it waits for that; the lane in which it is ready."""
+async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str]:
+    """Let the parents of runs that have ended go on, if they wait for that; the lanes in which they are ready."""
 
     async def work(session: Session) -> Sequence[Row]:
-        parents = [row["run_id"] for row in await session.fetch(_PARENT_OF, child_id=child_id)]
+        rows = await session.fetch(_PARENTS_OF, ids=session.texts(child_ids))
+        parents = sorted({row["run_id"] for row in rows})
         return await session.fetch(_WAKE, ids=session.texts(parents)) if parents else []
 
     return [row["lane"] for row in await database.transact(work)]

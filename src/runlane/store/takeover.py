@@ -56,11 +56,12 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class TakeOver:
-    """What became of the runs of workers that are gone."""
+    """What became of the runs of workers that are gone. `ended` are those that may not run again."""
 
     workers: tuple[str, ...]
     notices: tuple[Notice, ...]
     ready_lanes: tuple[str, ...]
+    ended: tuple[str, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -232,4 +233,4 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
     ready = {row["lane"] for row in rows if row["status"] == Status.QUEUED}
     ready |= {item.lane for item in released if item.status is Status.QUEUED}
     notices = tuple(Notice(row["id"], row["last_seq"]) for row in rows)
-    return TakeOver(tuple(worker_ids), notices, tuple(sorted(ready)))
+    return TakeOver(tuple(worker_ids), notices, tuple(sorted(ready)), tuple(row["id"] for row in ended))

@@ -24,7 +24,7 @@ from runlane.model.tenant import scoped_key
 from runlane.model.text import load_json
 from runlane.probes import reach
 from runlane.steps.failure import StepFailed
-from runlane.store.children import announce_child, child_is_seen, wake_parent
+from runlane.store.children import announce_child, child_is_seen, wake_parents
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
 from runlane.store.runs import find_run
@@ -130,6 +130,6 @@ async def tell_parent(database: Database, bus: Bus, child: Claimed) -> None:
     if child.plan is None or "parent" not in load_json(child.plan):
         return
     try:
-        bus.ring(await wake_parent(database, child.run_id))
+        bus.ring(await wake_parents(database, [child.run_id]))
     except Unavailable as error:
         log.warning("parent_not_woken", run_id=child.run_id, error=str(error))
