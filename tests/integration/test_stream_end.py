@@ -55,7 +55,7 @@ async def test_a_reader_that_knows_the_end_is_told_that_there_is_nothing_more(st
     run_id = await store.add()
     await store.finish(await store.claim_one(), completed())
     reader = Reader()
-    await EventStream(await tail.follow(run_id, 3))({"type": "http"}, reader.receive, reader.send)
+    await EventStream(await tail.follow(run_id, 3)).run(reader.receive, reader.send)
     assert reader.body == b'data: {"type":"stream_complete"}\n\n'
 
 
@@ -68,7 +68,7 @@ async def test_a_stopping_process_does_not_call_an_unfinished_run_complete(
         await tail.stop()
     reader = Reader()
     answer = EventStream(await tail.follow(run_id, 1))
-    streaming = asyncio.create_task(answer({"type": "http"}, reader.receive, reader.send))
+    streaming = asyncio.create_task(answer.run(reader.receive, reader.send))
     await reader.began.wait()
     await tail.stop()
     await asyncio.wait_for(streaming, 30)
@@ -112,7 +112,7 @@ async def test_a_reader_of_what_was_cut_is_told_and_comes_to_the_end(store: Stor
     # Who has number 2 misses nothing.
     for after, first in ((0, told), (1, told), (2, b"")):
         reader = Reader()
-        await EventStream(await tail.follow(run_id, after))({"type": "http"}, reader.receive, reader.send)
+        await EventStream(await tail.follow(run_id, after)).run(reader.receive, reader.send)
         assert reader.body.startswith(first + b'id: 3\ndata: {"type":"done"')
         assert reader.body.count(b"\n\n") == (2 if first else 1)
 

@@ -31,6 +31,7 @@ from runlane.api.routes import (
     system,
     tasks,
 )
+from runlane.api.sse import StreamingApi
 from runlane.app import App
 from runlane.version import VERSION
 
@@ -52,7 +53,7 @@ def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | No
             await stop_parts(parts)
             tracing.stop_tracing()
 
-    api = FastAPI(
+    api = StreamingApi(
         title="Runlane",
         description=_ABOUT,
         version=VERSION,

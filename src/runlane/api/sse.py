@@ -2,15 +2,22 @@
 
 Starlette's streaming response costs several times more per event and per idle reader. A reader that does not take
 what it is sent within a while is dropped; it can come back and resume by number.
+
+A reader may stay for hours and there may be thousands. So a stream begins when its request is done: what the request
+went through on its way to the route (middleware, parameters, stacks of things to close) is gone by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import structlog
+from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -28,6 +35,22 @@ _HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _COMPLETE = b'data: {"type":"stream_complete"}\n\n'
+# Where a request's scope keeps the streams that begin when it is done.
+_STREAMS = "runlane.streams"
+
+
+class StreamingApi(FastAPI):
+    """Runs the streams that requests have asked for, after them."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        streams: list[Callable[[Send], Awaitable[None]]] = []
+        # A scope of its own, since the server keeps the one that it gave us for as long as the stream lasts.
+        await super().__call__({**scope, _STREAMS: streams}, receive, send)
+        for stream in streams:
+            await stream(send)
 
 
 class Reader(Protocol):
@@ -57,17 +80,20 @@ class EventStream(Response):
         self._follower = follower
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        streaming = asyncio.ensure_future(self._stream(send))
+        scope[_STREAMS].append(partial(self.run, receive))
+
+    async def run(self, receive: Receive, send: Send) -> None:
+        """Stream to the end, or until the reader leaves."""
         leaving = asyncio.ensure_future(_left(receive))
         try:
-            await asyncio.wait([streaming, leaving], return_when=asyncio.FIRST_COMPLETED)
-            if streaming.done():
-                streaming.result()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None) as stay:
+                    leaving.add_done_callback(partial(_give_up, stay))
+                    await self._stream(send)
         finally:
-            for task in (streaming, leaving):
-                task.cancel()
+            leaving.cancel()
             with contextlib.suppress(BaseException):
-                await asyncio.gather(streaming, leaving, return_exceptions=True)
+                await leaving
             self._follower.close()
 
     async def _stream(self, send: Send) -> None:
@@ -106,6 +132,11 @@ class EventStream(Response):
 async def _send(send: Send, body: bytes) -> None:
     async with asyncio.timeout(SEND_SECONDS):
         await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+def _give_up(stay: asyncio.Timeout, _: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the stream has just ended by itself
+        stay.reschedule(-math.inf)
 
 
 async def _left(receive: Receive) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import signal
 from contextlib import ExitStack
@@ -83,6 +84,33 @@ async def test_a_stopping_server_ends_streams_without_saying_that_the_run_has_en
             assert "".join([piece async for piece in answer.aiter_text()]) == ""
         ready = await api.client.get("/ready")
         assert (ready.status_code, ready.json()["problems"]) == (503, ["stopping"])
+
+
+async def test_a_reader_that_sends_without_end_is_not_kept(idle_api: Api) -> None:
+    """What it sends is thrown away, and only so much of it is taken."""
+    api = idle_api
+    run_id = (await api.run("greet", wait=False))["run_id"]
+    host, port = api.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    request = (
+        f"GET {API}/runs/{run_id}/stream HTTP/1.1\r\nhost: {host}:{port}\r\nauthorization: Bearer {await api.key()}\r\n"
+        "transfer-encoding: chunked\r\n\r\n"
+    )
+    writer.write(request.encode())
+    await asyncio.wait_for(reader.readuntil(b'"type":"queued"'), 30)
+    piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    sent = 0
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(60):
+            while api.parts.tail.followers:
+                writer.write(piece)
+                await writer.drain()
+                sent += len(piece)
+    assert sent < 4 * api.parts.app.settings.api_max_body_bytes
+    await eventually(lambda: api.parts.tail.followers == 0, "the end of the stream")
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
 
 
 async def _follow(run_id: str, urls: list[str], key: str, seed: int) -> list[dict[str, Any]]:
