@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Self
 
 
@@ -73,3 +74,11 @@ class Meter:
         self._changed_at = now
         self.now += change
         self.most = max(self.most, self.now)
+
+
+async def well_used(measure: Callable[[], Awaitable[float]]) -> bool:
+    """Whether nine tenths of a limit are used, in one of three whiles: others may need the machine for one."""
+    for _ in range(3):
+        if await measure() >= 0.9:
+            return True
+    return False

@@ -13,6 +13,7 @@ from runlane.testing import RedisServer
 from runlane.testing.fake_provider import FakeFault, FakeProvider
 from tests.chaos.agents import credential, define, environment, fan_out, has_status, priced, start, told
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
+from tests.chaos.meter import well_used
 
 CALL_SECONDS = 1.0
 MEASURED_SECONDS = 8.0
@@ -69,22 +70,14 @@ async def share(provider: FakeProvider, limit: int) -> float:
     return used
 
 
-async def well_used(provider: FakeProvider, limit: int) -> bool:
-    """Whether nine tenths of the limit are used, in one of three whiles: others may need the machine for one."""
-    for _ in range(3):
-        if await share(provider, limit) >= 0.9:
-            return True
-    return False
-
-
 async def test_the_limit_holds_is_used_and_is_raised_while_agents_work(three: Cluster, provider: FakeProvider) -> None:
     await start(three, 100)
     await everybody_calls(three)
-    assert await well_used(provider, 2)
+    assert await well_used(lambda: share(provider, 2))
     assert provider.stats()["most_in_flight"] == 2
     await limit(three, provider, 4)
     await in_flight(provider, 4, 10)
-    assert await well_used(provider, 4)
+    assert await well_used(lambda: share(provider, 4))
     assert provider.stats()["most_in_flight"] == 4
 
 

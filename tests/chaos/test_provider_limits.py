@@ -18,7 +18,7 @@ from runlane.model.provider import LimitChange
 from runlane.store.provider_limits import read_notices, set_limits
 from runlane.testing import RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
-from tests.chaos.meter import Meter
+from tests.chaos.meter import Meter, well_used
 
 CREDENTIAL = "acme"
 # As short as calls of models get; the shorter, the more the time between two calls counts.
@@ -58,14 +58,6 @@ async def measure(meter: Meter, limit: int, seconds: float = MEASURED_SECONDS) -
     return share
 
 
-async def well_used(meter: Meter, limit: int) -> bool:
-    """Whether nine tenths of the limit are used, in one of three whiles: others may need the machine for one."""
-    for _ in range(3):
-        if await measure(meter, limit) >= 0.9:
-            return True
-    return False
-
-
 @pytest.mark.parametrize("kind", ["postgres", "sqlite", "redis"])
 async def test_the_limit_holds_is_used_and_can_be_raised(
     kind: str, meter: Meter, make_cluster: MakeCluster, chaos_redis: RedisServer
@@ -75,12 +67,12 @@ async def test_the_limit_holds_is_used_and_can_be_raised(
     await limit(cluster, 2)
     callers = start_callers(cluster, meter)
     await in_flight(meter, 2)
-    assert await well_used(meter, 2)
+    assert await well_used(lambda: measure(meter, 2))
     await limit(cluster, 4)
     raised = time.monotonic()
     await in_flight(meter, 4, 20)
     assert time.monotonic() - raised < 10
-    assert await well_used(meter, 4)
+    assert await well_used(lambda: measure(meter, 4))
     # Each process had its turns.
     assert {caller.pid for caller in callers} <= set(meter.by_pid)
 
@@ -139,7 +131,7 @@ async def test_slots_of_a_killed_process_come_back(
     meter.start_measuring()
     await in_flight(meter, 2, 40)
     assert 5 < time.monotonic() - killed < 30
-    assert await well_used(meter, 2)
+    assert await well_used(lambda: measure(meter, 2))
 
 
 async def test_redis_comes_and_goes_and_the_limit_holds_all_the_time(
@@ -161,12 +153,12 @@ async def test_redis_comes_and_goes_and_the_limit_holds_all_the_time(
     await eventually(lambda: counts("database", 2), "the database counts", 60)
     await in_flight(meter, 2)
     assert meter.most == 2
-    assert await well_used(meter, 2)
+    assert await well_used(lambda: measure(meter, 2))
     chaos_redis.start()
     await eventually(lambda: counts("redis", 3), "Redis counts again", 90)
     await in_flight(meter, 2)
     assert meter.most == 2
-    assert await well_used(meter, 2)
+    assert await well_used(lambda: measure(meter, 2))
     # It loses its memory while it runs.
     operator = redis.Redis.from_url(chaos_redis.url)
     await operator.flushall()

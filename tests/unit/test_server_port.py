@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from runlane import App
+from runlane.api.door import Access
 from runlane.cli import serve
 from runlane.errors import ConfigurationError
+from tests.harness import settings_for
 from tests.server_process import free_port
 
 
@@ -17,9 +20,18 @@ def test_of_two_dev_servers_each_has_a_port_of_its_own(monkeypatch: pytest.Monke
         assert other.getsockname()[1] != serve.DEFAULT_PORT
 
 
-def test_of_two_servers_on_one_port_the_second_says_that_it_cannot_serve() -> None:
+async def test_of_two_servers_on_one_port_the_second_says_that_it_cannot_serve(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     port = free_port()
-    with serve._bind("127.0.0.1", port, dev=False) as one, serve._bind("127.0.0.1", port, dev=False) as other:
-        serve._listen(one, "127.0.0.1")
+    access = serve._access
+    with serve._bind("127.0.0.1", port, dev=False) as quicker:
+
+        async def others_serve_first(app: App, host: str, *, dev: bool) -> Access:
+            quicker.listen()
+            return await access(app, host, dev=dev)
+
+        monkeypatch.setattr(serve, "_access", others_serve_first)
+        app = App(settings_for(sqlite_url))
         with pytest.raises(ConfigurationError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
-            serve._listen(other, "127.0.0.1")
+            await serve._serve(app, host="127.0.0.1", port=port, wish=None, dev=False, folder=None)

@@ -92,7 +92,7 @@ class EventStream(Response):
                     await self._stream(send)
         finally:
             leaving.cancel()
-            with contextlib.suppress(BaseException):
+            with contextlib.suppress(BaseException):  # however it ends, the follower is closed
                 await leaving
             self._follower.close()
 

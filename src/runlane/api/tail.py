@@ -138,7 +138,7 @@ class Follower:
         self._wake()
 
     async def _wait(self, seconds: float) -> None:
-        # An event and a timeout would do the same with four times the memory, and most readers wait most of the time.
+        # An event and a timeout would do the same, but need more memory, and most readers wait most of the time.
         loop = asyncio.get_running_loop()
         self._waiting = loop.create_future()
         timer = loop.call_later(seconds, self._wake)

@@ -61,7 +61,7 @@ class TakeOver:
     workers: tuple[str, ...]
     notices: tuple[Notice, ...]
     ready_lanes: tuple[str, ...]
-    ended: tuple[str, ...] = ()
+    ended: tuple[str, ...]
 
     @property
     def runs(self) -> int:

@@ -52,7 +52,7 @@ async def guard(ctx: Context, until: str) -> str:
     while not await asyncio.to_thread(Path(until).exists):
         number += 1
         await ctx.log(f"line {number}")
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # its pace
     return "relieved"
 
 
