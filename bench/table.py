@@ -203,6 +203,17 @@ def _claims(report: Report) -> Iterator[Line]:
             "≤ 1.3x",
             None if growth is None else growth <= 1.3,
         )
+        lanes = report.conditions["sizes"].get("lanes", 0)
+        among = report.median("claims", US, f"{batch} of {depths[0]} among lanes")
+        growth = among / times[0] if times[0] and among else None
+        if among is not None:
+            yield Line(
+                f"claim of {batch}, ms with {depths[0]:,} queued, among {lanes:,} lanes",
+                [f"{among:.2f}"],
+                _times(growth),
+                "≤ 1.3x",
+                None if growth is None else growth <= 1.3,
+            )
 
 
 def _memory(report: Report) -> Iterator[Line]:

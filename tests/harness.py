@@ -13,6 +13,7 @@ from sqlalchemy import text
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.run import Accepted, Run, Status
+from runlane.model.slots import Load
 from runlane.settings import Settings, load_settings
 from runlane.store.accept import NewRun, Verdict, accept
 from runlane.store.claim import Claimed, LaneMemory, claim
@@ -22,6 +23,7 @@ from runlane.store.ordering import key_locks
 from runlane.store.record import Entry, Finish, Outcome, Recorded, record
 from runlane.store.runs import find_run
 from runlane.store.statement import Statement
+from runlane.store.timers import queue_due
 from runlane.store.workers import register
 
 WAIT_SECONDS = 30.0
@@ -139,11 +141,14 @@ class Store:
         *,
         targets: Sequence[str] = ("job",),
         memory: LaneMemory | None = None,
+        load: Load | None = None,
     ) -> list[Claimed]:
         """Claim as the worker's loop does: again for as long as a lane could not be served."""
         memory = memory or LaneMemory()
         while True:
-            outcome = await self.database.transact(lambda session: claim(session, worker_id, targets, slots, memory))
+            outcome = await self.database.transact(
+                lambda session: claim(session, worker_id, targets, slots, memory, load)
+            )
             if outcome.claims or not outcome.again:
                 return list(outcome.claims)
 
@@ -158,6 +163,15 @@ class Store:
             return (await record(session, entries))[0]
 
         return await self.database.transact(work)
+
+    async def expire(self, worker_id: str) -> None:
+        """End the worker's lease."""
+        await self.sql("update workers set lease_until = 1 where id = :id", id=worker_id)
+
+    async def make_due(self) -> None:
+        """Let the time of every scheduled run come."""
+        await self.sql("update runs set due_at = 1 where status = 'scheduled'")
+        await self.database.transact(queue_due)
 
     async def finish(self, claimed: Claimed, finish: Finish | None = None) -> Recorded | None:
         verdicts = await self.record(entry_of(claimed, finish or completed()))

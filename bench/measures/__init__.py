@@ -63,6 +63,7 @@ class Sizes:
     kills: int = 20
     peer_patience_seconds: float = 30.0
     queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    lanes: int = 20_000
     idle_seconds: float = 5.0
     limit: int = 50_000
     flows: int = 2_000
@@ -99,6 +100,7 @@ QUICK = Sizes(
     kills=1,
     peer_patience_seconds=0.5,
     queued=(1_000, 5_000),
+    lanes=2_000,
     idle_seconds=0.5,
     limit=500,
     flows=40,

@@ -30,6 +30,7 @@ _LOAD_RUNS = (
     "select 'run_' || lpad(to_hex(g), 32, '0'), 'noop', 'default', 'queued', g, 0, 3, 10, 1, g "
     "from generate_series(1, $1::bigint) g"
 )
+_LOAD_LANES = "insert into lanes (name, updated_at) select 'lane-' || g, 1 from generate_series(1, $1::bigint) g"
 _LOAD_INPUTS = (
     "insert into run_inputs (run_id, input) select 'run_' || lpad(to_hex(g), 32, '0'), '{}' "
     "from generate_series(1, $1::bigint) g"
@@ -41,27 +42,31 @@ _LOAD_EVENTS = (
 
 
 async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Per repeat and depth of the queue: the times of claims of one run, and of a hundred."""
+    """Per repeat: the times of claims of one run and of a hundred, by the depth of the queue and with many lanes."""
     for repeat in range(sizes.repeats):
-        for queued in sizes.queued:
+        for queued, lanes, what in (
+            *((queued, 0, str(queued)) for queued in sizes.queued),
+            (sizes.queued[0], sizes.lanes, f"{sizes.queued[0]} among lanes"),
+        ):
             with ground.place() as place:
                 await SYSTEMS["runlane"](place).prepare()
-                await _fill(place, queued)
+                await _fill(place, queued, lanes)
                 await ground.settle()
                 database = await open_database(load_settings(database_url=place.database_url))
                 try:
                     singles, hundreds = await _time(database)
                 finally:
                     await database.close()
-            yield Sample("claims", "runlane", f"1 of {queued}", repeat, "ms", singles)
-            yield Sample("claims", "runlane", f"100 of {queued}", repeat, "ms", hundreds)
+            yield Sample("claims", "runlane", f"1 of {what}", repeat, "ms", singles)
+            yield Sample("claims", "runlane", f"100 of {what}", repeat, "ms", hundreds)
 
 
-async def _fill(place: Place, queued: int) -> None:
+async def _fill(place: Place, queued: int, lanes: int) -> None:
     connection = await cast("Any", asyncpg).connect(place.database_url)
     try:
         for statement in (_LOAD_RUNS, _LOAD_INPUTS, _LOAD_EVENTS):
             await connection.execute(statement, queued)
+        await connection.execute(_LOAD_LANES, lanes)
     finally:
         await connection.close()
 

@@ -11,7 +11,6 @@ if typing.TYPE_CHECKING:
     from runlane.client import Client, LiveEvent
     from runlane.errors import (
         AppNotFound,
-        ConcurrencyLimited,
         ConfigurationError,
         Conflict,
         DuplicateTask,
@@ -66,7 +65,6 @@ __all__ = [
     "App",
     "AppNotFound",
     "Client",
-    "ConcurrencyLimited",
     "ConfigurationError",
     "Conflict",
     "Context",

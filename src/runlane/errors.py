@@ -22,8 +22,7 @@ RunlaneError
 ├── Unauthorized              no key, or one that is unknown, expired or revoked
 ├── Forbidden                 the key's role does not allow this
 ├── RateLimited               the tenant posts faster than its rate; nothing was stored
-│   ├── QueueLimited          the tenant has as many open runs as it may have
-│   └── ConcurrencyLimited    the tenant has as many running runs as it may have
+│   └── QueueLimited          the tenant has as many open runs as it may have
 ├── Unavailable               the database cannot be reached right now; try again
 ├── OutboundError             another server could not be called
 │   ├── OutboundRefused       its address, scheme or redirects are not allowed
@@ -293,13 +292,6 @@ class QueueLimited(RateLimited):
 
     code = "queue_limited"
     limit = "queue"
-
-
-class ConcurrencyLimited(RateLimited):
-    """The tenant has as many running runs as it may have."""
-
-    code = "concurrency_limited"
-    limit = "concurrency"
 
 
 class Unavailable(RunlaneError):

@@ -141,6 +141,24 @@ async def hopeless(ctx: Context, label: str = "") -> None:
     raise Fail("It was never going to work.")
 
 
+@app.task("segfault", max_losses=2)
+async def segfault(ctx: Context) -> None:
+    """Crash the interpreter of the worker."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    await asyncio.sleep(0.3)
+    ctypes.string_at(0)
+
+
+@app.task("hoard", max_losses=2)
+async def hoard(ctx: Context) -> None:
+    """Take memory until the process is killed for it."""
+    sink().begin(ctx.run_id, ctx.attempt)
+    kept: list[bytearray] = []
+    while True:
+        kept.append(bytearray(8 * 1024 * 1024))
+        await asyncio.sleep(0.01)
+
+
 @app.task("busy")
 async def busy(ctx: Context, seconds: float) -> dict[str, Any]:
     """Keep the event loop busy in pure Python."""

@@ -75,9 +75,10 @@ class Process:
 
     @property
     def resident_mb(self) -> float:
-        """Its memory."""
+        """Its memory; none once it has died."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+        _, found, resident = status.partition("VmRSS:")
+        return int(resident.split()[0]) / 1024 if found else 0.0
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)

@@ -50,12 +50,17 @@ async def test_no_more_than_the_free_slots(store: Store) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"delay_us": 60_000_000}, {"hold": True}, {"target": "unknown"}, {"lane": "elsewhere"}],
-    ids=["scheduled", "held", "unknown target", "lane that nobody declared"],
+    [{"delay_us": 60_000_000}, {"hold": True}, {"target": "unknown"}],
+    ids=["scheduled", "held", "unknown target"],
 )
 async def test_only_ready_runs_of_known_targets_are_claimed(store: Store, fields: dict[str, object]) -> None:
     await store.add(**fields)
     assert await store.claim(await store.worker()) == []
+
+
+async def test_a_lane_without_a_row_is_served_with_default_settings(store: Store) -> None:
+    run_id = await store.add(lane="elsewhere")
+    assert [claimed.run_id for claimed in await store.claim(await store.worker())] == [run_id]
 
 
 async def test_unknown_targets_do_not_hide_known_ones(store: Store) -> None:
@@ -252,7 +257,7 @@ async def test_a_worker_that_is_not_online_claims_nothing(store: Store, state: s
         case _:
             await store.sql("update workers set status = :state", state=state)
     outcome = await store.database.transact(
-        lambda session: claim(session, worker, ["job"], 5, LaneMemory(names={"default"}))
+        lambda session: claim(session, worker, ["job"], 5, LaneMemory(names={"default": None}))
     )
     assert not outcome.alive
     assert outcome.claims == ()

@@ -8,10 +8,11 @@ from typing import Any, cast
 import pytest
 
 from runlane.settings import Settings
+from runlane.store import survey
 from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
 from runlane.store.chain import Chain
 from runlane.store.children import _MARKED, _PARENTS_OF, _TAKE_ENDED, _WAKE, MARK_CHILDREN
-from runlane.store.claim import _SURVEY, CLAIM
+from runlane.store.claim import CLAIM, CLAIM_LIMITED, CLAIM_QUARANTINED
 from runlane.store.database import Session, open_database
 from runlane.store.lanes import declare_lanes
 from runlane.store.record import RECORD
@@ -75,16 +76,27 @@ def check(plan: str, index: str) -> None:
 
 async def test_a_claim_and_its_survey_use_the_index_of_ready_runs(full: Store) -> None:
     worker = await full.worker()
-    wanted = {"worker_id": worker, "targets": ["job"], "orchestrations": "orchestration:", "agents": "agent:"}
-    check(await plan_of(full, _SURVEY, **wanted, every_lane=True, lanes=[]), "runs_ready")
-    check(await plan_of(full, CLAIM, lane="default", slots=50, **wanted), "runs_ready")
+    wanted = {"targets": ["job"], "orchestrations": "orchestration:", "agents": "agent:"}
+    first = {"worker_id": worker, **wanted}
+    begin = {"queue_lane": "", "queue_tenant": "", **wanted}
+    served = [("default",), ("media",)]
+    check(await plan_of(full, survey.LANES, lane_after="", **first), "runs_ready")
+    check(await plan_of(full, survey.LANES_OF_SOME, served, **first), "runs_ready")
+    check(await plan_of(full, survey.LIMITED, **begin), "runs_ready_limited")
+    check(await plan_of(full, survey.LIMITED_OF_SOME, served, **begin), "runs_ready_limited")
+    check(await plan_of(full, survey.QUARANTINED, **wanted), "runs_ready_quarantined")
+    check(await plan_of(full, survey.QUARANTINED_OF_SOME, served, **wanted), "runs_ready_quarantined")
+    check(await plan_of(full, CLAIM, lane="default", slots=50, **first), "runs_ready")
+    check(await plan_of(full, CLAIM_LIMITED, lane="default", tenant="t", slots=50, **first), "runs_ready_limited")
+    check(await plan_of(full, CLAIM_QUARANTINED, ids=["run_1"], slots=5, worker_id=worker), "runs_ready_quarantined")
 
 
 async def test_the_other_hot_statements_use_their_indexes(full: Store) -> None:
     check(
         await plan_of(full, RECORD, [("run_1", 1, None, 0, None, 1, None, None, None, None, None, None)]), "runs_pkey"
     )
-    check(await plan_of(full, TAKE_BACK, worker_ids=["wrk"]), "runs_running")
+    check(await plan_of(full, TAKE_BACK, [("wrk", 2)]), "runs_running")
+    check(await plan_of(full, TAKE_BACK, [("wrk", 2), ("other", 1)]), "runs_running")
     check(await plan_of(full, _QUEUE_SCHEDULED), "runs_due")
     check(await plan_of(full, _QUEUE_PAUSED), "runs_paused_due")
 

@@ -27,10 +27,6 @@ async def silence(store: Store, worker_id: str, seconds: float) -> None:
     )
 
 
-async def expire(store: Store, worker_id: str) -> None:
-    await store.sql("update workers set lease_until = 1 where id = :id", id=worker_id)
-
-
 async def status_of(store: Store, worker_id: str) -> str:
     rows = await store.sql("select status from workers where id = :id", id=worker_id)
     return rows[0]["status"]
@@ -57,7 +53,7 @@ async def test_runs_come_back_at_their_old_place(store: Store) -> None:
     worker = await store.worker()
     claimed = await store.claim_one(worker)
     await store.add(priority=-5)
-    await expire(store, worker)
+    await store.expire(worker)
     await reaper_of(store).round()
     run = await store.get(first)
     assert (run.status, run.attempt, run.losses, run.failures) == (Status.QUEUED, 1, 1, 0)
@@ -86,11 +82,12 @@ async def test_losses_are_bounded_and_end_in_a_dead_letter(store: Store) -> None
     for loss in range(1, 4):
         worker = await store.worker()
         await store.claim_one(worker)
-        await expire(store, worker)
+        await store.expire(worker)
         await reaper_of(store).round()
         run = await store.get(run_id)
         assert (run.losses, run.failures) == (loss, 0)
-        assert run.status is (Status.QUEUED if loss < 3 else Status.FAILED)
+        assert run.status is {1: Status.QUEUED, 2: Status.SCHEDULED, 3: Status.FAILED}[loss]
+        await store.make_due()
     letter = await read_dead_letter(store.database, run_id)
     assert letter is not None
     assert letter["error"]["type"] == "WorkerLost"
@@ -105,7 +102,7 @@ async def test_a_cancelled_run_of_a_lost_worker_ends(store: Store) -> None:
     worker = await store.worker()
     await store.claim_one(worker)
     await cancel_run(store.database, run_id)
-    await expire(store, worker)
+    await store.expire(worker)
     await reaper_of(store).round()
     assert await store.status(run_id) is Status.CANCELLED
     assert await store.status(second) is Status.QUEUED
@@ -118,7 +115,7 @@ async def test_a_key_is_handed_on_when_its_run_dies_with_a_worker(store: Store, 
     second = await store.add(ordering_key="k")
     worker = await store.worker()
     await store.claim_one(worker)
-    await expire(store, worker)
+    await store.expire(worker)
     await reaper_of(store).round()
     assert await store.status(second) is then
 
@@ -128,7 +125,7 @@ async def test_a_key_is_kept_by_a_run_that_will_run_again(store: Store) -> None:
     second = await store.add(ordering_key="k")
     worker = await store.worker()
     await store.claim_one(worker)
-    await expire(store, worker)
+    await store.expire(worker)
     await reaper_of(store).round()
     assert (await store.status(first), await store.status(second)) == (Status.QUEUED, Status.BLOCKED)
 
@@ -165,7 +162,7 @@ async def test_the_lock_of_a_living_worker_does_not_save_an_expired_lease(store:
     line = await lock_line(store, "wrk_a")
     try:
         await store.claim_one("wrk_a")
-        await expire(store, "wrk_a")
+        await store.expire("wrk_a")
         await reaper_of(store).round()
         assert await store.status(run_id) is Status.QUEUED
         assert await renew(line.database, "wrk_a", 15, 1) is None
@@ -182,7 +179,7 @@ async def test_a_draining_worker_keeps_its_runs_while_its_lease_holds(store: Sto
     await reaper_of(store).round()
     assert await store.status(run_id) is Status.RUNNING
     assert not await sign_off(store.database, worker)
-    await expire(store, worker)
+    await store.expire(worker)
     await reaper_of(store).round()
     assert await store.status(run_id) is Status.QUEUED
 
@@ -226,7 +223,7 @@ async def test_many_workers_at_once(store: Store) -> None:
     workers = [await store.worker() for _ in range(4)]
     for worker in workers:
         assert len(await store.claim(worker, 10)) == 10
-        await expire(store, worker)
+        await store.expire(worker)
     bus = MemoryBus()
     listener = bus.listen(frozenset({"default"}))
     await Reaper(store.settings, store.database, bus).round()

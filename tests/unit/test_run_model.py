@@ -35,7 +35,7 @@ EXPECTED = {
         "fail": "failed",
         "retry": "queued scheduled cancelled",
         "hand_back": "queued cancelled",
-        "lost": "queued failed cancelled",
+        "lost": "queued scheduled failed cancelled",
         "pause": "paused cancelled",
         "cancel": "cancelled",
     },

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.errors import ConcurrencyLimited, InvalidRequest, QueueLimited, RateLimited
+from runlane.errors import InvalidRequest, QueueLimited, RateLimited
 from runlane.model.tenant import Limits, Usage, admit, bare_key, check_limits, check_tenant_id, scoped_key
 
 SECOND = 1_000_000_000
 
 
-def usage(open: int = 0, running: int = 0, paid: int = 0, now: int = 1_000 * SECOND) -> Usage:  # noqa: A002
-    return Usage(open, running, paid, now)
+def usage(open: int = 0, paid: int = 0, now: int = 1_000 * SECOND) -> Usage:  # noqa: A002
+    return Usage(open, paid, now)
 
 
 def test_no_limits_are_false_and_allow_everything() -> None:
@@ -43,11 +43,8 @@ def test_a_group_is_refused_whole_and_uses_nothing() -> None:
     assert admit("t", Limits(max_queued=10, rate_per_second=100), now, 2) is None
 
 
-def test_the_concurrency_limit_refuses_while_so_many_run() -> None:
-    assert admit("t", Limits(max_running=2), usage(running=1), 50) is None
-    refusal = admit("t", Limits(max_running=2), usage(running=2), 1)
-    assert isinstance(refusal, ConcurrencyLimited)
-    assert refusal.limit == "concurrency"
+def test_the_bound_of_running_runs_does_not_bound_accepts() -> None:
+    assert admit("t", Limits(max_running=2), usage(open=50), 50) is None
 
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 10, 300, 999, 1000, 9_999, 10_000])

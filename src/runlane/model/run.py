@@ -90,7 +90,7 @@ TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     # A requeue of a run that somebody asked to cancel ends it: a cancelled run never runs again.
     (Status.RUNNING, Cause.RETRY): frozenset({Status.QUEUED, Status.SCHEDULED, Status.CANCELLED}),
     (Status.RUNNING, Cause.HAND_BACK): frozenset({Status.QUEUED, Status.CANCELLED}),
-    (Status.RUNNING, Cause.LOST): frozenset({Status.QUEUED, Status.FAILED, Status.CANCELLED}),
+    (Status.RUNNING, Cause.LOST): frozenset({Status.QUEUED, Status.SCHEDULED, Status.FAILED, Status.CANCELLED}),
     (Status.RUNNING, Cause.PAUSE): frozenset({Status.PAUSED, Status.CANCELLED}),
     (Status.RUNNING, Cause.CANCEL): frozenset({Status.CANCELLED}),
     (Status.PAUSED, Cause.RESUME): frozenset({Status.QUEUED}),

@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from runlane.errors import ConcurrencyLimited, InvalidRequest, QueueLimited, RateLimited
+from runlane.errors import InvalidRequest, QueueLimited, RateLimited
 
 OnCap = Literal["fail", "ask"]
 ON_CAP: Final[tuple[OnCap, ...]] = ("fail", "ask")
@@ -24,14 +24,17 @@ _ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 # No id contains it, and no key may: else one tenant could write another's key.
 _BETWEEN: Final = "\x1f"
 _SECOND_NS: Final = 1_000_000_000
-# When room appears in a queue or a slot is unknown; ask again soon, but not in a tight loop.
+# When room appears in a queue is unknown; ask again soon, but not in a tight loop.
 _QUEUE_RETRY_SECONDS: Final = 5.0
-_CONCURRENCY_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a tenant may have; None is no limit. `max_queued` counts every run that has not ended."""
+    """What a tenant may have; None is no limit.
+
+    `max_queued` counts every run that has not ended and bounds accepts. `max_running` bounds what is executed at once
+    in the whole cluster: runs beyond it are accepted and wait.
+    """
 
     max_queued: int | None = None
     max_running: int | None = None
@@ -67,7 +70,6 @@ class Usage:
     """What a tenant uses at the moment of a decision, under its lock."""
 
     open: int
-    running: int
     rate_paid_until_ns: int
     now_ns: int
 
@@ -139,12 +141,6 @@ def admit(tenant: str, limits: Limits, usage: Usage, count: int) -> RateLimited 
             f'Tenant "{tenant}" has {usage.open} open runs of at most {limits.max_queued}; {count} more would pass '
             "that. " + _never(count, limits.max_queued),
             _QUEUE_RETRY_SECONDS,
-        )
-    if limits.max_running is not None and usage.running >= limits.max_running:
-        return ConcurrencyLimited(
-            f'Tenant "{tenant}" has {usage.running} runs running of at most {limits.max_running}. '
-            "Try again when some have ended.",
-            _CONCURRENCY_RETRY_SECONDS,
         )
     usage.open += count
     usage.rate_paid_until_ns = paid_until_ns

@@ -1,30 +1,27 @@
-"""Claiming: as many ready runs as a worker has free slots, within what their lanes allow.
+"""Claiming: as many ready runs as a worker has free slots, within what their lanes and tenants allow.
 
-The lanes' locks make caps and drains exact: a claim holds them shared, or alone where a lane has a cap, while it
-looks at the lane and takes runs; whoever changes a lane holds its lock alone. The worker's lock keeps the reaper
-from declaring the worker gone in the middle of its claim, which would leave runs that nobody looks for.
+The locks of lanes and tenants make their bounds exact: a claim holds them shared, or alone where there is a bound,
+while it reads the bound and takes runs; a change of a lane or a tenant holds its lock alone. The worker's lock keeps
+the reaper from declaring the worker gone in the middle of its claim, which would leave runs without an owner.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 from sqlalchemy import (
     BigInteger,
-    Boolean,
+    ColumnElement,
     FromClause,
     Integer,
     Select,
     Text,
     and_,
     bindparam,
-    case,
-    exists,
-    func,
     insert,
-    or_,
     select,
     update,
 )
@@ -32,14 +29,30 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.ids import lock_key
-from runlane.model.lane import LaneView, share_slots
 from runlane.model.run import AGENT, ORCHESTRATION, Status
+from runlane.model.slots import Cap, Load, Quarantined, Queue, QueueKey, share_slots
+from runlane.model.text import load_json
 from runlane.store.chain import Chain
 from runlane.store.database import Session
 from runlane.store.expressions import MARK, json_of, lit, member, now_us
 from runlane.store.schema import lanes, run_events, run_inputs, run_steps, runs, workers
-from runlane.store.statement import Row, Statement
+from runlane.store.statement import Dialect, Row, Statement
 from runlane.store.steps import CHECKPOINT_PATH
+from runlane.store.survey import (
+    LANES,
+    LANES_OF_SOME,
+    LIMITED,
+    LIMITED_OF_SOME,
+    MAX_LANES,
+    MAX_QUARANTINED,
+    MAX_QUEUES,
+    OURS,
+    QUARANTINED,
+    QUARANTINED_OF_SOME,
+    READY,
+    READY_LIMITED,
+    READY_QUARANTINED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +74,34 @@ class Claimed:
     tenant: str = "default"
     trace: str | None = None
     plan: str | None = None
+    max_neighbors: int | None = None
+
+
+# A claim locks at most this many lanes, and as many tenants: all that one survey can name.
+_MAX_LOCKS = MAX_LANES + MAX_QUEUES + MAX_QUARANTINED
+# A quarantined run that has waited this long gets a worker that makes room for it.
+_PATIENCE_US = 5_000_000
+# How many lanes a new worker locks before it knows which of them are in use.
+_FIRST_LOCKS = 16
+_POLL_MS = 250
 
 
 @dataclass(slots=True)
 class LaneMemory:
-    """What a worker remembers of the lanes between claims: their locks are taken before they are read."""
+    """What a worker remembers between claims. The locks of lanes and tenants are taken before their rows are read.
+
+    `names` and `tenants` are those that had ready runs, the latest last; `capped` and `capped_tenants` have a bound.
+    """
 
     only: frozenset[str] | None = None
-    names: set[str] = field(default_factory=set[str])
+    names: dict[str, None] = field(default_factory=dict[str, None])
     capped: set[str] = field(default_factory=set[str])
+    tenants: dict[str, None] = field(default_factory=dict[str, None])
+    capped_tenants: set[str] = field(default_factory=set[str])
     poll_seconds: float = 0.25
+    # Where the next survey begins; empty unless there are more queues than one survey reads.
+    lane_after: str = ""
+    queue_after: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,50 +118,15 @@ def lane_lock(name: str) -> int:
     return lock_key("lane", name)
 
 
+def slots_lock(tenant: str) -> int:
+    """The lock under which the running runs of a tenant with limits are counted."""
+    return lock_key("slots", tenant)
+
+
 def worker_lock(worker_id: str) -> int:
     """The lock between a worker's claims and the reaper."""
     return lock_key("worker", worker_id)
 
-
-# Tasks by name; orchestrations and agents have no end of names, so they are known by how their targets begin.
-_ours = or_(
-    member(runs.c.target, "targets"),
-    func.substr(runs.c.target, lit(1), lit(len(ORCHESTRATION))) == bindparam("orchestrations", type_=Text()),
-    func.substr(runs.c.target, lit(1), lit(len(AGENT))) == bindparam("agents", type_=Text()),
-)
-_ready = (
-    runs.c.lane == lanes.c.name,
-    runs.c.status == lit(Status.QUEUED),
-    _ours,
-)
-_SURVEY = Statement(
-    "survey_lanes",
-    select(
-        lanes.c.name,
-        lanes.c.enabled,
-        lanes.c.max_slots,
-        lanes.c.poll_interval_ms,
-        select(runs.c.rank).where(*_ready).order_by(runs.c.rank).limit(lit(1)).scalar_subquery().label("head"),
-        case(
-            (
-                lanes.c.max_slots.is_not(None),
-                select(func.count())
-                .where(runs.c.lane == lanes.c.name, runs.c.status == lit(Status.RUNNING))
-                .scalar_subquery(),
-            ),
-            else_=lit(0),
-        ).label("running"),
-        exists()
-        .where(
-            workers.c.id == bindparam("worker_id"),
-            workers.c.status == lit("online"),
-            workers.c.lease_until > now_us(),
-        )
-        .label("alive"),
-    )
-    .select_from(lanes)
-    .where(or_(bindparam("every_lane", type_=Boolean()), member(lanes.c.name, "lanes"))),
-)
 
 _CLAIMED = {
     "id": Text(),
@@ -146,34 +142,34 @@ _CLAIMED = {
     "last_seq": Integer(),
     "worker_id": Text(),
     "tenant": Text(),
+    "max_neighbors": Integer(),
 }
-_picked = (
-    select(runs.c.id)
-    .where(
-        runs.c.lane == bindparam("lane"),
-        runs.c.status == lit(Status.QUEUED),
-        _ours,
+
+
+def _take(*conditions: ColumnElement[bool]) -> Executable:
+    picked = (
+        select(runs.c.id)
+        .where(*conditions)
+        .order_by(runs.c.rank)
+        .limit(bindparam("slots", type_=Integer()))
+        .with_for_update(skip_locked=True)
+        .cte("picked")
     )
-    .order_by(runs.c.rank)
-    .limit(bindparam("slots", type_=Integer()))
-    .with_for_update(skip_locked=True)
-    .cte("picked")
-)
-_claim = (
-    update(runs)
-    .where(runs.c.id == _picked.c.id)
-    .values(
-        status=lit(Status.RUNNING),
-        worker_id=bindparam("worker_id"),
-        attempt=runs.c.attempt + lit(1),
-        claimed_at=now_us(),
-        last_seq=runs.c.last_seq + lit(1),
-        due_at=None,
-        progress=None,
-        progress_note=None,
+    return (
+        update(runs)
+        .where(runs.c.id == picked.c.id)
+        .values(
+            status=lit(Status.RUNNING),
+            worker_id=bindparam("worker_id"),
+            attempt=runs.c.attempt + lit(1),
+            claimed_at=now_us(),
+            last_seq=runs.c.last_seq + lit(1),
+            due_at=None,
+            progress=None,
+            progress_note=None,
+        )
+        .returning(*(runs.c[name] for name in _CLAIMED), MARK)
     )
-    .returning(*(runs.c[name] for name in _CLAIMED), MARK)
-)
 
 
 def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
@@ -194,48 +190,183 @@ def _load(changed: FromClause) -> Select[Any]:
     )
 
 
-CLAIM = Chain("claim_lane", _claim, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
+def _chain(name: str, *conditions: ColumnElement[bool]) -> Chain:
+    head = _take(*conditions)
+    return Chain(name, head, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
+
+
+_of_lane = runs.c.lane == bindparam("lane")
+CLAIM = _chain("claim_lane", _of_lane, READY, OURS)
+CLAIM_LIMITED = _chain("claim_limited", _of_lane, runs.c.tenant == bindparam("tenant"), READY_LIMITED, OURS)
+CLAIM_QUARANTINED = _chain("claim_quarantined", READY_QUARANTINED, member(runs.c.id, "ids"))
+_LANES = Statement("lanes_to_lock", select(lanes.c.name).order_by(lanes.c.name).limit(lit(_FIRST_LOCKS)))
+_ONLINE = Statement(
+    "online_workers",
+    select(workers.c.id, workers.c.lanes, workers.c.targets).where(
+        workers.c.status == lit("online"), workers.c.lease_until > now_us()
+    ),
+)
 
 
 async def claim(
-    session: Session, worker_id: str, targets: Collection[str], slots: int, memory: LaneMemory
+    session: Session,
+    worker_id: str,
+    targets: Collection[str],
+    slots: int,
+    memory: LaneMemory,
+    load: Load | None = None,
 ) -> ClaimOutcome:
     """Take up to `slots` ready runs of these targets; ORCHESTRATION and AGENT stand for all of their kind."""
-    locked = memory.names
-    alone = locked & memory.capped
-    await session.lock(
-        exclusive=[lane_lock(name) for name in alone],
-        shared=[*(lane_lock(name) for name in locked - alone), worker_lock(worker_id)],
-    )
+    if not memory.names:
+        names = memory.only or [row["name"] for row in await session.fetch(_LANES)]
+        memory.names = dict.fromkeys(sorted(names)[:_FIRST_LOCKS])
+    held = _Locks(memory, session.dialect)
+    await session.lock(exclusive=held.exclusive, shared=[*held.shared, worker_lock(worker_id)])
     wanted = {
         "targets": session.texts(sorted({*targets} - {ORCHESTRATION, AGENT})),
         "orchestrations": ORCHESTRATION if ORCHESTRATION in targets else "",
         "agents": AGENT if AGENT in targets else "",
     }
-    rows = await session.fetch(
-        _SURVEY,
-        worker_id=worker_id,
-        **wanted,
-        every_lane=memory.only is None,
-        lanes=session.texts(sorted(memory.only or ())),
-    )
-    if rows and not rows[0]["alive"]:
+    seen = await _survey(session, worker_id, wanted, memory)
+    if not seen.online:
         return ClaimOutcome((), alive=False, again=False)
-    memory.names = {row["name"] for row in rows}
-    memory.capped = {row["name"] for row in rows if row["max_slots"] is not None}
-    memory.poll_seconds = min((row["poll_interval_ms"] for row in rows), default=250) / 1000
-    views = [
-        LaneView(row["name"], bool(row["enabled"]), row["max_slots"], row["running"], row["head"])
-        for row in rows
-        # A lane whose lock we do not hold in the right way is left for the next round, which follows at once.
-        if session.dialect == "sqlite" or row["name"] in (alone if row["max_slots"] is not None else locked)
-    ]
-    again = len(views) < len(rows)
+    # A queue whose locks are not held in the right way is left for the next round, which follows at once.
+    rows = [*seen.queues, *seen.quarantined]
+    is_whole = all(held.covers(row) for row in rows)
+    _remember(memory, rows)
+    if is_whole:
+        _turn_page(memory, seen)
+    queues = [_queue(row) for row in seen.queues if row["head"] is not None and held.covers(row)]
+    quarantined = await _quarantined(session, worker_id, [row for row in seen.quarantined if held.covers(row)])
+    shares = share_slots(queues, slots, quarantined, load)
     taken: list[Row] = []
-    for lane, share in share_slots(views, slots).items():
-        taken += await session.chain(CLAIM, lane=lane, slots=share, worker_id=worker_id, **wanted)
+    if shares.quarantined:
+        ids = session.texts(shares.quarantined)
+        taken += await session.chain(CLAIM_QUARANTINED, ids=ids, slots=slots, worker_id=worker_id)
+    for (lane, tenant), share in shares.queues.items():
+        params = {"lane": lane, "slots": share, "worker_id": worker_id, **wanted}
+        if tenant is None:
+            taken += await session.chain(CLAIM, **params)
+        else:
+            taken += await session.chain(CLAIM_LIMITED, tenant=tenant, **params)
     taken.sort(key=lambda row: (row["rank"], row["id"]))
+    again = not is_whole or memory.lane_after != "" or memory.queue_after != ("", "")
     return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
+
+
+class _Locks:
+    """The locks that a claim takes: alone where there is a bound to be exact about, shared otherwise."""
+
+    def __init__(self, memory: LaneMemory, dialect: Dialect) -> None:
+        self._lanes = {name: name in memory.capped for name in memory.names}
+        self._tenants = {name: name in memory.capped_tenants for name in memory.tenants}
+        self._not_needed = dialect == "sqlite"
+        both = [(lane_lock(name), capped) for name, capped in self._lanes.items()]
+        both += [(slots_lock(name), capped) for name, capped in self._tenants.items()]
+        self.exclusive = [key for key, capped in both if capped]
+        self.shared = [key for key, capped in both if not capped]
+
+    def covers(self, row: Row) -> bool:
+        """Whether a surveyed queue may be served under the locks that were taken before."""
+        return self._not_needed or (
+            _is_held(self._lanes, row["lane"], row["max_slots"])
+            and (row["tenant"] is None or _is_held(self._tenants, row["tenant"], row["max_running"]))
+        )
+
+
+def _is_held(held: Mapping[str, bool], name: str, bound: int | None) -> bool:
+    alone = held.get(name)
+    return alone is not None and (alone or bound is None)
+
+
+class _Seen(NamedTuple):
+    """What a survey found."""
+
+    online: bool
+    free: Sequence[Row]
+    limited: Sequence[Row]
+    quarantined: Sequence[Row]
+
+    @property
+    def queues(self) -> Sequence[Row]:
+        return [*self.free, *self.limited]
+
+
+async def _survey(session: Session, worker_id: str, wanted: Mapping[str, Any], memory: LaneMemory) -> _Seen:
+    served = None if memory.only is None else [(name,) for name in sorted(memory.only)]
+    some = served is not None
+    first = {} if some else {"lane_after": memory.lane_after}
+    rows = await session.fetch(LANES_OF_SOME if some else LANES, served, worker_id=worker_id, **first, **wanted)
+    worker = rows[0]
+    memory.poll_seconds = (worker["poll_interval_ms"] or _POLL_MS) / 1000
+    limited: Sequence[Row] = ()
+    quarantined: Sequence[Row] = ()
+    if worker["any_limited"]:
+        lane, tenant = memory.queue_after
+        after = {"queue_lane": lane, "queue_tenant": tenant}
+        limited = await session.fetch(LIMITED_OF_SOME if some else LIMITED, served, **after, **wanted)
+    if worker["any_quarantined"]:
+        quarantined = await session.fetch(QUARANTINED_OF_SOME if some else QUARANTINED, served, **wanted)
+    return _Seen(bool(worker["online"]), [row for row in rows if row["lane"] is not None], limited, quarantined)
+
+
+def _remember(memory: LaneMemory, rows: Sequence[Row]) -> None:
+    _use(memory.names, memory.capped, [(row["lane"], row["max_slots"]) for row in rows])
+    limited = [(row["tenant"], row["max_running"]) for row in rows if row["tenant"] is not None]
+    _use(memory.tenants, memory.capped_tenants, limited)
+
+
+def _turn_page(memory: LaneMemory, seen: _Seen) -> None:
+    """Let the next survey begin behind this one if there may be more, and at the start otherwise."""
+    lanes_left = memory.only is None and len(seen.free) == MAX_LANES
+    memory.lane_after = max(row["lane"] for row in seen.free) if lanes_left else ""
+    queues = [(row["lane"], row["tenant"]) for row in seen.limited]
+    memory.queue_after = max(queues) if len(queues) == MAX_QUEUES else ("", "")
+
+
+def _use(names: dict[str, None], capped: set[str], seen: Sequence[tuple[str, int | None]]) -> None:
+    """Keep the latest, so that the number of locks stays bounded."""
+    for name, bound in seen:
+        names.pop(name, None)
+        names[name] = None
+        (capped.discard if bound is None else capped.add)(name)
+    for name in list(names)[:-_MAX_LOCKS]:
+        del names[name]
+        capped.discard(name)
+
+
+def _queue(row: Row) -> Queue:
+    lane = Cap(row["max_slots"], row["lane_running"])
+    if row["tenant"] is None:
+        return Queue(QueueKey(row["lane"]), row["head"], bool(row["enabled"]), lane)
+    tenant = Cap(row["max_running"], row["tenant_running"])
+    return Queue(QueueKey(row["lane"], row["tenant"]), row["head"], bool(row["enabled"]), lane, tenant)
+
+
+async def _quarantined(session: Session, worker_id: str, rows: Sequence[Row]) -> list[Quarantined]:
+    overdue = {row["id"] for row in rows if row["waited_us"] > _PATIENCE_US}
+    online = await session.fetch(_ONLINE) if overdue else ()
+    return [
+        Quarantined(
+            row["id"],
+            row["max_neighbors"],
+            _queue(row),
+            needs_room=row["id"] in overdue and _maker_of_room(row, online) == worker_id,
+        )
+        for row in rows
+    ]
+
+
+def _maker_of_room(run: Row, online: Sequence[Row]) -> str | None:
+    """The one worker that claims nothing else until the run fits. The others go on."""
+    able = [worker["id"] for worker in online if _can_execute(worker, run)]
+    return min(able, key=lambda worker: sha256(f"{run['id']} {worker}".encode()).digest(), default=None)
+
+
+def _can_execute(worker: Row, run: Row) -> bool:
+    lanes_of, targets = load_json(worker["lanes"]), load_json(worker["targets"] or "null")
+    serves = "*" in lanes_of or run["lane"] in lanes_of
+    return serves and (targets is None or run["target"] in targets or run["target"].startswith((ORCHESTRATION, AGENT)))
 
 
 def _claimed(row: Row) -> Claimed:
@@ -255,6 +386,7 @@ def _claimed(row: Row) -> Claimed:
         tenant=row["tenant"],
         trace=row["trace"],
         plan=row["plan"],
+        max_neighbors=row["max_neighbors"],
     )
 
 

@@ -26,6 +26,7 @@ from runlane.store.database import Database, Session, read
 from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import lane_kinds, lanes, runs
 from runlane.store.statement import Row, Statement
+from runlane.store.survey import all_ready
 
 # How many waiting runs move to another lane in one transaction.
 _MOVE_AT_ONCE = 5000
@@ -51,7 +52,6 @@ def _declare(batch: FromClause) -> Executable:
 
 _DECLARE = Statement("declare_lanes", _declare, {"name": Text()})
 _NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name))
-_queued = (runs.c.lane == lanes.c.name, runs.c.status == lit(Status.QUEUED))
 _LIST = Statement(
     "list_lanes",
     select(
@@ -60,9 +60,14 @@ _LIST = Statement(
         .where(runs.c.lane == lanes.c.name, runs.c.status == lit(Status.RUNNING))
         .scalar_subquery()
         .label("running"),
-        select(func.count()).where(*_queued).scalar_subquery().label("queued"),
-        select(func.min(runs.c.accepted_at)).where(*_queued).scalar_subquery().label("oldest"),
     ).order_by(lanes.c.name),
+)
+_ready = all_ready(runs.c.lane, runs.c.accepted_at).c
+_READY_IN_LANES = Statement(
+    "ready_in_lanes",
+    select(_ready.lane, func.count().label("queued"), func.min(_ready.accepted_at).label("oldest")).group_by(
+        _ready.lane
+    ),
 )
 _SETTINGS = Statement(
     "lane_settings",
@@ -134,6 +139,7 @@ async def list_lanes(database: Database) -> list[Lane]:
         kinds: dict[str, list[str]] = defaultdict(list)
         for row in await session.fetch(_KINDS):
             kinds[row["lane"]].append(row["kind"])
+        ready = {row["lane"]: (row["queued"], row["oldest"]) for row in await session.fetch(_READY_IN_LANES)}
         return [
             Lane(
                 name=row["name"],
@@ -141,8 +147,8 @@ async def list_lanes(database: Database) -> list[Lane]:
                 max_slots=row["max_slots"],
                 poll_interval_ms=row["poll_interval_ms"],
                 running=row["running"],
-                queued=row["queued"],
-                oldest_queued_at_us=row["oldest"],
+                queued=ready.get(row["name"], (0, None))[0],
+                oldest_queued_at_us=ready.get(row["name"], (0, None))[1],
                 kinds=tuple(kinds[row["name"]]),
             )
             for row in await session.fetch(_LIST)

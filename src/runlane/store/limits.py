@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import BigInteger, ColumnElement, FromClause, Text, case, func, select, update
+from sqlalchemy import BigInteger, FromClause, Text, case, func, select, update
 from sqlalchemy.sql.base import Executable
 
 from runlane.errors import Forbidden, NotFound, RateLimited
-from runlane.model.run import Status
 from runlane.model.tenant import Usage, admit
 from runlane.store.database import Session
 from runlane.store.expressions import lit, member, now_us
@@ -23,20 +22,13 @@ from runlane.store.tenants import limits_of, tenant_lock
 Refusal = RateLimited | NotFound | Forbidden
 
 
-def _counted(limit: ColumnElement[object], *conditions: ColumnElement[bool]) -> ColumnElement[int]:
-    count = select(func.count()).where(
-        runs.c.tenant == tenants.c.id, runs.c.limited, runs.c.ended_at.is_(None), *conditions
-    )
-    return case((limit.is_not(None), count.scalar_subquery()), else_=lit(0))
-
-
+_open = select(func.count()).where(runs.c.tenant == tenants.c.id, runs.c.limited, runs.c.ended_at.is_(None))
 _USAGE = Statement(
     "tenant_usage",
     select(
         tenants,
         now_us().label("now"),
-        _counted(tenants.c.max_queued).label("open"),
-        _counted(tenants.c.max_running, runs.c.status == lit(Status.RUNNING)).label("running"),
+        case((tenants.c.max_queued.is_not(None), _open.scalar_subquery()), else_=lit(0)).label("open"),
     ).where(member(tenants.c.id, "ids")),
 )
 
@@ -58,10 +50,7 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
     names = sorted({tenant for tenant, _ in groups})
     await session.lock(exclusive=[tenant_lock(name) for name in names])
     rows = {row["id"]: row for row in await session.fetch(_USAGE, ids=session.texts(names))}
-    usages = {
-        name: Usage(row["open"], row["running"], row["rate_paid_until"], row["now"] * 1000)
-        for name, row in rows.items()
-    }
+    usages = {name: Usage(row["open"], row["rate_paid_until"], row["now"] * 1000) for name, row in rows.items()}
     verdicts: list[Refusal | None] = []
     for tenant, count in groups:
         row = rows.get(tenant)

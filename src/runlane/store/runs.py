@@ -158,6 +158,7 @@ _REVIVE = Statement(
         + lit(1),
         failures=0,
         losses=0,
+        lone_losses=0,
         ended_at=None,
         due_at=None,
         # Whoever retries it wants it to run: an earlier request to cancel, which came too late, is over.

@@ -19,6 +19,7 @@ from runlane.store.expressions import lit, member
 from runlane.store.runs import run_value
 from runlane.store.schema import runs
 from runlane.store.statement import Row, Statement
+from runlane.store.survey import all_ready
 
 _EVERY_STATUS = tuple(status.value for status in Status)
 
@@ -99,19 +100,19 @@ _RUNNING = Statement(
     .order_by(runs.c.claimed_at)
     .limit(bindparam("limit", type_=Integer())),
 )
+_ready = all_ready(runs.c.lane, runs.c.target, runs.c.tenant, runs.c.accepted_at).c
 _QUEUED = Statement(
     "queued_by_target",
-    select(runs.c.target, func.count().label("count"), func.min(runs.c.accepted_at).label("oldest"))
-    .where(runs.c.status == lit(Status.QUEUED), _fits("tenant", runs.c.tenant))
-    .group_by(runs.c.target)
-    .order_by(runs.c.target),
+    select(_ready.target, func.count().label("count"), func.min(_ready.accepted_at).label("oldest"))
+    .where(_fits("tenant", _ready.tenant))
+    .group_by(_ready.target)
+    .order_by(_ready.target),
 )
 _QUEUED_IN_LANES = Statement(
     "queued_by_lane_and_target",
-    select(runs.c.lane, runs.c.target, func.count().label("count"))
-    .where(runs.c.status == lit(Status.QUEUED))
-    .group_by(runs.c.lane, runs.c.target)
-    .order_by(runs.c.lane, runs.c.target),
+    select(_ready.lane, _ready.target, func.count().label("count"))
+    .group_by(_ready.lane, _ready.target)
+    .order_by(_ready.lane, _ready.target),
 )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import (
     BigInteger,
     Boolean,
+    ColumnElement,
     Float,
     FromClause,
     Integer,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     bindparam,
     case,
     exists,
+    func,
     insert,
     literal_column,
     null,
@@ -44,6 +46,7 @@ from runlane.store.workers import LIVE, micros
 
 # How long workers may take to come back after the database dropped all connections.
 RECONNECT_SECONDS = 3
+_SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ _KEYS_THAT_END = Statement(
         member(runs.c.worker_id, "worker_ids"),
         runs.c.status == lit(Status.RUNNING),
         runs.c.ordering_key.is_not(None),
-        or_(runs.c.cancel_requested_at.is_not(None), runs.c.losses >= runs.c.max_losses),
+        or_(runs.c.cancel_requested_at.is_not(None), runs.c.lone_losses >= runs.c.max_losses),
     ),
 )
 _TAKEN = {
@@ -135,47 +138,79 @@ _TAKEN = {
     "ordering_key": Text(),
     "holds_key": Boolean(),
 }
-_next_status = case(
-    (runs.c.cancel_requested_at.is_not(None), lit(Status.CANCELLED)),
-    (runs.c.losses >= runs.c.max_losses, lit(Status.FAILED)),
-    else_=lit(Status.QUEUED),
-)
-_ends = _next_status != lit(Status.QUEUED)
-_take_back = (
-    update(runs)
+# The runs that one worker had are counted before they move: only a run that was alone is known to have lost its worker.
+_TOGETHER = Statement(
+    "runs_together",
+    select(runs.c.worker_id, func.count().label("together"))
     .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
-    .values(
-        status=_next_status,
-        losses=runs.c.losses + lit(1),
-        ended_at=case((_ends, now_us()), else_=None),
-        holds_key=case(
-            (_next_status == lit(Status.CANCELLED), False),
-            (and_(_next_status == lit(Status.FAILED), runs.c.on_dead == lit("skip")), False),
-            else_=runs.c.holds_key,
-        ),
-        last_seq=runs.c.last_seq + lit(1) + case((_ends, lit(1)), else_=lit(0)),
-    )
-    .returning(
-        *(runs.c[name] for name in _TAKEN),
-        now_us().label("at"),
-        lit(Outcome.LOST).label("outcome"),
-        null().label("result"),
-        json_of(
-            type=lit("WorkerLost"),
-            message=literal_column("'Worker '", Text())
-            + runs.c.worker_id
-            + literal_column("' vanished during the attempt.'", Text()),
-            worker_id=runs.c.worker_id,
-            losses=runs.c.losses,
-            max_losses=runs.c.max_losses,
-        ).label("error"),
-    )
+    .group_by(runs.c.worker_id),
 )
+# The first loss costs no time. A run that loses one worker after the other waits longer each time.
+_DELAYS_SECONDS = (0, 1, 2, 4, 8)
+_MAX_DELAY_SECONDS = 15
+
+
+def _delay_us(lost_before: ColumnElement[int]) -> ColumnElement[int]:
+    steps = [(lost_before == lit(number), lit(delay * _SECOND_US)) for number, delay in enumerate(_DELAYS_SECONDS)]
+    return case(*steps, else_=lit(_MAX_DELAY_SECONDS * _SECOND_US))
+
+
+def _max_neighbors(together: ColumnElement[int]) -> ColumnElement[int]:
+    """Half of the company that it had, from its second loss on."""
+    halved = case((together > lit(3), together // lit(2) - lit(1)), else_=lit(0))
+    return case((runs.c.losses == lit(0), runs.c.max_neighbors), else_=halved)
+
+
+def _take_back(batch: FromClause) -> Executable:
+    together = batch.c.together
+    alone = together == lit(1)
+    delay_us = _delay_us(runs.c.losses)
+    next_status = case(
+        (runs.c.cancel_requested_at.is_not(None), lit(Status.CANCELLED)),
+        (and_(alone, runs.c.lone_losses >= runs.c.max_losses), lit(Status.FAILED)),
+        (delay_us > lit(0), lit(Status.SCHEDULED)),
+        else_=lit(Status.QUEUED),
+    )
+    ends = next_status.in_([lit(Status.CANCELLED), lit(Status.FAILED)])
+    return (
+        update(runs)
+        .where(runs.c.worker_id == batch.c.worker_id, runs.c.status == lit(Status.RUNNING))
+        .values(
+            status=next_status,
+            losses=runs.c.losses + lit(1),
+            lone_losses=runs.c.lone_losses + case((alone, lit(1)), else_=lit(0)),
+            max_neighbors=_max_neighbors(together),
+            due_at=case((next_status == lit(Status.SCHEDULED), now_us() + delay_us), else_=None),
+            ended_at=case((ends, now_us()), else_=None),
+            holds_key=case(
+                (next_status == lit(Status.CANCELLED), False),
+                (and_(next_status == lit(Status.FAILED), runs.c.on_dead == lit("skip")), False),
+                else_=runs.c.holds_key,
+            ),
+            last_seq=runs.c.last_seq + lit(1) + case((ends, lit(1)), else_=lit(0)),
+        )
+        .returning(
+            *(runs.c[name] for name in _TAKEN),
+            now_us().label("at"),
+            lit(Outcome.LOST).label("outcome"),
+            null().label("result"),
+            json_of(
+                type=lit("WorkerLost"),
+                message=literal_column("'Worker '", Text())
+                + runs.c.worker_id
+                + literal_column("' vanished during the attempt.'", Text()),
+                worker_id=runs.c.worker_id,
+                losses=runs.c.losses,
+                lone_losses=runs.c.lone_losses,
+                max_losses=runs.c.max_losses,
+            ).label("error"),
+        )
+    )
 
 
 def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
-    closing = case((c.status == lit(Status.QUEUED), lit(0)), else_=lit(1))
+    closing = case((c.status.in_([lit(Status.CANCELLED), lit(Status.FAILED)]), lit(1)), else_=lit(0))
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
         select(
@@ -192,6 +227,7 @@ def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
 TAKE_BACK = Chain(
     "take_back_runs",
     _take_back,
+    columns={"worker_id": Text(), "together": Integer()},
     returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
     links=[end_attempts, store_results, say_done, _say_lost],
 )
@@ -219,13 +255,18 @@ async def find_orphans(session: Session) -> list[str]:
 
 
 async def take_over(session: Session, worker_ids: Sequence[str]) -> TakeOver:
-    """Put the runs of these workers back at their old place, or end those that may not run again."""
+    """Put the runs of these workers back at their old place, or end those that may not run again.
+
+    A run that was alone on its worker counts a loss. Of several, each may be the one that killed the worker: from the
+    second time on they may share a worker with half as many others, until each of them has been alone.
+    """
     ids = session.texts(list(worker_ids))
     # Locks before rows, everywhere: a run that ends here hands its ordering key on. The others keep theirs, and a
     # lock for each of them could be more than the server has room for when a whole cluster vanishes.
     keys = {row["ordering_key"] for row in await session.fetch(_KEYS_THAT_END, worker_ids=ids)}
     await session.lock(exclusive=key_locks(keys))
-    rows = await session.chain(TAKE_BACK, worker_ids=ids)
+    together = [(row["worker_id"], row["together"]) for row in await session.fetch(_TOGETHER, worker_ids=ids)]
+    rows = await session.chain(TAKE_BACK, together)
     ended = [row for row in rows if Status(row["status"]).terminal]
     if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
         raise Unavailable("A run of a vanished worker was cancelled at this moment; the next round moves it.")

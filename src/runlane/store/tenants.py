@@ -28,6 +28,7 @@ from runlane.model.tenant import (
 )
 from runlane.model.text import check_text
 from runlane.store.audit import append_audit
+from runlane.store.claim import slots_lock
 from runlane.store.database import Database, Session
 from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
@@ -185,7 +186,7 @@ async def set_tenant(database: Database, tenant: str, change: TenantChange, *, a
         raise InvalidRequest('The tenant "default" cannot be disabled: platform keys belong to it.')
 
     async def work(session: Session) -> tuple[Tenant, Tenant]:
-        await session.lock(exclusive=[tenant_lock(tenant)])
+        await session.lock(exclusive=[tenant_lock(tenant), slots_lock(tenant)])
         rows = await session.fetch(FIND_TENANT, tenant=tenant)
         if not rows:
             raise await unknown_tenant(session, tenant)

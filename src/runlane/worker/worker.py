@@ -19,6 +19,7 @@ from runlane.bus import Bus
 from runlane.errors import LeaseLost, NotFound, Unavailable
 from runlane.model.event import Delta
 from runlane.model.run import AGENT, ORCHESTRATION, Status
+from runlane.model.slots import Load
 from runlane.model.task import Task
 from runlane.model.text import dump_json
 from runlane.probes import reach
@@ -184,6 +185,10 @@ class Worker:
     def _free_slots(self) -> int:
         return self._capacity - len(self._running) - len(self._stuck)
 
+    def _load(self) -> Load:
+        bounds = [run.claimed.max_neighbors for run in self._running.values() if run.claimed.max_neighbors is not None]
+        return Load(len(self._running) + len(self._stuck), min(bounds) + 1 if bounds else None)
+
     async def _claim_loop(self) -> None:
         """Claim whenever there is a slot and perhaps work. Any error is waited out: the loop ends only by drain."""
         while not self._draining:
@@ -224,10 +229,11 @@ class Worker:
             return ClaimOutcome((), alive=True, again=True)
 
         outcome = ClaimOutcome((), alive=True, again=True)
+        load = self._load()
 
         async def work(session: Session) -> None:
             nonlocal outcome
-            outcome = await claim(session, incarnation.worker_id, self._targets, slots, self._memory)
+            outcome = await claim(session, incarnation.worker_id, self._targets, slots, self._memory, load)
             if outcome.claims:
                 reach("claim.before_commit")
 
@@ -335,11 +341,20 @@ class Worker:
         if self._running.get(execution.claimed.run_id) is execution:
             del self._running[execution.claimed.run_id]
         self._slot_free.set()
-        if execution.claimed.lane in self._memory.capped:
-            # A slot of the cluster is free; the claim loop may be waiting for a bell that nobody else rings.
+        if self._frees_more_than_a_slot(execution.claimed):
+            # The claim loop may be waiting for a bell that no other process rings.
             self._listener.wake()
         if not self._running:
             self._all_done.set()
+
+    def _frees_more_than_a_slot(self, claimed: Claimed) -> bool:
+        """Whether runs may fit that did not fit before, although this worker had free slots."""
+        memory = self._memory
+        return (
+            claimed.lane in memory.capped
+            or claimed.tenant in memory.capped_tenants
+            or claimed.max_neighbors is not None
+        )
 
     def interrupt(self, execution: Execution, reason: Reason) -> None:
         """Stop an execution for this reason, and see that it stops."""

@@ -37,14 +37,40 @@ runs = Table(
     Column("tenant", Text, nullable=False, server_default="default"),
     Column("limited", Boolean, nullable=False, server_default=text("false")),
     Column("first_seq", Integer, nullable=False, server_default="1"),
+    # Of the workers that were lost with this run (`losses`), those that executed no other run beside it.
+    Column("lone_losses", Integer, nullable=False, server_default="0"),
+    # A quarantined run: how many other runs its worker may execute beside it. Null for all others.
+    Column("max_neighbors", Integer),
 )
 
+# Each ready run is in one of three indexes: those of tenants without limits, those of tenants with limits, and
+# quarantined ones. A claim reads the head of each queue, so a long queue costs no more than a short one.
 Index(
     "runs_ready",
     runs.c.lane,
     runs.c.rank,
-    postgresql_where=runs.c.status == "queued",
-    sqlite_where=runs.c.status == "queued",
+    postgresql_where=text("status = 'queued' and not limited and max_neighbors is null"),
+    sqlite_where=text("status = 'queued' and limited = 0 and max_neighbors is null"),
+)
+Index(
+    "runs_ready_limited",
+    runs.c.lane,
+    runs.c.tenant,
+    runs.c.rank,
+    postgresql_where=text("status = 'queued' and limited and max_neighbors is null"),
+    sqlite_where=text("status = 'queued' and limited = 1 and max_neighbors is null"),
+)
+Index(
+    "runs_ready_quarantined",
+    runs.c.rank,
+    postgresql_where=text("status = 'queued' and max_neighbors is not null"),
+    sqlite_where=text("status = 'queued' and max_neighbors is not null"),
+)
+Index(
+    "runs_running_limited",
+    runs.c.tenant,
+    postgresql_where=text("status = 'running' and limited"),
+    sqlite_where=text("status = 'running' and limited = 1"),
 )
 Index(
     "runs_running",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Integer, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text, text
 
 from runlane.store.schema.base import metadata
 
@@ -34,6 +34,13 @@ lanes = Table(
     Column("max_slots", Integer),
     Column("poll_interval_ms", Integer, nullable=False, server_default="250"),
     Column("updated_at", BigInteger, nullable=False),
+    # The tenant whose definitions named the lane first; null for lanes of the operator and of code.
+    Column("tenant", Text),
+)
+# The shortest poll interval and a tenant's lanes are found without reading every lane.
+Index("lanes_poll_interval", lanes.c.poll_interval_ms)
+Index(
+    "lanes_tenant", lanes.c.tenant, postgresql_where=text("tenant is not null"), sqlite_where=text("tenant is not null")
 )
 
 # An operator's choice of lane for a kind of run; it wins over the one declared in code.
