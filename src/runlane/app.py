@@ -269,6 +269,7 @@ class App:
         The answer says what was added, changed, removed and left as it was. `remove_missing` removes what an earlier
         sync brought and this one does not.
         """
+        from runlane.definitions.environment import environment_of
         from runlane.definitions.load import parse_bodies, parse_directory
         from runlane.definitions.read import FOLDERS
         from runlane.store.sync import sync_definitions
@@ -281,7 +282,13 @@ class App:
         else:
             loaded = await asyncio.to_thread(parse_directory, Path(definitions))
         report = await sync_definitions(
-            await self.database(), tenant, loaded, actor="app", remove_missing=remove_missing, tasks=self._tasks or None
+            await self.database(),
+            tenant,
+            loaded,
+            actor="app",
+            remove_missing=remove_missing,
+            tasks=self._tasks or None,
+            environment=environment_of(self.settings),
         )
         return report.told()
 

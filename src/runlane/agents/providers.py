@@ -145,7 +145,7 @@ def register_providers(models: Models, settings: Settings, values: Values, learn
     """
     providers = Providers(values, learn)
     for place in _places(settings):
-        models.register(place.prefix, _factory(place, providers))
+        models.register(place.prefix, _factory(place, providers), models=tuple(place.prices))
     return providers
 
 

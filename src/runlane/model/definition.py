@@ -105,6 +105,11 @@ class Agent(Written):
         None, description="JSON Schema of an object. The answer must fit it, and is that object instead of a text."
     )
     tools: list[str] = Field(default_factory=list, description='Names of tools, or ["all"].')
+    on_missing_tools: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What happens when one of its tools does not exist. fail: the definition is refused, and a step "
+        "fails. skip: the agent works without the tool, after a warning.",
+    )
     orchestration_id: Id | None = Field(None, description="For orchestrators.")
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call.")
     max_turns: int = Field(30, ge=1, le=1000, description="Model calls for one task.")
