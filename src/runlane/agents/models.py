@@ -149,7 +149,8 @@ class Model(Protocol):
         """Whose limits a call counts against; empty for nobody's.
 
         A provider, ":" and a host if it is not the provider's own, "@" and a tenant if the key is that tenant's:
-        "openai", "openai:llm.example.com", "anthropic@acme". It may change when a secret is set or removed.
+        "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has the name that it has
+        there. It may change when a secret is set or removed.
         """
         ...
 
