@@ -51,6 +51,7 @@ class _Rules(TypedDict):
 
     tasks: Collection[str]
     max_input_bytes: int
+    max_losses: int
     tenant: str
     trace: str | None
 
@@ -87,7 +88,7 @@ class App:
         *,
         lane: str = DEFAULT_LANE,
         max_attempts: int = 3,
-        max_losses: int = 10,
+        max_losses: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Callable[[F], F]:
         """Register a function under a name. An async function runs in the event loop, a plain one in a thread."""
@@ -452,6 +453,7 @@ class App:
         return {
             "tasks": self._tasks,
             "max_input_bytes": self.settings.max_input_bytes,
+            "max_losses": self.settings.max_losses,
             "tenant": tenant,
             "trace": trace,
         }
@@ -460,7 +462,8 @@ class App:
         task = self._tasks.get(request.task)
         if task is None:
             raise UnknownTask(request.task, self._tasks)
-        return task_run(task, request, self.settings.max_input_bytes, tenant=tenant, trace=trace)
+        settings = self.settings
+        return task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=tenant, trace=trace)
 
     async def _told(self, changing: Awaitable[run_store.Change]) -> run_store.Change:
         change = await changing

@@ -28,23 +28,31 @@ class Environment:
 
     providers: Mapping[str, Collection[str]]
     allowed: AllowList
-    default_model: str | None = None
+    max_losses: int
 
 
 def environment_of(settings: Settings) -> Environment:
     """Return the environment that these settings make."""
     providers: dict[str, Collection[str]] = dict.fromkeys(OWN_PROVIDERS, ())
     providers |= {name: tuple(found.prices) for name, found in settings.providers.items()}
-    return Environment(providers, parse_allow_list(settings.outbound_allow or ""), settings.default_model)
+    return Environment(providers, parse_allow_list(settings.outbound_allow or ""), settings.max_losses)
 
 
 def check_environment(definition: Definition, environment: Environment, place: Place, problems: Problems) -> None:
-    """Note models without a known provider and addresses that calls are refused to."""
+    """Note models without a known provider, addresses that calls are refused to, and bounds that are passed."""
     for here, name in _models(definition, environment.providers, place):
         _check_model(name, environment, here, problems)
     match definition:
         case Tool(tool_type="http", url=str(url)) | McpServer(server_type="remote", url=str(url)):
             _check_address(url, environment.allowed, place.at(field="url"), problems)
+        case Orchestration(max_losses=int(asked)) if asked > environment.max_losses:
+            # Loose, because a run never gets more than the bound, whatever a bundle from elsewhere asks for.
+            problems.error(
+                place.at(field="max_losses"),
+                f"max_losses={asked} is more than this installation allows ({environment.max_losses}). Lower it, or "
+                "let the operator raise RUNLANE_MAX_LOSSES.",
+                loose=True,
+            )
         case _:
             pass
 
