@@ -51,6 +51,7 @@ class _Rules(TypedDict):
 
     tasks: Collection[str]
     max_input_bytes: int
+    max_losses: int
     tenant: str
     trace: str | None
 
@@ -87,7 +88,7 @@ class App:
         *,
         lane: str = DEFAULT_LANE,
         max_attempts: int = 3,
-        max_losses: int = 10,
+        max_losses: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Callable[[F], F]:
         """Register a function under a name. An async function runs in the event loop, a plain one in a thread."""
@@ -269,6 +270,7 @@ class App:
         The answer says what was added, changed, removed and left as it was. `remove_missing` removes what an earlier
         sync brought and this one does not.
         """
+        from runlane.definitions.environment import environment_of
         from runlane.definitions.load import parse_bodies, parse_directory
         from runlane.definitions.read import FOLDERS
         from runlane.store.sync import sync_definitions
@@ -281,7 +283,13 @@ class App:
         else:
             loaded = await asyncio.to_thread(parse_directory, Path(definitions))
         report = await sync_definitions(
-            await self.database(), tenant, loaded, actor="app", remove_missing=remove_missing, tasks=self._tasks or None
+            await self.database(),
+            tenant,
+            loaded,
+            actor="app",
+            remove_missing=remove_missing,
+            tasks=self._tasks or None,
+            environment=environment_of(self.settings),
         )
         return report.told()
 
@@ -445,6 +453,7 @@ class App:
         return {
             "tasks": self._tasks,
             "max_input_bytes": self.settings.max_input_bytes,
+            "max_losses": self.settings.max_losses,
             "tenant": tenant,
             "trace": trace,
         }
@@ -453,7 +462,8 @@ class App:
         task = self._tasks.get(request.task)
         if task is None:
             raise UnknownTask(request.task, self._tasks)
-        return task_run(task, request, self.settings.max_input_bytes, tenant=tenant, trace=trace)
+        settings = self.settings
+        return task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=tenant, trace=trace)
 
     async def _told(self, changing: Awaitable[run_store.Change]) -> run_store.Change:
         change = await changing

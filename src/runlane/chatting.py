@@ -42,6 +42,7 @@ async def post(
     *,
     tasks: Collection[str],
     max_input_bytes: int,
+    max_losses: int,
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> Posted:
@@ -63,7 +64,13 @@ async def post(
         kind="agent",
     )
     wanted = await orchestration_run(
-        database, start, tasks=tasks, max_input_bytes=max_input_bytes, tenant=tenant, trace=trace
+        database,
+        start,
+        tasks=tasks,
+        max_input_bytes=max_input_bytes,
+        max_losses=max_losses,
+        tenant=tenant,
+        trace=trace,
     )
     await declare({wanted.lane})
     session_id = say.session_id or new_id("sess")

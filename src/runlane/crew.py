@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
+import structlog
+
 from runlane import redaction
 from runlane.agents.models import Models
 from runlane.agents.providers import Providers, register_providers
@@ -19,6 +21,8 @@ from runlane.worker.children import ChildWish
 from runlane.worker.outside import Outside
 from runlane.worker.program import Orchestrations
 from runlane.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
 
 
 class Crew:
@@ -37,6 +41,7 @@ class Crew:
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
         """A worker; the caller starts and stops it."""
         connection = await self._connect()
+        self._warn_of_capped_tasks()
         outside = Outside(self._settings, connection.database, self._secret_values, self._providers)
         return Worker(
             settings=self._settings,
@@ -51,6 +56,18 @@ class Crew:
             lanes=lanes,
             concurrency=concurrency,
         )
+
+    def _warn_of_capped_tasks(self) -> None:
+        most = self._settings.max_losses
+        for task in self._tasks.values():
+            if task.max_losses is not None and task.max_losses > most:
+                log.warning(
+                    "max_losses_capped",
+                    task=task.name,
+                    asked=task.max_losses,
+                    used=most,
+                    fix="raise RUNLANE_MAX_LOSSES where runs are accepted, or lower max_losses of the task",
+                )
 
     async def _secret_values(self, tenant: str, names: Collection[str]) -> Mapping[str, str]:
         return await (await self._connect()).vault.values(tenant, names)
@@ -67,6 +84,11 @@ class Crew:
         )
         connection = await self._connect()
         wanted = await orchestration_run(
-            connection.database, start, tasks=(), max_input_bytes=self._settings.max_input_bytes, tenant=wish.tenant
+            connection.database,
+            start,
+            tasks=(),
+            max_input_bytes=self._settings.max_input_bytes,
+            max_losses=self._settings.max_losses,
+            tenant=wish.tenant,
         )
         return (await connection.accept([wanted]))[0].run_id

@@ -16,7 +16,7 @@ from runlane.model.step import HumanField
 from runlane.model.task import input_json
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import check_text, dump_json, load_json
-from runlane.requests import MAX_KEY, RunRequest, new_run
+from runlane.requests import MAX_KEY, RunRequest, capped_losses, new_run
 from runlane.store.accept import NewRun
 from runlane.store.children import read_children
 from runlane.store.database import Database
@@ -28,7 +28,6 @@ from runlane.store.search import find_standing
 from runlane.store.steps import read_way
 from runlane.store.waits import Wait, read_waits
 
-_MAX_LOSSES = 10
 _MAX_ATTEMPTS = 3
 MAX_URL = 2000
 
@@ -63,6 +62,7 @@ async def orchestration_run(
     *,
     tasks: Collection[str],
     max_input_bytes: int,
+    max_losses: int,
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> NewRun:
@@ -106,7 +106,8 @@ async def orchestration_run(
         text.decode(),
         lane=root.lane if isinstance(root, Orchestration) else DEFAULT_LANE,
         max_attempts=root.max_attempts if isinstance(root, Orchestration) else _MAX_ATTEMPTS,
-        max_losses=root.max_losses if isinstance(root, Orchestration) else _MAX_LOSSES,
+        # A definition that was stored under a higher bound is held to the present one.
+        max_losses=capped_losses(root.max_losses if isinstance(root, Orchestration) else None, max_losses),
         tenant=tenant,
         trace=trace,
         plan=dump_json(plan),

@@ -36,7 +36,13 @@ class RunRequest(NamedTuple):
 
 
 def task_run(
-    task: Task, request: RunRequest, max_input_bytes: int, *, tenant: str = DEFAULT_TENANT, trace: str | None = None
+    task: Task,
+    request: RunRequest,
+    max_input_bytes: int,
+    max_losses: int,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    trace: str | None = None,
 ) -> NewRun:
     """A run of a task, with arguments that fit its function."""
     text = task.check({} if request.input is None else request.input, max_input_bytes)
@@ -45,10 +51,15 @@ def task_run(
         text,
         lane=task.lane,
         max_attempts=task.max_attempts,
-        max_losses=task.max_losses,
+        max_losses=capped_losses(task.max_losses, max_losses),
         tenant=tenant,
         trace=trace,
     )
+
+
+def capped_losses(asked: int | None, most: int) -> int:
+    """Return the losses that a run may have: what it asks for, within the operator's bound, which is the default."""
+    return most if asked is None else min(asked, most)
 
 
 def new_run(

@@ -120,6 +120,13 @@ class Settings(BaseSettings):
     )
     timer_seconds: float = Field(default=0.25, ge=0.02, description="How often due runs are looked for.")
 
+    max_losses: int = Field(
+        default=10,
+        ge=0,
+        le=1000,
+        description="Workers that may be lost under a run before it fails. Tasks and definitions can ask for less, not "
+        "for more.",
+    )
     max_input_bytes: int = Field(default=1024 * 1024, ge=1024, description="Of one run's input, as JSON.")
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Of a result or checkpoint.")
     api_max_body_bytes: int = Field(

@@ -32,7 +32,7 @@ def write(folder: Path, name: str, content: Any) -> Path:
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     write(tmp_path, "orchestrations/hello.json", HELLO)
-    write(tmp_path, "agents/writer.json", {"id": "writer", "model": "scripted"})
+    write(tmp_path, "agents/writer.json", {"id": "writer", "model": "scripted", "answers": ["Hello."]})
     return tmp_path
 
 
@@ -62,6 +62,41 @@ def test_validate_tells_what_is_wrong(project: Path) -> None:
         ("agents/odd.json", None, None, None),
         ("agents/writer.json", "agent", "writer", "tols"),
     ]
+
+
+def test_validate_warns_of_what_fails_in_a_run(project: Path) -> None:
+    write(project, "agents/writer.json", {"id": "writer", "model": "acme:large"})
+    write(project, "tools/local.json", {"name": "local", "url": "http://10.0.0.1:8080/x"})
+    done = command(project, "validate")
+    assert done.returncode == 0
+    printed = done.stdout.splitlines()
+    assert printed[0].startswith('warning: agents/writer.json: agent "writer", field model: The model "acme:large" has')
+    assert printed[1].startswith('warning: tools/local.json: tool "local", field url: Calls to "10.0.0.1" are refused')
+    assert printed[-1] == "definitions: 3 definitions, 2 warnings, no errors."
+    assert command(project, "validate", "--strict").returncode == 1
+    assert command(project, "validate", "--strict", "--json").returncode == 1
+    known = {
+        "RUNLANE_PROVIDERS": '{"acme": {"base_url": "https://llm.example"}}',
+        "RUNLANE_OUTBOUND_ALLOW": "10.0.0.0/8",
+    }
+    assert command(project, "validate", "--strict", **known).returncode == 0
+    synced = command(project, "sync")
+    assert (synced.returncode, synced.stderr.count("warning: ")) == (0, 2)
+
+
+def test_conditions_are_checked_by_validate_sync_and_import(project: Path) -> None:
+    choose = {"id": "choose", "type": "if_else", "if_condition": "state.txt == 'x'", "if_true_step_id": "say"}
+    write(project, "orchestrations/hello.json", {**HELLO, "steps": [*HELLO["steps"], choose]})
+    says = 'step "choose", field if_condition: Nothing gives "state.txt" (did you mean "text"?)'
+    done = command(project, "validate")
+    assert (done.returncode, says in done.stdout) == (1, True)
+    done = command(project, "sync")
+    assert (done.returncode, says in done.stderr) == (1, True)
+    bundle = {"runlane_export": True, "orchestrations": [{**HELLO, "steps": [*HELLO["steps"], choose]}]}
+    (project / "bundle.json").write_text(json.dumps(bundle))
+    done = command(project, "bundle", "import", "bundle.json")
+    assert done.returncode == 0
+    assert 'Nothing gives "state.txt" (did you mean "text"?)' in done.stderr
 
 
 def test_validate_knows_the_tasks_of_an_app(project: Path) -> None:

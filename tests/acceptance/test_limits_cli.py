@@ -32,6 +32,12 @@ def test_limits_are_set_listed_and_reset(environment: dict[str, str]) -> None:
     assert actions == ["limits.set", "limits.reset", "limits.set", "limits.set"]
 
 
+def test_a_limit_of_a_configured_provider_is_set_under_its_name(environment: dict[str, str]) -> None:
+    with_acme = {**environment, "RUNLANE_PROVIDERS": '{"acme": {"base_url": "https://llm.example"}}'}
+    done = run(with_acme, "limits", "set", "acme", "--in-flight", "2")
+    assert (done.stdout, done.stderr) == ("acme: in_flight None -> 2\n", "")
+
+
 def test_usage_and_caps(environment: dict[str, str]) -> None:
     assert told(environment, "usage", "--group", "model", "--from", "2026-01-01", "--to", "2026-01-31") == []
     for wrong in (["--group", "colour"], ["--from", "yesterday"], ["--from", "2026-02-01", "--to", "2026-01-31"]):

@@ -127,12 +127,13 @@ class Cluster:
             **os.environ,
             "RUNLANE_DATABASE_URL": url,
             "RUNLANE_WORKER_HEALTH_PORT": "0",
+            "RUNLANE_MAX_LOSSES": "1000",
             "CHAOS_FOLDER": str(folder),
             "PYTHONUNBUFFERED": "1",
             **environment,
         }
         self.sink = Sink(folder / "sink.db")
-        self.app = App(Settings(database_url=SecretStr(url), worker_health_port=0))
+        self.app = App(Settings(database_url=SecretStr(url), worker_health_port=0, max_losses=1000))
         self.app.include(chaos_tasks.app)
         self.processes: list[Process] = []
 

@@ -46,6 +46,7 @@ def quick(settings: Settings) -> Settings:
         silence_seconds=0.3,
         timer_seconds=0.05,
         database_timeout_seconds=30,
+        max_losses=1000,
     )
 
 

@@ -313,3 +313,14 @@ async def test_an_orchestration_is_a_tool_and_a_run_of_its_own(process: Process)
     assert [row.payload for row in rows if row.kind.value == "tool"] == ['{"value":"Hello Ada, 7","failed":false}']
     plans = await (await process.store()).sql("select plan from run_inputs where run_id <> :id", id=ended.id)
     assert [load_json(row["plan"])["parent"] for row in plans] == [{"run_id": ended.id, "path": "work#0/0/call_0"}]
+
+
+async def test_an_agent_may_work_without_tools_that_are_missing(process: Process) -> None:
+    await process.start()
+    answers = [call(a=1, b=2), "3"]
+    agent = helper(*answers, tools=["add", "gone"], on_missing_tools="skip")
+    ended = await run(process, flow(STEP), agent, tool())
+    assert (ended.status, ended.result) == (Status.COMPLETED, "3")
+    (warning,) = await told(process, ended.id, "step_warning")
+    assert (warning["code"], warning["orch_step_id"]) == ("unknown_tool", "work")
+    assert warning["message"] == 'There is no tool "gone" in this run; the agent "helper" works without it.'

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import CapturingLogger
 
 from runlane import (
     App,
@@ -22,8 +23,12 @@ from runlane import (
     Unavailable,
     UnknownTask,
 )
+from runlane.definitions.load import parse_bodies
+from runlane.errors import InvalidDefinitions
 from runlane.store.database import open_database
+from runlane.store.fork import read_source
 from runlane.store.sqlite import SqliteDatabase
+from runlane.store.sync import sync_definitions
 from tests.harness import Store, settings_for
 from tests.integration.process import Process
 
@@ -211,3 +216,50 @@ async def test_definitions_are_brought_all_or_none(process: Process, tmp_path: P
     (tmp_path / "agents" / "new.json").write_text('{"id": "new", "model": "scripted", "answers": ["New."]}')
     told = await process.app.sync(tmp_path, remove_missing=True)
     assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "added"), ("helper", "removed")]
+
+
+async def _max_losses(process: Process, run_id: str) -> int:
+    row = await read_source(await process.app.database(), run_id)
+    assert row is not None
+    return row["max_losses"]
+
+
+@pytest.mark.settings(max_losses=5)
+async def test_the_operator_bounds_how_many_workers_a_run_may_lose(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(ctx: Context) -> None:
+        """Do nothing."""
+
+    for name, asked in (("default", None), ("few", 2), ("many", 500)):
+        process.app.task(name, max_losses=asked)(work)
+    found = {name: (await process.app.enqueue(name)).run_id for name in ("default", "few", "many")}
+    assert {name: await _max_losses(process, run_id) for name, run_id in found.items()} == {
+        "default": 5, "few": 2, "many": 5,
+    }  # fmt: skip
+    log = CapturingLogger()
+    monkeypatch.setattr("runlane.crew.log", log)
+    await process.app.worker()
+    (call,) = log.calls
+    assert (call.method_name, call.args) == ("warning", ("max_losses_capped",))
+    assert (call.kwargs["task"], call.kwargs["asked"], call.kwargs["used"]) == ("many", 500, 5)
+
+
+@pytest.mark.settings(max_losses=5)
+async def test_a_definition_cannot_ask_for_more_losses_than_the_operator_allows(process: Process) -> None:
+    steps = [{"id": "s", "type": "print", "print_content": "x"}]
+    bodies = {"orchestrations": [{"id": "greedy", "steps": steps, "max_losses": 500}]}
+    with pytest.raises(InvalidDefinitions) as caught:
+        await process.app.sync(bodies)
+    (_, message) = caught.value.problems[0]
+    assert message == (
+        "max_losses=500 is more than this installation allows (5). Lower it, or let the operator raise "
+        "RUNLANE_MAX_LOSSES."
+    )
+    # One that was stored under a higher bound is held to the present one.
+    await sync_definitions(await process.app.database(), "default", parse_bodies(bodies), actor="test")
+    assert await _max_losses(process, (await process.app.orchestrate("greedy")).run_id) == 5
+    modest = {"orchestrations": [{"id": "modest", "steps": steps, "max_losses": 2}, {"id": "plain", "steps": steps}]}
+    await process.app.sync(modest)
+    assert await _max_losses(process, (await process.app.orchestrate("modest")).run_id) == 2
+    assert await _max_losses(process, (await process.app.orchestrate("plain")).run_id) == 5

@@ -64,6 +64,7 @@ def test_a_good_orchestration_has_no_problems() -> None:
                         "ask",
                         "human",
                         human_prompt="{{all}}",
+                        human_fields=[{"name": "note"}],
                         next_step_id="each",
                         expires_after_seconds=60,
                         on_expiry="finish",

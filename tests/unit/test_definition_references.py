@@ -190,3 +190,12 @@ def test_tools_of_servers_whose_names_contain_the_separator() -> None:
     scope = scope_of(parsed.definition for parsed in loaded.definitions)
     assert scope.server_of("my__files__read") == "my__files"
     assert scope.server_of("__read") is None
+
+
+def test_an_agent_may_say_that_missing_tools_are_left_out() -> None:
+    agent = {"id": "a", "tools": ["x"], "on_missing_tools": "skip"}
+    loaded = load(agents=[agent])
+    assert errors(loaded) == []
+    assert 'There is no tool "x"' in only(warnings(loaded))
+    assert only(warnings(loaded)).endswith("The agent works without it.")
+    assert only(errors(load(agents=[{**agent, "on_missing_tools": "fail"}])))

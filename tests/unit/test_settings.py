@@ -26,6 +26,7 @@ BAD = {
     "REAPER_SECONDS": ["0"],
     "SILENCE_SECONDS": ["0.1"],
     "TIMER_SECONDS": ["0"],
+    "MAX_LOSSES": ["-1", "1001", "many"],
     "MAX_INPUT_BYTES": ["1023", "1MB"],
     "MAX_RESULT_BYTES": ["1"],
     "API_MAX_BODY_BYTES": ["1023", "16MB"],

@@ -6,12 +6,13 @@ that cannot answer raises; no error is ever handed on as if it were an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
 from runlane.errors import nearest
 from runlane.model.definition import Agent, ModelSettings, Orchestration
+from runlane.model.model_names import resolve_model
 
 _DEFAULTS: Final = ModelSettings()
 # The only argument of a call whose arguments are no JSON object: what the model wrote instead.
@@ -148,7 +149,8 @@ class Model(Protocol):
         """Whose limits a call counts against; empty for nobody's.
 
         A provider, ":" and a host if it is not the provider's own, "@" and a tenant if the key is that tenant's:
-        "openai", "openai:llm.example.com", "anthropic@acme". It may change when a secret is set or removed.
+        "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has the name that it has
+        there. It may change when a secret is set or removed.
         """
         ...
 
@@ -179,40 +181,46 @@ class Models:
     def __init__(self, default: str | None = None) -> None:
         self._default = default
         self._factories: dict[str, Factory] = {}
+        self._served: dict[str, Collection[str]] = {}
 
-    def register(self, prefix: str, factory: Factory) -> None:
-        """Answer for `prefix` and every name that begins with it and a colon."""
+    def register(self, prefix: str, factory: Factory, *, models: Collection[str] = ()) -> None:
+        """Answer for `prefix` and every name that begins with it and a colon.
+
+        `models` are names of models that it is known to serve; they may be written without the prefix.
+        """
         if not prefix or ":" in prefix:
             raise ValueError(f"{prefix!r} cannot begin the name of a model: it is empty or has a colon in it.")
         if prefix in self._factories:
             raise ValueError(f'Models called "{prefix}:..." are registered already.')
         self._factories[prefix] = factory
+        self._served[prefix] = models
 
     def find(self, name: str | None, scene: Scene) -> tuple[str, Model]:
         """The model of this name, or the default one; and its full name."""
         chosen = name or (scene.agent.model if scene.agent is not None else None)
         if chosen is not None and name is None and scene.agent is not None and scene.agent.provider:
-            chosen = _with_provider(chosen, scene.agent.provider)
+            chosen = self._with_provider(chosen, scene.agent.provider)
         chosen = chosen or self._default
         if chosen is None:
             raise ModelFailed(
                 "unknown_model",
                 f"No model is set. Give the step or its agent a model, or set RUNLANE_DEFAULT_MODEL. {self._known()}",
             )
-        prefix = chosen.partition(":")[0]
-        factory = self._factories.get(prefix)
-        if factory is None:
-            raise ModelFailed(
-                "unknown_model",
-                f'There is no model "{chosen}" here{nearest(prefix, self._factories)}. {self._known()}',
-            )
-        return chosen, factory(chosen, scene)
+        resolved = resolve_model(chosen, self._served)
+        if resolved.name is None:
+            raise ModelFailed("unknown_model", self._unknown(chosen, resolved.candidates))
+        return resolved.name, self._factories[resolved.name.partition(":")[0]](resolved.name, scene)
+
+    def _unknown(self, name: str, candidates: Collection[str]) -> str:
+        if candidates:
+            return f'The model "{name}" does not name its provider. Write {" or ".join(candidates)}.'
+        return f'There is no model "{name}" here{nearest(name.partition(":")[0], self._factories)}. {self._known()}'
+
+    def _with_provider(self, name: str, provider: str) -> str:
+        # A colon may belong to the model's tag, as in llama3:8b.
+        return name if name.partition(":")[0] in self._factories else f"{provider}:{name}"
 
     def _known(self) -> str:
         if not self._factories:
             return "No models are registered in this process."
         return f"Names here begin with: {', '.join(sorted(self._factories))}."
-
-
-def _with_provider(name: str, provider: str) -> str:
-    return name if ":" in name or name == provider else f"{provider}:{name}"

@@ -69,10 +69,14 @@ class ProviderModel:
         self._providers = providers
 
     async def credential(self) -> str:
-        """The provider, its host if it is another than usual, and the tenant whose key it is."""
+        """The provider, its host if it is another than usual, and the tenant whose key it is.
+
+        A provider of RUNLANE_PROVIDERS is known by the name that the operator gave it.
+        """
         place = self._place
-        shown = place.provider
-        if place.base_url.rstrip("/") != (place.home or "").rstrip("/") and place.api != "ollama":
+        shown = place.prefix if place.api == "compatible" else place.provider
+        is_proxied = place.base_url.rstrip("/") != (place.home or "").rstrip("/")
+        if is_proxied and place.api not in ("compatible", "ollama"):
             shown += f":{urlsplit(place.base_url).netloc.rpartition('@')[2]}"
         access = await self._providers.access(place, self._tenant)
         if access is None:
@@ -145,7 +149,7 @@ def register_providers(models: Models, settings: Settings, values: Values, learn
     """
     providers = Providers(values, learn)
     for place in _places(settings):
-        models.register(place.prefix, _factory(place, providers))
+        models.register(place.prefix, _factory(place, providers), models=tuple(place.prices))
     return providers
 
 

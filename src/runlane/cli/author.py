@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runlane.cli.show import acting, print_json
 from runlane.cli.source import client_of
 from runlane.definitions.draw import mermaid
+from runlane.definitions.environment import environment_of
 from runlane.definitions.load import Loaded, load_directory, parse_directory
 from runlane.definitions.problem import Problem, Problems
 from runlane.definitions.read import FOLDERS, Item, read_directory
@@ -61,11 +62,12 @@ def with_either(
     return asyncio.run(run())
 
 
-def validate_directory(given: Path | None, *, app: str | None, json: bool) -> int:
+def validate_directory(given: Path | None, *, app: str | None, strict: bool, json: bool) -> int:
     """`runlane validate`."""
     directory = chosen_directory(given)
-    loaded = load_directory(directory, tasks=_tasks(app))
+    loaded = load_directory(directory, tasks=_tasks(app), environment=environment_of(load_settings()))
     loaded = replace(loaded, problems=[*loaded.problems, *asyncio.run(_missing_secrets(loaded))])
+    failed = bool(loaded.errors or (strict and loaded.warnings))
     if json:
         print_json(
             {
@@ -74,7 +76,7 @@ def validate_directory(given: Path | None, *, app: str | None, json: bool) -> in
                 "problems": [problem.told() for problem in loaded.problems],
             }
         )
-        return 1 if loaded.errors else 0
+        return 1 if failed else 0
     for problem in (*loaded.errors, *loaded.warnings):
         print(f"{problem.severity}: {problem}")
     count = _count(len(loaded.definitions), "definition")
@@ -82,7 +84,7 @@ def validate_directory(given: Path | None, *, app: str | None, json: bool) -> in
         print(f"{directory}: {_count(len(loaded.errors), 'error')}, {_count(len(loaded.warnings), 'warning')}.")
         return 1
     print(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
-    return 0
+    return 1 if failed else 0
 
 
 async def _missing_secrets(loaded: Loaded) -> Sequence[Problem]:
@@ -161,6 +163,7 @@ async def _sync_database(
         dry_run=dry_run,
         remove_missing=not keep,
         tasks=_tasks(app),
+        environment=environment_of(load_settings()),
     )
     return report.told()
 

@@ -75,6 +75,8 @@ def read_bundle(
         return await client.import_bundle(bundle, named, keep_existing=keep_existing, dry_run=dry_run, tenant=tenant)
 
     async def on_database(database: Database) -> dict[str, Any]:
+        from runlane.definitions.environment import environment_of
+        from runlane.settings import load_settings
         from runlane.store.bundles import import_bundle
 
         report = await import_bundle(
@@ -85,6 +87,7 @@ def read_bundle(
             only=chosen,
             keep_existing=keep_existing,
             dry_run=dry_run,
+            environment=environment_of(load_settings()),
         )
         return report.told()
 

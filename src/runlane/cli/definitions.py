@@ -30,11 +30,16 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would ha
 Ids = Annotated[list[str] | None, typer.Argument(help="Orchestrations. Default: everything.", metavar="[ORCH]...")]
 
 
-def validate(directory: Dir = None, app: AppOption = None, json: Json = False) -> None:
-    """Check definitions and tell what is wrong, with the place and the cure. Exit code 1 if there are errors."""
+def validate(
+    directory: Dir = None,
+    app: AppOption = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 also if there are only warnings.")] = False,
+    json: Json = False,
+) -> None:
+    """Validate definitions; report each problem with its location and fix. Exit code 1 if there are errors."""
     from runlane.cli.author import validate_directory
 
-    raise typer.Exit(validate_directory(directory, app=app, json=json))
+    raise typer.Exit(validate_directory(directory, app=app, strict=strict, json=json))
 
 
 def sync(

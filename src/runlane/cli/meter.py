@@ -69,8 +69,9 @@ def change_limits(
     removed = frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip())
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
 
-    async def work(_app: App, database: Database) -> tuple[SetLimits, SetLimits]:
-        known = [limits.credential for limits, _, _ in await provider_limits.list_limits(database)]
+    async def work(app: App, database: Database) -> tuple[SetLimits, SetLimits]:
+        counted = [limits.credential for limits, _, _ in await provider_limits.list_limits(database)]
+        known = [*counted, *app.settings.providers]
         changed = await provider_limits.set_limits(database, credential, change, actor=acting())
         if credential not in known:
             hint = nearest(credential, known)

@@ -24,6 +24,7 @@ from runlane.api.server import build_api
 from runlane.app import App
 from runlane.cli.process import configure_logs, find_app, greet, run_loop
 from runlane.cli.watch import Watch
+from runlane.definitions.environment import environment_of
 from runlane.errors import ConfigurationError
 from runlane.settings import DEFINITIONS_FOLDER
 from runlane.store.keys import has_keys
@@ -130,7 +131,7 @@ async def _serve_on(
                 say_so,
             )
             _handle_signals(server, parts)
-            watch = None if folder is None else Watch(parts.database, folder, app.tasks)
+            watch = None if folder is None else Watch(parts.database, folder, app.tasks, environment_of(app.settings))
             try:
                 if watch is not None:
                     await watch.start()

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import structlog
 
+from runlane.definitions.environment import Environment
 from runlane.definitions.load import parse_directory
 from runlane.errors import InvalidDefinitions, Unavailable
 from runlane.model.tenant import DEFAULT_TENANT
@@ -30,10 +31,13 @@ Sight = tuple[tuple[str, int, int], ...]
 class Watch:
     """Follows a folder. Without the folder it waits for one; a folder that goes away changes nothing."""
 
-    def __init__(self, database: Database, directory: Path, tasks: Collection[str]) -> None:
+    def __init__(
+        self, database: Database, directory: Path, tasks: Collection[str], environment: Environment | None = None
+    ) -> None:
         self._database = database
         self._directory = directory
         self._tasks = list(tasks)
+        self._environment = environment
         self._seen: Sight | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -74,7 +78,13 @@ class Watch:
     async def _sync(self) -> None:
         loaded = await asyncio.to_thread(parse_directory, self._directory)
         report = await sync_definitions(
-            self._database, DEFAULT_TENANT, loaded, actor=ACTOR, remove_missing=True, tasks=self._tasks
+            self._database,
+            DEFAULT_TENANT,
+            loaded,
+            actor=ACTOR,
+            remove_missing=True,
+            tasks=self._tasks,
+            environment=self._environment,
         )
         for problem in report.warnings[:_TOLD]:
             log.warning("definition_odd", place=str(problem.place), problem=problem.message)

@@ -5,20 +5,24 @@ What is given is checked; what is known already serves as the other end of refer
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
+from runlane.definitions.conditions import check_conditions
+from runlane.definitions.environment import Environment, check_environment
 from runlane.definitions.flow import check_flow
 from runlane.definitions.nesting import check_nesting
-from runlane.definitions.places import check_places
+from runlane.definitions.places import check_instructions, check_places
 from runlane.definitions.problem import KIND_WORDS, Place, Problems, listing, near
 from runlane.definitions.scope import ALL_TOOLS, TOOL_OF_SERVER, Parsed, Scope
+from runlane.definitions.scripted_answers import check_agent_answers, check_answers
 from runlane.definitions.secrets import check_secrets
 from runlane.definitions.tool_checks import check_schemas, check_server, check_tool
 from runlane.model.definition import Agent, Kind, McpServer, Orchestration, Tool
 from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, TaskStep, ToolStep
 
 
-def check(given: Sequence[Parsed], scope: Scope, problems: Problems) -> None:
+def check(given: Sequence[Parsed], scope: Scope, problems: Problems, *, environment: Environment | None = None) -> None:
     """Note what is wrong with the given definitions, which are in the scope."""
     _check_twice(given, problems)
     inputs = _inputs(scope)
@@ -26,12 +30,18 @@ def check(given: Sequence[Parsed], scope: Scope, problems: Problems) -> None:
         definition, place = parsed.definition, parsed.place
         check_secrets(definition, definition.model_dump(mode="json"), place, problems)
         check_schemas(definition, place, problems)
+        if environment is not None:
+            check_environment(definition, environment, place, problems)
         match definition:
             case Orchestration():
                 check_flow(definition, place, problems)
                 check_places(definition, inputs.get(definition.id, ()), place, problems)
+                check_conditions(definition, inputs.get(definition.id, ()), place, problems)
+                check_answers(definition, scope, place, problems)
                 _check_orchestration(definition, scope, place, problems)
             case Agent():
+                check_instructions(definition, place, problems)
+                check_agent_answers(definition, scope, place, problems)
                 _check_agent(definition, scope, place, problems)
             case Tool():
                 check_tool(definition, place, problems)
@@ -70,7 +80,7 @@ def _check_orchestration(definition: Orchestration, scope: Scope, place: Place, 
 
 
 def _check_agent(definition: Agent, scope: Scope, place: Place, problems: Problems) -> None:
-    _check_tools(definition.tools, scope, place.at(field="tools"), problems)
+    _check_tools(definition.tools, scope, place.at(field="tools"), problems, skip=definition.on_missing_tools == "skip")
     for agent in definition.delegate_agent_ids:
         _check_known("agent", agent, scope, place.at(field="delegate_agent_ids"), problems)
     if definition.orchestration_id is not None:
@@ -98,7 +108,15 @@ def _check_task(name: str, scope: Scope, place: Place, problems: Problems) -> No
         )
 
 
-def _check_tools(names: Iterable[str], scope: Scope, place: Place, problems: Problems) -> None:
+def _check_tools(names: Iterable[str], scope: Scope, place: Place, problems: Problems, *, skip: bool = False) -> None:
+    """Note tools that do not exist; with `skip` the agent works without them, so each is only a warning."""
+
+    def report(message: str) -> None:
+        if skip:
+            problems.warn(place, f"{message} The agent works without it.")
+        else:
+            problems.error(place, message, loose=True)
+
     for name in names:
         if name == ALL_TOOLS:
             continue
@@ -107,19 +125,15 @@ def _check_tools(names: Iterable[str], scope: Scope, place: Place, problems: Pro
             wanted = name.removeprefix(f"{server.name}{TOOL_OF_SERVER}")
             # Without a tool's name it means all that the server brings.
             if wanted and wanted not in server.allowed_tools:
-                problems.error(
-                    place,
+                report(
                     f'The MCP server "{server.name}" does not allow "{wanted}"{near(wanted, server.allowed_tools)}. '
-                    f"Its allowed_tools: {listing(server.allowed_tools)}.",
-                    loose=True,
+                    f"Its allowed_tools: {listing(server.allowed_tools)}."
                 )
         elif not scope.has_tool(name):
             known = sorted(scope.tools)
-            problems.error(
-                place,
+            report(
                 f'There is no tool "{name}"{near(name, known)}, and no MCP server whose name it begins with. '
-                f"Tools: {listing(known)}. Servers: {listing(sorted(scope.servers))}.",
-                loose=True,
+                f"Tools: {listing(known)}. Servers: {listing(sorted(scope.servers))}."
             )
 
 
@@ -147,4 +161,15 @@ def _inputs(scope: Scope) -> dict[str, set[str]]:
                         found.setdefault(agent.orchestration_id, set()).update(step.input_keys)
                 case _:
                     pass
+    for tool in scope.tools.values():
+        if tool.called_orchestration is not None:
+            found.setdefault(tool.called_orchestration, set()).update(_input_properties(tool))
     return found
+
+
+def _input_properties(tool: Tool) -> Iterable[str]:
+    """The keys that a tool of type orchestration passes on, as far as its schema names them."""
+    schema: Any = tool.input_schema
+    for name in ("properties", "input", "properties"):
+        schema = cast("Mapping[str, Any]", schema).get(name) if isinstance(schema, Mapping) else None
+    return cast("Mapping[str, Any]", schema) if isinstance(schema, Mapping) else ()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runlane.definitions.check import check
+from runlane.definitions.environment import Environment
 from runlane.definitions.parse import Parser
 from runlane.definitions.problem import Enough, Problem, Problems, Severity, refuse
 from runlane.definitions.read import FOLDERS, Item, read_bodies, read_directory
@@ -39,10 +40,12 @@ class Loaded:
         refuse(self.errors)
 
 
-def load_directory(directory: Path, *, tasks: Collection[str] | None = None) -> Loaded:
+def load_directory(
+    directory: Path, *, tasks: Collection[str] | None = None, environment: Environment | None = None
+) -> Loaded:
     """The definitions of a directory, checked as the whole that they are."""
     loaded = parse_directory(directory)
-    return check_loaded(loaded, (), tasks=tasks)
+    return check_loaded(loaded, (), tasks=tasks, environment=environment)
 
 
 def parse_directory(directory: Path) -> Loaded:
@@ -79,13 +82,22 @@ def parse_items(items: Iterable[Item], problems: Problems, *, lenient: bool = Fa
     return Loaded(found, problems.found, broken)
 
 
-def check_loaded(loaded: Loaded, known: Iterable[Definition], *, tasks: Collection[str] | None = None) -> Loaded:
-    """The same with what is wrong with them as a whole, among other definitions that are known."""
+def check_loaded(
+    loaded: Loaded,
+    known: Iterable[Definition],
+    *,
+    tasks: Collection[str] | None = None,
+    environment: Environment | None = None,
+) -> Loaded:
+    """The same with what is wrong with them as a whole, among other definitions that are known.
+
+    With an environment, what this installation does not have is a warning.
+    """
     problems = Problems(list(loaded.problems))
     scope = scope_of(known, tasks)
     for parsed in loaded.definitions:
         scope.add(parsed.definition)
     scope.broken = loaded.broken
     with suppress(Enough):
-        check(loaded.definitions, scope, problems)
+        check(loaded.definitions, scope, problems, environment=environment)
     return Loaded(loaded.definitions, problems.found, loaded.broken)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from runlane.definitions.problem import Place, Problems, listing, near
 from runlane.errors import TemplateError
-from runlane.model.definition import Orchestration
+from runlane.model.definition import Agent, Orchestration
 from runlane.model.step import (
     EvaluatorStep,
     HumanStep,
@@ -19,7 +19,7 @@ from runlane.model.step import (
     ToolStep,
     WaitStep,
 )
-from runlane.model.template import placeholders_in
+from runlane.model.template import look_alikes_in, placeholders_in
 
 # A run has these from its start.
 MESSAGE_KEYS: Final = ("user_input", "user_query")
@@ -59,12 +59,38 @@ def check_places(orchestration: Orchestration, given: Collection[str], place: Pl
                 key = path.partition(".")[0]
                 if key not in known:
                     problems.error(
-                        here, f"Nothing fills the placeholder {{state.{path}}}{_cure(key, known)}", loose=True
+                        here, f"Nothing fills the placeholder {{state.{path}}}{key_cure(key, known)}", loose=True
                     )
+            for text, path in look_alikes_in(value):
+                problems.warn(here, _not_a_placeholder(text, path))
         for key in step.input_keys:
             if key not in known:
                 here = place.at(step=step.id, field="input_keys")
-                problems.error(here, f'Nothing gives "{key}"{_cure(key, known)}', loose=True)
+                problems.error(here, f'Nothing gives "{key}"{key_cure(key, known)}', loose=True)
+
+
+def check_instructions(agent: Agent, place: Place, problems: Problems) -> None:
+    """Note placeholders in an agent's instructions, which are not filled."""
+    try:
+        paths = placeholders_in(agent.system_prompt)
+    except TemplateError:
+        # Braces of any kind are text here.
+        return
+    if paths:
+        problems.warn(
+            place.at(field="system_prompt"),
+            f"{{state.{paths[0]}}} is sent to the model as it is: instructions have no placeholders. "
+            "Put it into the prompt_template of the step.",
+        )
+
+
+def _not_a_placeholder(text: str, path: str | None) -> str:
+    if path is None:
+        return (
+            f'"{text}" is text: templates of other formats are not evaluated. Placeholders are {{state.key}} and '
+            "{{key}}."
+        )
+    return f'"{text}" is text, not a placeholder. Write {{state.{path}}} to fill it from the state.'
 
 
 def templates_of(step: Step) -> Iterator[tuple[str, Any]]:
@@ -93,7 +119,8 @@ def templates_of(step: Step) -> Iterator[tuple[str, Any]]:
             yield field, value
 
 
-def _cure(key: str, known: Collection[str]) -> str:
+def key_cure(key: str, known: Collection[str]) -> str:
+    """What to do about a key of the state that nothing gives."""
     names = sorted(known)
     return (
         f"{near(key, names)}. Keys: {listing(names)}. Correct the name, let an earlier step have the output_key "

@@ -67,7 +67,24 @@ those of JSON, are text. A placeholder that nothing can fill is an error when de
 step when it turns out in a run. What is filled in is not looked at again.
 
 Conditions (`if_condition`, `switch_expression`, `while_condition`, `for_each`) are expressions and use `state.key`,
-without braces.
+without braces. They and scripts (`transform_code`) are checked like placeholders: a key that nothing gives, a field
+that the form of a human step does not have, and a comparison with a value that is not an option of a select field are
+errors. A key that may be missing is read with `state.get("key")` or after `"key" in state`, and is not reported.
+
+## Warnings
+
+What is probably a mistake, or cannot run in this installation, is a warning: it is reported by `runlane validate`, sync
+and import, and stops none of them. `runlane validate --strict` exits with code 1 if there are any.
+
+| reported | because |
+| --- | --- |
+| a model with an unknown provider, or without one where several may serve it | the step would fail |
+| a model called `scripted` that has no `answers` | the step would fail |
+| `{key}`, `${key}` and templates of other formats in a field with placeholders | they are text here |
+| placeholders in an agent's `system_prompt` | it is sent as it is |
+| a script that never sets `result` | the step would fail |
+| a tool or MCP server at an address that `RUNLANE_OUTBOUND_ALLOW` does not allow | the call would be refused |
+| a case of a `switch` that is not an option of the select field it decides by | it is never taken |
 
 ## Secrets
 

@@ -47,7 +47,12 @@ class Orchestration(Written):
     state_schema: dict[StateKey, StateField] = Field(default_factory=dict, description="The state's known keys.")
     lane: str = Field("default", min_length=1, max_length=100, description="The lane of its runs.")
     max_attempts: int = Field(3, ge=1, le=100, description="Attempts of a run whose worker fails in unforeseen ways.")
-    max_losses: int = Field(10, ge=1, le=1000, description="Workers that may be lost under a run before it fails.")
+    max_losses: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Workers that may be lost under a run before it fails; none: RUNLANE_MAX_LOSSES, the upper bound.",
+    )
     max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Executed steps of one run, in all.")
     max_total_cost_usd: float | None = Field(None, gt=0, description="No model is asked once a run has cost this much.")
     on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
@@ -105,6 +110,11 @@ class Agent(Written):
         None, description="JSON Schema of an object. The answer must fit it, and is that object instead of a text."
     )
     tools: list[str] = Field(default_factory=list, description='Names of tools, or ["all"].')
+    on_missing_tools: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What happens when one of its tools does not exist. fail: the definition is refused, and a step "
+        "fails. skip: the agent works without the tool, after a warning.",
+    )
     orchestration_id: Id | None = Field(None, description="For orchestrators.")
     delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call.")
     max_turns: int = Field(30, ge=1, le=1000, description="Model calls for one task.")

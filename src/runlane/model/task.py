@@ -36,7 +36,7 @@ class Task:
     function: TaskFunction
     lane: str
     max_attempts: int
-    max_losses: int
+    max_losses: int | None
     timeout_seconds: float | None
     is_async: bool
     signature: str
@@ -92,7 +92,7 @@ def make_task(
     *,
     lane: str = DEFAULT_LANE,
     max_attempts: int = 3,
-    max_losses: int = 10,
+    max_losses: int | None = None,
     timeout_seconds: float | None = None,
 ) -> Task:
     """The task for a function whose first parameter is its Context."""
@@ -104,7 +104,7 @@ def make_task(
         raise ConfigurationError(f"{origin}: {error}") from None
     if not 1 <= max_attempts <= MAX_ATTEMPTS:
         raise ConfigurationError(f"{origin}: max_attempts={max_attempts} must be between 1 and {MAX_ATTEMPTS}.")
-    if not 0 <= max_losses <= MAX_ATTEMPTS:
+    if max_losses is not None and not 0 <= max_losses <= MAX_ATTEMPTS:
         raise ConfigurationError(f"{origin}: max_losses={max_losses} must be between 0 and {MAX_ATTEMPTS}.")
     if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
         raise ConfigurationError(f"{origin}: timeout_seconds={timeout_seconds} must be more than 0.")

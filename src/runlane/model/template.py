@@ -19,6 +19,7 @@ __all__ = [
     "InvalidPlaceholder",
     "TemplateTooLarge",
     "UnknownPlaceholder",
+    "look_alikes_in",
     "look_up",
     "placeholders",
     "placeholders_in",
@@ -43,6 +44,12 @@ _PLACE: Final = re.compile(
     # What was meant as a place and is none must not be taken for text.
     r"|(?P<wrong>\{\{\s*+[^\W\d][\w\s.|\-\[\]]{0,200}+\}\}|\{\s*+state\.[^{}\n]{0,60}+\}?+)"
 )
+# What people write as places in other formats: {key}, ${key}, {{#each list}}, {% if key %}.
+_LOOK_ALIKE: Final = re.compile(
+    rf"(?<![\w}}{{\\])\$?+\{{\s*+(?P<path>{_KEY}{_SUBS})\s*+\}}(?!\}})"
+    r"|(?<!\\)\{\{\s*+[#/^>!&]?+\s*+[A-Za-z_][^{}\n]{0,200}+\}\}"
+    r"|(?<!\\)\{%[^{}\n]{0,200}?%\}"
+)
 _INDEX: Final = re.compile(r"-?[0-9]{1,9}")
 
 
@@ -54,6 +61,18 @@ def placeholders(text: str) -> list[str]:
 def placeholders_in(value: Any) -> list[str]:
     """What all texts within a value refer to; keys of objects are no templates."""
     return list(dict.fromkeys(path for text in _texts(value, 0) for path in placeholders(text)))
+
+
+def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
+    """What all texts within a value have that looks like a place and is text: as written, and the path it may mean."""
+    found: dict[tuple[str, str | None], None] = {}
+    for text in _texts(value, 0):
+        end = 0
+        for start, stop, _ in [*_places(text), (len(text), len(text), None)]:
+            for match in _LOOK_ALIKE.finditer(text, end, max(start, end)):
+                found[match.group(), match["path"]] = None
+            end = stop
+    return list(found)
 
 
 def render(text: str, state: Mapping[str, Any]) -> str:

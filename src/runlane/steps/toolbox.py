@@ -118,12 +118,25 @@ async def toolbox_of(work: Work[Step], agent: Agent, allowed: list[str] | None, 
     for name in dict.fromkeys(names):
         server = _server_of(tools, name)
         if server is None:
-            things.append(one(tools, name))
+            if agent.on_missing_tools == "skip" and name not in tools.tools and name not in tools.tasks:
+                await _warn_missing(work, agent, name, journal)
+            else:
+                things.append(one(tools, name))
             continue
         offered = await _offered(work, server, journal)
         things += [thing for thing in offered if name in (thing.name, f"{server.name}{BETWEEN}")]
     things += [_delegate(tools, name) for name in agent.delegate_agent_ids if name in tools.agents]
     return Toolbox(thing for thing in things if allowed is None or thing.name in allowed)
+
+
+async def _warn_missing(work: Work[Step], agent: Agent, name: str, journal: Journal) -> None:
+    # A step that is resumed has its first answer in the journal, and its warning in the events.
+    if journal.find_reply("model/0") is None:
+        await work.emit(
+            "step_warning",
+            message=f'There is no tool "{name}" in this run; the agent "{agent.id}" works without it.',
+            code="unknown_tool",
+        )
 
 
 async def find_tool(work: Work[Step], name: str, journal: Journal) -> Usable:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from runlane.definitions.bundle import Needed, Skipped, pack, unpack
+from runlane.definitions.environment import Environment
 from runlane.definitions.problem import Problem
 from runlane.definitions.reach import Key, reach
 from runlane.definitions.scope import scope_of
@@ -88,6 +89,7 @@ async def import_bundle(
     keep_existing: bool = False,
     dry_run: bool = False,
     tasks: Collection[str] | None = None,
+    environment: Environment | None = None,
 ) -> ImportReport:
     """Bring what is in a bundle, all of it or `only` what is named. What cannot be brought is skipped, and told."""
     unpacked = await asyncio.to_thread(unpack, bundle, only)
@@ -101,6 +103,7 @@ async def import_bundle(
         tasks=tasks,
         tolerant=True,
         keep_existing=keep_existing,
+        environment=environment,
     )
     brought = {(outcome.kind, outcome.id) for outcome in report.outcomes}
     return ImportReport(

@@ -17,6 +17,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
 from runlane.definitions.bundle import Skipped
+from runlane.definitions.environment import Environment
 from runlane.definitions.load import Loaded, check_loaded
 from runlane.definitions.problem import KIND_WORDS, Place, Problem, Severity, refuse
 from runlane.definitions.reach import reach, uses
@@ -117,6 +118,7 @@ class _Wanted:
     origin: Origin
     tasks: Collection[str] | None
     tolerant: bool
+    environment: Environment | None
 
 
 @dataclass(slots=True)
@@ -206,19 +208,21 @@ async def sync_definitions(
     tasks: Collection[str] | None = None,
     tolerant: bool = False,
     keep_existing: bool = False,
+    environment: Environment | None = None,
 ) -> SyncReport:
     """Bring parsed definitions into the database.
 
     `remove_missing` removes what an earlier sync brought and is not among them; what was imported stays. For bundles
     made elsewhere, `tolerant` skips what has errors and takes loose ends, which lead to something that is not there,
-    as warnings; `keep_existing` skips what is there already.
+    as warnings; `keep_existing` skips what is there already. With an `environment`, what this installation does not
+    have is a warning.
     """
     loaded.raise_errors()
     for _ in range(_TRIES):
         before, stored = await read_current(database, tenant)
         gone = _gone(loaded, before) if remove_missing else set[tuple[Kind, str]]()
         kept, skipped = _without(loaded, dict.fromkeys(before, _EXISTS) if keep_existing else {})
-        wanted = _Wanted(kept, gone, origin, tasks, tolerant)
+        wanted = _Wanted(kept, gone, origin, tasks, tolerant, environment)
         plan, warnings, broken = await asyncio.to_thread(_work_out, wanted, before, stored)
         brought = {(outcome.kind, outcome.id) for outcome in plan.outcomes}
         warnings += await missing_secrets(database, tenant, [item for item in kept.definitions if item.key in brought])
@@ -266,7 +270,7 @@ def _work_out(
     while True:
         given = {parsed.key for parsed in loaded.definitions}
         staying = [definition for key, definition in keys.items() if key not in wanted.gone and key not in given]
-        told = check_loaded(loaded, staying, tasks=wanted.tasks)
+        told = check_loaded(loaded, staying, tasks=wanted.tasks, environment=wanted.environment)
         grave = [problem for problem in told.errors if not (problem.loose and wanted.tolerant)]
         if not (wanted.tolerant and grave):
             break

@@ -14,6 +14,7 @@ from runlane.api.problems import answers
 from runlane.api.reply import Reply
 from runlane.api.routes.definitions import known_tasks
 from runlane.api.shapes.bundles import Bundle, Choice, ExportRequest, ImportAnswer, ImportRequest
+from runlane.definitions.environment import environment_of
 from runlane.definitions.read import FOLDERS
 from runlane.model.definition import Kind
 from runlane.store.bundles import export_bundle, import_bundle
@@ -44,6 +45,7 @@ async def post_import(request: Request, principal: DefinitionsWrite, body: Impor
         keep_existing=body.keep_existing,
         dry_run=body.dry_run,
         tasks=known_tasks(parts),
+        environment=environment_of(parts.app.settings),
     )
     return Reply(report.told())
 

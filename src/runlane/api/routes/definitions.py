@@ -27,6 +27,7 @@ from runlane.api.shapes.definitions import (
     Versions,
 )
 from runlane.api.shapes.fields import MAX_PAGE, Answer, Name
+from runlane.definitions.environment import environment_of
 from runlane.definitions.load import check_loaded, parse_bodies
 from runlane.definitions.openapi import import_openapi
 from runlane.definitions.read import FOLDERS
@@ -61,6 +62,7 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
         dry_run=body.dry_run,
         remove_missing=body.remove_missing,
         tasks=known_tasks(parts),
+        environment=environment_of(parts.app.settings),
     )
     return Reply(report.told())
 
@@ -77,7 +79,13 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
     saved = None
     if body.save and loaded.definitions:
         report = await sync_definitions(
-            parts.database, tenant, loaded, actor=principal.actor, origin="import", tasks=known_tasks(parts)
+            parts.database,
+            tenant,
+            loaded,
+            actor=principal.actor,
+            origin="import",
+            tasks=known_tasks(parts),
+            environment=environment_of(parts.app.settings),
         )
         saved = report.told()
     else:
