@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
-from runlane import redaction
 from runlane.agents.models import Models
 from runlane.agents.providers import Providers, register_providers
 from runlane.agents.scripted import scripted
@@ -32,7 +31,7 @@ class Crew:
         self._connect = connect
         self.models = Models(settings.default_model)
         self.models.register("scripted", scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
-        self._providers: Providers = register_providers(self.models, settings, self._secret_values, redaction.learn)
+        self._providers: Providers = register_providers(self.models, settings, self._secret_values)
 
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
         """A worker; the caller starts and stops it."""
