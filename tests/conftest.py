@@ -24,7 +24,8 @@ import asyncpg
 import pytest
 import structlog
 
-from runlane import probes, redaction
+from runlane import probes
+from runlane.redaction import LOGS
 from runlane.settings import Settings
 from runlane.store.database import open_database
 from runlane.store.lanes import declare_lanes
@@ -72,7 +73,7 @@ def no_probe_left() -> Generator[None]:
 def nothing_learned() -> Generator[None]:
     """What one test made the process hide must not be hidden from the next one."""
     yield
-    redaction.forget_all()
+    LOGS.forget_all()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
-from runlane import redaction
 from runlane.agents.models import Models
 from runlane.agents.providers import Providers, register_providers
 from runlane.agents.scripted import scripted
@@ -36,7 +35,7 @@ class Crew:
         self._connect = connect
         self.models = Models(settings.default_model)
         self.models.register("scripted", scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
-        self._providers: Providers = register_providers(self.models, settings, self._secret_values, redaction.learn)
+        self._providers: Providers = register_providers(self.models, settings, self._secret_values)
 
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
         """A worker; the caller starts and stops it."""

@@ -31,6 +31,8 @@ RunlaneError
 │   └── OutboundUnreachable   it cannot be reached, or does not speak HTTP
 ├── UnexpectedAnswer          what answered a client is no Runlane server
 ├── SecretUnreadable          a stored secret cannot be decrypted
+├── SecretQuotaExceeded       the tenant has as many secrets, or bytes of them, as it may have
+├── TooManySecrets            a run has used more secrets than can be kept out of what it says
 ├── Refused                   the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
@@ -346,6 +348,26 @@ class SecretUnreadable(RunlaneError):
 
     code = "secret_unreadable"
     http_status = 409
+
+
+class SecretQuotaExceeded(RunlaneError):
+    """The tenant has as many secrets, or bytes of them, as it may have."""
+
+    code = "secret_quota_exceeded"
+    http_status = 409
+
+
+class TooManySecrets(RunlaneError):
+    """One attempt of a run has used more secrets than can be kept out of what it stores and says."""
+
+    code = "too_many_secrets"
+    http_status = 409
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(
+            f"This run has used secrets of more than {max_bytes} bytes, counted with their encodings. Use fewer or "
+            "shorter secrets in one run, or divide the work among several runs."
+        )
 
 
 class Refused(RunlaneError):

@@ -29,9 +29,9 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from runlane import redaction
 from runlane.addresses import parse_allow_list
 from runlane.errors import InvalidSettings
+from runlane.redaction import LOGS
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
 # Made by itself beside the embedded file, and used only with it.
@@ -144,6 +144,10 @@ class Settings(BaseSettings):
     )
     secret_key_file: Path | None = Field(
         default=None, description="A file with the key instead; several keys in lines of their own."
+    )
+    max_secrets: int = Field(default=500, ge=1, description="Secrets that one tenant may have.")
+    max_secrets_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1024, description="Of the values of one tenant's secrets, together."
     )
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
@@ -316,8 +320,12 @@ def load_settings(**overrides: Any) -> Settings:
 
 
 def hide(settings: Settings) -> None:
-    """Have passwords and keys that are in the settings replaced in whatever this process says."""
-    redaction.learn_all(text for _, value in settings if isinstance(value, SecretStr) for text in _hidden(value))
+    """Have passwords and keys that are in the settings replaced in the logs and traces of this process."""
+    keys = [provider.api_key for provider in settings.providers.values()]
+    for value in (*(value for _, value in settings), *keys):
+        if isinstance(value, SecretStr):
+            for text in _hidden(value):
+                LOGS.learn(text)
 
 
 def _hidden(value: SecretStr) -> Iterator[str]:

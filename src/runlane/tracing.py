@@ -12,7 +12,7 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
-from runlane import redaction
+from runlane.redaction import LOGS
 from runlane.settings import Settings
 from runlane.version import VERSION
 
@@ -46,12 +46,10 @@ def clean_exporter(inner: Any) -> Any:
     from opentelemetry.trace import Status
 
     def cleaned(span: ReadableSpan) -> ReadableSpan:
-        events = [
-            Event(redaction.clean(event.name), _plain(event.attributes), event.timestamp) for event in span.events
-        ]
+        events = [Event(LOGS.clean(event.name), _plain(event.attributes), event.timestamp) for event in span.events]
         told = span.status.description
         return ReadableSpan(
-            name=redaction.clean(span.name),
+            name=LOGS.clean(span.name),
             context=span.context,
             parent=span.parent,
             resource=span.resource,
@@ -59,7 +57,7 @@ def clean_exporter(inner: Any) -> Any:
             events=events,
             links=span.links,
             kind=span.kind,
-            status=Status(span.status.status_code, None if told is None else redaction.clean(told)),
+            status=Status(span.status.status_code, None if told is None else LOGS.clean(told)),
             start_time=span.start_time,
             end_time=span.end_time,
             instrumentation_scope=span.instrumentation_scope,
@@ -67,7 +65,7 @@ def clean_exporter(inner: Any) -> Any:
 
     class Clean(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> Any:
-            return inner.export([cleaned(span) for span in spans] if redaction.knows_any() else spans)
+            return inner.export([cleaned(span) for span in spans] if not LOGS.is_empty else spans)
 
         def shutdown(self) -> None:
             inner.shutdown()
@@ -79,7 +77,7 @@ def clean_exporter(inner: Any) -> Any:
 
 
 def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
-    return redaction.clean_value(dict(attributes or {}))
+    return LOGS.clean_value(dict(attributes or {}))
 
 
 def stop_tracing() -> None:

@@ -54,8 +54,10 @@ def dressed(value: str) -> str:
 
 
 def answers() -> list[FakeAnswer]:
-    """What the provider says. Pieces of three characters: no secret comes whole."""
-    everything = " | ".join(dressed(value) for value in SECRETS.values())
+    """What the provider says. Pieces of three characters: no secret comes whole.
+
+    In each run it says the secrets that this run has used: those that it has not used it would not take out.
+    """
     calls = [
         FakeCall(name=name, arguments={"text": OPENAI})
         for name in ("fetch", "break", "remote__headers", "local__environment")
@@ -77,9 +79,17 @@ def answers() -> list[FakeAnswer]:
             fault=FakeFault(kind="late", message=dressed(OPENAI), times=1),
         ),
         FakeAnswer(when="case:approve", calls=[FakeCall(name="asked", arguments={"text": OPENAI})], piece_chars=3),
+        # After the last of the tools, which tells its environment.
+        saying(OPENAI, HEADER, PATH, QUERY, TOKEN, VARIABLE, when="CANARY"),
+        saying(OPENAI, HEADER, PATH, QUERY, when="/asked/"),
         FakeAnswer(text="no script"),
-        FakeAnswer(text=everything, thinking=everything, piece_chars=3),
+        saying(OPENAI),
     ]
+
+
+def saying(*values: str, when: str | None = None) -> FakeAnswer:
+    everything = " | ".join(dressed(value) for value in values)
+    return FakeAnswer(when=when, text=everything, thinking=everything, piece_chars=3)
 
 
 class Echo(BaseHTTPRequestHandler):

@@ -7,19 +7,20 @@ from typing import Any
 
 import pytest
 
-from runlane import redaction
 from runlane.access import vault as vaults
 from runlane.access.keyring import Keyring, key_id_of, new_key
 from runlane.access.vault import Vault
 from runlane.definitions.load import parse_bodies
-from runlane.errors import InvalidRequest, NoSecretKey, NotFound, SecretUnreadable, Unavailable
+from runlane.errors import InvalidRequest, NoSecretKey, NotFound, SecretQuotaExceeded, SecretUnreadable, Unavailable
 from runlane.model.secret import MAX_BYTES
+from runlane.redaction import LOGS, REDACTED, Redactor
 from runlane.settings import Settings, load_settings, parse_secret_keys
 from runlane.store import secrets as store_module
 from runlane.store.audit import list_audit
 from runlane.store.committer import Committer
 from runlane.store.missing import missing_secrets
 from runlane.store.record import Entry, Finish, Outcome
+from runlane.store.redacted import redacted
 from runlane.store.secrets import count_by_key, delete_secret, list_secrets, read_sealed
 from runlane.store.steps import StepOutcome, StepRecord
 from runlane.store.sync import sync_definitions
@@ -83,7 +84,7 @@ async def test_no_value_is_in_the_database(store: Store, vault: Vault, key: str)
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     everything = repr(await store.contents())
     assert id_of(key) in everything
-    assert redaction.clean(everything) == everything
+    assert not Redactor([CANARY, f"{CANARY}-2"]).occurs(everything)
 
 
 async def test_tenants_have_secrets_of_their_own(store: Store, vault: Vault) -> None:
@@ -195,9 +196,9 @@ async def test_a_database_that_is_away_for_a_moment_harms_nobody(
 
 async def test_values_are_hidden_once_they_are_read(store: Store, vault: Vault, key: str) -> None:
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
-    redaction.forget_all()
+    LOGS.forget_all()
     await Vault(store.database, with_keys(store, key)).values("default", ["TOKEN"])
-    assert redaction.clean(CANARY) == redaction.REDACTED
+    assert LOGS.clean(CANARY) == REDACTED
 
 
 async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault: Vault, key: str) -> None:
@@ -342,7 +343,7 @@ async def test_secrets_that_are_missing_are_told_where_definitions_are_brought(s
 
 
 async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, key: str) -> None:
-    redaction.learn(CANARY)
+    redactor = Redactor([CANARY])
     await store.add()
     claimed = await store.claim_one()
     told = f'{{"x":"a {CANARY} b"}}'
@@ -359,7 +360,7 @@ async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, k
         waits=[NewWait("b", "human", "b", "b", told)],
     )
     try:
-        recorded = await committer.record(entry, asyncio.get_running_loop().time() + 60)
+        recorded = await committer.record(redacted(entry, redactor), asyncio.get_running_loop().time() + 60)
     finally:
         await committer.stop()
     assert CANARY not in repr(recorded)
@@ -373,3 +374,74 @@ async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, k
 async def test_the_keyring_of_a_vault_is_that_of_the_settings(vault: Vault, key: str) -> None:
     assert isinstance(vault.keyring, Keyring)
     assert vault.keyring.key_ids == [id_of(key)]
+
+
+async def test_logs_forget_the_value_that_was_replaced_and_the_one_that_was_deleted(
+    store: Store, vault: Vault, key: str
+) -> None:
+    clock = Clock()
+    worker = Vault(store.database, with_keys(store, key), clock)
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    await worker.values("default", ["TOKEN"])
+    await vault.set("default", "TOKEN", "another-value", actor=ACTOR)
+    assert LOGS.clean(f"{CANARY} another-value") == f"{CANARY} {REDACTED}"
+    # Another process learns of the change when it asks for the value again.
+    LOGS.forget_all()
+    LOGS.learn_secret(("default", "TOKEN"), CANARY)
+    clock.now += vaults.KEEP_SECONDS + 1
+    await worker.values("default", ["TOKEN"])
+    assert LOGS.clean(f"{CANARY} another-value") == f"{CANARY} {REDACTED}"
+    await delete_secret(store.database, "default", "TOKEN", actor=ACTOR)
+    clock.now += vaults.KEEP_SECONDS + 1
+    assert await worker.values("default", ["TOKEN"]) == {}
+    assert LOGS.clean("another-value") == "another-value"
+    await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
+    await vault.delete("default", "TOKEN", actor=ACTOR)
+    assert LOGS.clean(CANARY) == CANARY
+
+
+def limited(store: Store, key: str, **limits: int) -> Vault:
+    return Vault(store.database, with_keys(store, key).model_copy(update=limits))
+
+
+async def test_a_tenant_has_so_many_secrets_and_no_more(store: Store, key: str) -> None:
+    vault = limited(store, key, max_secrets=3)
+    for name in "ABC":
+        await vault.set("default", name, CANARY, actor=ACTOR)
+    with pytest.raises(SecretQuotaExceeded, match=r"has 3 secrets and may have 3.*RUNLANE_MAX_SECRETS\.") as refused:
+        await vault.set("default", "D", CANARY, actor=ACTOR)
+    assert (refused.value.code, refused.value.http_status) == ("secret_quota_exceeded", 409)
+    # A new value of one that is there, and the secrets of another tenant, are not counted against it.
+    assert (await vault.set("default", "C", f"{CANARY}-2", actor=ACTOR))[1].version == 2
+    await create_tenant(store.database, "acme", actor=ACTOR)
+    await vault.set("acme", "D", CANARY, actor=ACTOR)
+    await vault.delete("default", "A", actor=ACTOR)
+    await vault.set("default", "D", CANARY, actor=ACTOR)
+    assert [secret.name for secret in await list_secrets(store.database, "default")] == ["B", "C", "D"]
+
+
+async def test_of_several_who_set_the_last_secret_at_once_one_succeeds(store: Store, key: str) -> None:
+    vault = limited(store, key, max_secrets=3)
+    setting = [vault.set("default", f"S{number}", CANARY, actor=ACTOR) for number in range(8)]
+    outcomes = await asyncio.gather(*setting, return_exceptions=True)
+    refused = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert len(refused) == 5
+    assert {type(error) for error in refused} == {SecretQuotaExceeded}
+    assert len(await list_secrets(store.database, "default")) == 3
+
+
+async def test_the_values_of_a_tenant_have_so_many_bytes_together(store: Store, key: str) -> None:
+    vault = limited(store, key, max_secrets_bytes=10_000)
+    long = "0123456789" * 400
+    await vault.set("default", "A", long, actor=ACTOR)
+    await vault.set("default", "B", long, actor=ACTOR)
+    with pytest.raises(SecretQuotaExceeded, match=r"would have 1200\d bytes.*10000.*RUNLANE_MAX_SECRETS_BYTES\."):
+        await vault.set("default", "C", long, actor=ACTOR)
+    with pytest.raises(SecretQuotaExceeded):
+        await vault.set("default", "B", long * 2, actor=ACTOR)
+    await vault.set("default", "C", long[:1900], actor=ACTOR)
+    # With a lower quota than before, what is there can be replaced by what is not longer.
+    lower = limited(store, key, max_secrets=1, max_secrets_bytes=5000)
+    await lower.set("default", "A", "9876543210" * 400, actor=ACTOR)
+    with pytest.raises(SecretQuotaExceeded):
+        await lower.set("default", "A", "9876543210" * 410, actor=ACTOR)

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
-from runlane import redaction
 from runlane.agents.http_tools import HttpTools
 from runlane.agents.tools import ToolCaller, ToolFailed
 from runlane.model.definition import Tool
 from runlane.outbound import Outbound
-from runlane.redaction import REDACTED
+from runlane.redaction import REDACTED, Redactor
 from runlane.settings import load_settings
 from tests.integration.http_server import Answering, Asked, Server, Writer, plain, redirect, serving
 
@@ -34,7 +33,7 @@ async def calling(answer: Answering, tenant: str = "acme") -> AsyncGenerator[tup
     async with serving(answer) as server:
         outbound = Outbound(load_settings(outbound_allow=f"127.0.0.1:{server.port}"))
         try:
-            yield server, HttpTools(outbound, values).for_tenant(tenant)
+            yield server, HttpTools(outbound, values).for_run(tenant, Redactor())
         finally:
             await outbound.close()
 
@@ -255,7 +254,7 @@ async def test_a_server_that_is_down_may_come_back() -> None:
         port = other.port
     outbound = Outbound(load_settings(outbound_allow="127.0.0.1"))
     down = Tool.model_validate({"name": "down", "url": f"http://127.0.0.1:{port}/"})
-    error = await failed(HttpTools(outbound, values).for_tenant("acme"), down)
+    error = await failed(HttpTools(outbound, values).for_run("acme", Redactor()), down)
     assert (error.code, error.passing, error.begun) == ("outbound_unreachable", True, False)
     await outbound.close()
 
@@ -263,7 +262,7 @@ async def test_a_server_that_is_down_may_come_back() -> None:
 async def test_a_url_that_is_none_is_told() -> None:
     outbound = Outbound(load_settings())
     made = Tool.model_validate({"name": "x", "url": "https://{host}/"})
-    error = await failed(HttpTools(outbound, values).for_tenant("acme"), made)
+    error = await failed(HttpTools(outbound, values).for_run("acme", Redactor()), made)
     assert (error.code, error.begun) == ("invalid_url", False)
 
 
@@ -277,12 +276,7 @@ async def test_a_connection_that_breaks_after_the_request_leaves_doubt() -> None
 
 
 async def test_no_half_of_a_secret_is_left_where_an_excerpt_is_cut() -> None:
-    redaction.forget_all()
-    redaction.learn(SECRET)
     encoded = base64.b64encode(SECRET.encode()).decode()
-    try:
-        async with calling(plain(("x" * 290 + encoded).encode(), "500 X")) as (server, call):
-            error = await failed(call, tool(server, headers={"Authorization": "Bearer {secret.TOKEN}"}))
-        assert encoded[:6] not in str(error)
-    finally:
-        redaction.forget_all()
+    async with calling(plain(("x" * 290 + encoded).encode(), "500 X")) as (server, call):
+        error = await failed(call, tool(server, headers={"Authorization": "Bearer {secret.TOKEN}"}))
+    assert encoded[:6] not in str(error)

@@ -17,6 +17,7 @@ from runlane.agents.mcp import McpClients
 from runlane.agents.tools import McpCaller, ToolFailed
 from runlane.model.definition import McpServer
 from runlane.outbound import Outbound
+from runlane.redaction import REDACTED, Redactor
 from runlane.settings import Settings
 from runlane.testing import FakeMcp
 from runlane.testing.fake_mcp import JOURNAL
@@ -63,7 +64,7 @@ def clients_with(secrets: Mapping[str, str], **more: Any) -> McpClients:
 
 @pytest.fixture
 def caller(clients: McpClients) -> McpCaller:
-    return clients.for_tenant("default")
+    return clients.for_run("default", Redactor())
 
 
 def server_over(fake: FakeMcp, way: str, **more: Any) -> McpServer:
@@ -219,7 +220,7 @@ async def test_secrets_go_along_as_headers_and_do_not_come_back(
     fake.control(token=CANARY, legacy=way == "legacy")
     told = await caller.call(server, "headers", {}, "1")
     assert CANARY not in str(told)
-    assert (told["headers"]["authorization"], told["headers"]["x-team"]) == ("Bearer ***", "team ***")
+    assert (told["headers"]["authorization"], told["headers"]["x-team"]) == (f"Bearer {REDACTED}", f"team {REDACTED}")
     seen = fake.calls("headers")[-1].headers
     assert (seen["authorization"], seen["x-team"]) == (f"Bearer {CANARY}", "team blue-canary-team")
     secrets["TOKEN"] = "a newer value"
@@ -239,7 +240,7 @@ async def test_a_program_gets_its_own_environment_and_little_of_ours(
     told = (await caller.call(server, "environment", {}, "1"))["environment"]
     # Python sets LC_CTYPE for itself.
     assert set(told) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "API_KEY", "MODE"}
-    assert (told["API_KEY"], told["MODE"]) == ("***", "test")
+    assert (told["API_KEY"], told["MODE"]) == (REDACTED, "test")
     assert told["PATH"] == os.environ["PATH"]
 
 
@@ -304,7 +305,7 @@ async def test_what_a_status_means(
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_call_takes_no_longer_than_it_may(fake: FakeMcp, clients: McpClients, way: str) -> None:
-    caller = clients.for_tenant("default")
+    caller = clients.for_run("default", Redactor())
     server = server_over(fake, way, timeout_seconds=20)
     await caller.tools(server)
     # Another definition would be another connection.
@@ -360,11 +361,11 @@ async def test_a_connection_that_nobody_uses_is_closed(fake: FakeMcp, way: str) 
         server = server_over(fake, way)
         before = fake.connections
         # Longer than a connection is kept without use: this one is used.
-        assert await clients.for_tenant("default").call(server, "slow", {"seconds": 0.5}, "1") == "done"
+        assert await clients.for_run("default", Redactor()).call(server, "slow", {"seconds": 0.5}, "1") == "done"
         await eventually(lambda: not clients._links, "the connection to be closed")
         if way == "stdio":
             assert not _alive(fake.programs[-1])
-        assert await clients.for_tenant("default").call(server, "echo", {"text": "on"}, "2") == "on"
+        assert await clients.for_run("default", Redactor()).call(server, "echo", {"text": "on"}, "2") == "on"
         assert fake.connections == before + 2
     finally:
         await clients.close()
@@ -375,14 +376,14 @@ async def test_closing_ends_what_is_under_way(fake: FakeMcp, way: str) -> None:
     clients = clients_with({})
     server = server_over(fake, way)
     before = len(fake.calls("slow"))
-    call = asyncio.create_task(clients.for_tenant("default").call(server, "slow", {"seconds": 600}, "1"))
+    call = asyncio.create_task(clients.for_run("default", Redactor()).call(server, "slow", {"seconds": 600}, "1"))
     await eventually(lambda: len(fake.calls("slow")) == before + 1, "the call to be there")
     await clients.close()
     await clients.close()
     assert (await failure_of(call)).code == "mcp_unreachable"
     if way == "stdio":
         assert not _alive(fake.programs[-1])
-    late = await failure_of(clients.for_tenant("default").call(server, "echo", {"text": "late"}, "2"))
+    late = await failure_of(clients.for_run("default", Redactor()).call(server, "echo", {"text": "late"}, "2"))
     assert (late.code, late.begun) == ("mcp_unreachable", False)
 
 
@@ -392,7 +393,7 @@ async def test_programs_are_not_started_unless_that_is_allowed(fake: FakeMcp) ->
 
     clients = McpClients(Settings(), values, Outbound(Settings()))
     before = len(fake.programs)
-    refused = await failure_of(clients.for_tenant("default").tools(server_over(fake, "stdio")))
+    refused = await failure_of(clients.for_run("default", Redactor()).tools(server_over(fake, "stdio")))
     assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
     assert "RUNLANE_MCP_STDIO=true" in refused.message
     assert len(fake.programs) == before
@@ -405,7 +406,7 @@ async def test_servers_within_our_own_network_are_refused_unless_they_are_allowe
     clients = McpClients(Settings(), values, Outbound(Settings()))
     before = fake.connections
     for way in ("http", "sse"):
-        refused = await failure_of(clients.for_tenant("default").tools(server_over(fake, way)))
+        refused = await failure_of(clients.for_run("default", Redactor()).tools(server_over(fake, way)))
         assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
         assert "RUNLANE_OUTBOUND_ALLOW" in refused.message
     await clients.close()
@@ -422,7 +423,7 @@ async def test_a_program_that_ends_or_is_none_says_why(caller: McpCaller) -> Non
     ended = await failure_of(caller.tools(program(code, env={"KEY": "{secret.TOKEN}"})))
     assert (ended.code, ended.begun) == ("mcp_unreachable", False)
     assert "code 7" in ended.message
-    assert "bad key ***" in ended.message
+    assert f"bad key {REDACTED}" in ended.message
     none = McpServer.model_validate({"name": "none", "server_type": "stdio", "command": "/nowhere/nothing"})
     missing = await failure_of(caller.tools(none))
     assert (missing.code, missing.passing, missing.begun) == ("mcp_unreachable", False, False)
@@ -440,7 +441,7 @@ async def test_a_program_that_does_not_want_to_end_is_ended(fake: FakeMcp) -> No
         "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); sys.argv[1:] = "
         f"{fake.command[3:]!r}; from runlane.testing.fake_mcp import main; main(); signal.pause()"
     )
-    assert await clients.for_tenant("default").call(program(stubborn), "echo", {"text": "on"}, "1") == "on"
+    assert await clients.for_run("default", Redactor()).call(program(stubborn), "echo", {"text": "on"}, "1") == "on"
     pid = fake.programs[-1]
     await clients.close()
     assert not _alive(pid)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+import structlog
+from structlog.testing import LogCapture
 
 from runlane.agents.models import (
     INVALID_JSON,
@@ -25,6 +27,7 @@ from runlane.agents.models import (
 )
 from runlane.agents.providers import Providers, register_providers
 from runlane.model.definition import ModelSettings
+from runlane.redaction import REDACTED, Redactor
 from runlane.settings import load_settings
 from runlane.testing import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeServer
 from runlane.testing.fake_wire import signature_of
@@ -53,7 +56,6 @@ class Place:
     models: Models
     providers: Providers
     secrets: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
-    learnt: list[str] = field(default_factory=list[str])
 
     async def ask(self, model: str, request: ModelRequest | str, **more: Any) -> ModelReply:
         pieces: list[Piece] = more.pop("pieces", [])
@@ -71,7 +73,6 @@ class Place:
 async def provider(*answers: str | FakeAnswer, **settings: Any) -> AsyncGenerator[Place]:
     async with FakeServer(answers or ("Hello.",)) as fake:
         secrets = dict[tuple[str, str], str]()
-        learnt = list[str]()
 
         async def values(tenant: str, names: Collection[str]) -> Mapping[str, str]:
             return {name: secrets[tenant, name] for name in names if (tenant, name) in secrets}
@@ -86,11 +87,22 @@ async def provider(*answers: str | FakeAnswer, **settings: Any) -> AsyncGenerato
             "openrouter_api_key": KEY,
         }
         models = Models()
-        providers = register_providers(models, load_settings(**given | settings), values, learnt.append)
+        providers = register_providers(models, load_settings(**given | settings), values)
         try:
-            yield Place(fake, models, providers, secrets, learnt)
+            yield Place(fake, models, providers, secrets)
         finally:
             await providers.close()
+
+
+@contextmanager
+def captured_logs() -> Generator[list[MutableMapping[str, Any]]]:
+    """What is logged in the block, also at levels that the suite leaves out."""
+    before, captured = structlog.get_config(), LogCapture()
+    structlog.configure(processors=[captured], wrapper_class=structlog.make_filtering_bound_logger(0))
+    try:
+        yield captured.entries
+    finally:
+        structlog.configure(**before)
 
 
 @pytest.fixture(autouse=True)
@@ -395,9 +407,10 @@ async def test_a_provider_that_is_not_there_is_told() -> None:
 
 async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
     async with provider("Hello.") as place:
+        redactor = Redactor()
 
         async def ask(tenant: str) -> tuple[str, str]:
-            _, model = place.models.find(MODELS["openai"], Scene(tenant=tenant))
+            _, model = place.models.find(MODELS["openai"], Scene(tenant=tenant, redactor=redactor))
             await model.answer(ModelRequest(MODELS["openai"], (Message("user", "Hello?"),)))
             return await model.credential(), place.fake.meter.log[-1].key
 
@@ -414,7 +427,26 @@ async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
         del place.secrets["acme", "OPENAI_API_KEY"]
         assert await ask("acme") == (shared, of_all)
         assert [call["outcome"] for call in place.fake.meter.stats()["log"]] == ["200"] * 5
-        assert set(place.learnt) == {KEY, "sk-own-1", "sk-own-2"}
+        # The run knows the keys of its tenant. That of the operator is none of them, also when it was used.
+        assert redactor.clean(f"sk-own-1 sk-own-2 {KEY}") == f"{REDACTED} {REDACTED} {KEY}"
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_what_a_provider_says_to_a_refused_key_of_the_operator_is_only_logged(status: int) -> None:
+    echo = FakeFault(status=status, message=f"no such key: {KEY}", code="invalid_api_key", times=2)
+    async with provider(FakeAnswer(text="x", fault=echo)) as place:
+        with captured_logs() as logged, pytest.raises(ModelFailed) as caught:
+            await place.ask(MODELS["openai"], "Hello?")
+        assert caught.value.code == "not_authorized"
+        assert caught.value.message.startswith("The provider does not accept this server's key")
+        assert KEY not in caught.value.message
+        assert any(KEY in str(line.get("said")) for line in logged)
+        # With a key of its own the tenant hears the same code, and its key is not repeated either.
+        place.secrets["default", "OPENAI_API_KEY"] = "sk-own-tenant-key"
+        with captured_logs() as logged, pytest.raises(ModelFailed) as caught:
+            await place.ask(MODELS["openai"], "Hello?")
+        assert caught.value.code == "not_authorized"
+        assert logged == []
 
 
 async def test_what_belongs_to_the_operators_key_does_not_go_along_with_another(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from runlane import redaction
 from runlane.access.keyring import Keyring, key_id_of, new_key
 from runlane.errors import InvalidSettings, NoSecretKey, SecretUnreadable
+from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_KEY_FILE, Settings, load_settings, parse_secret_keys
 
 URL = "sqlite:///elsewhere.db"
@@ -91,7 +91,7 @@ def test_a_key_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     file.write_text(f"{new}\n{old}\n")
     assert keys.seal("acme", "TOKEN", VALUE)[0] != old_id
     assert keys.open("acme", "TOKEN", sealed) == VALUE
-    assert redaction.clean(f"{old} {new}") == "[redacted] [redacted]"
+    assert LOGS.clean(f"{old} {new}") == "[redacted] [redacted]"
     file.write_text("secret-and-wrong and more\n")
     with pytest.raises(InvalidSettings, match="is not valid: a key must be 32 bytes") as caught:
         keys.seal("acme", "TOKEN", VALUE)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runlane import redaction
 from runlane.agents.mcp.target import secrets_of, target_of
 from runlane.agents.tools import ToolFailed
 from runlane.model.definition import McpServer
+from runlane.redaction import REDACTED
 
 REMOTE = {
     "name": "it",
@@ -71,9 +71,9 @@ def test_headers_that_cannot_be_sent_are_refused_without_their_value(value: str)
 def test_secrets_that_come_back_are_hidden_in_all_their_forms() -> None:
     target = target_of("default", server(), SECRETS)
     told = target.told('tok-en-value, quote\\"d value, quote"d value, a%2Fb%20c, quote%22d%20value')
-    assert told == "***, ***, ***, ***, ***"
+    assert told == ", ".join([REDACTED] * 5)
     assert target.told_value({"tok-en-value": ["x tok-en-value", 1, None, {"a": True}]}) == {
-        "***": ["x ***", 1, None, {"a": True}]
+        REDACTED: [f"x {REDACTED}", 1, None, {"a": True}]
     }
 
 
@@ -87,11 +87,6 @@ def test_values_that_are_nested_too_deeply_are_refused() -> None:
 
 
 def test_no_half_of_a_known_value_is_left_where_a_text_is_cut() -> None:
-    redaction.forget_all()
-    redaction.learn(SECRETS["KEY"])
     encoded = base64.b64encode(SECRETS["KEY"].encode()).decode()
-    try:
-        target = target_of("default", server(), SECRETS)
-        assert encoded[:6] not in target.told("x" * 10 + encoded, 20)
-    finally:
-        redaction.forget_all()
+    target = target_of("default", server(), SECRETS)
+    assert encoded[:6] not in target.told("x" * 10 + encoded, 20)

@@ -14,20 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from runlane import redaction
-from runlane.redaction import REDACTED, Stream, clean, clean_json, clean_value, learn
+from runlane.errors import TooManySecrets
+from runlane.redaction import LOGS, REDACTED, LogRedactor, Redactor, Stream, is_hidable
 from runlane.settings import Settings, hide
 
 VALUE = 's3cr/t+"va lü\\e&'
 # Of values that redaction accepts: long enough, and not the same few characters.
-values = st.text(min_size=8, max_size=40).filter(redaction.is_hidable)
+values = st.text(min_size=8, max_size=40).filter(lambda text: text == text.strip() and is_hidable(text))
 
 
 def test_nothing_is_touched_while_nothing_is_known() -> None:
     value: dict[str, Any] = {"a": ["b", 1]}
-    assert not redaction.knows_any()
-    assert (clean("text"), clean_json("{x"), clean_value(value)) == ("text", "{x", value)
-    assert clean_value(value) is value
+    nothing = Redactor()
+    assert nothing.is_empty
+    assert (nothing.clean("text"), nothing.clean_json("{x")) == ("text", "{x")
+    assert nothing.clean_value(value) is value
 
 
 @pytest.mark.parametrize(
@@ -53,9 +54,9 @@ def test_nothing_is_touched_while_nothing_is_known() -> None:
     ],
 )
 def test_a_value_is_found_in_the_forms_it_takes(form: str) -> None:
-    learn(VALUE)
+    redactor = Redactor([VALUE])
     for text in (form, f"before{form}after", f"{form}{form}"):
-        cleaned = clean(text)
+        cleaned = redactor.clean(text)
         assert REDACTED in cleaned
         # What is left of a longer base64 text is at most what the bytes beside the value are mixed into.
         for again in (form, VALUE, base64.b64encode(VALUE.encode()).decode()[4:-4]):
@@ -64,42 +65,39 @@ def test_a_value_is_found_in_the_forms_it_takes(form: str) -> None:
 
 @given(value=values, before=st.text(), after=st.text())
 def test_no_value_survives_wherever_it_stands(value: str, before: str, after: str) -> None:
-    redaction.forget_all()
-    learn(value)
-    assert value not in clean(f"{before}{value}{after}").replace(REDACTED, "\0")
+    assert value not in Redactor([value]).clean(f"{before}{value}{after}").replace(REDACTED, "\0")
 
 
 @pytest.mark.parametrize("count", [1, 3, 40, 400])
 def test_many_values_are_found_as_well_as_few(count: int) -> None:
     known = [f"value-{number:04}-{number * 7919:08x}" for number in range(count)]
-    redaction.learn_all(known)
+    redactor = Redactor(known)
     ordinary = "value- and other words, " * 300
-    assert clean(ordinary) == ordinary
+    assert redactor.clean(ordinary) == ordinary
     for at in range(9):
         text = "x" * at + f"{known[0]} {known[-1]}" + "y" * 70_000 + known[count // 2]
-        cleaned = clean(text)
+        cleaned = redactor.clean(text)
         assert not [value for value in known if value in cleaned]
         assert cleaned.count(REDACTED) == 3
 
 
 def test_of_two_that_begin_alike_the_longer_one_is_replaced() -> None:
-    redaction.learn_all(["password-1", "password-1-long"])
-    assert clean("a password-1-long b") == f"a {REDACTED} b"
+    redactor = Redactor(["password-1", "password-1-long"])
+    assert redactor.clean("a password-1-long b") == f"a {REDACTED} b"
 
 
 def test_a_value_of_several_lines_is_found_line_by_line() -> None:
     lines = ["-----BEGIN PRIVATE KEY-----", "MIIEvQIBADANBgkqhkiG9w0BAQ", "EFAASCBKcwggSjAgEAAoIBAQC7", "short"]
-    learn("\n".join(lines))
+    redactor = Redactor(["\n".join(lines)])
     for line in lines[1:3]:
-        assert clean(f"> {line}") == f"> {REDACTED}"
+        assert redactor.clean(f"> {line}") == f"> {REDACTED}"
     for line in ("-----BEGIN PRIVATE KEY-----", "short"):
-        assert clean(line) == line
+        assert redactor.clean(line) == line
 
 
 @pytest.mark.parametrize("value", ["", "1234567", "aaaaaaaaaaaa", "ababababab", "        "])
 def test_what_would_damage_ordinary_text_is_not_learned(value: str) -> None:
-    learn(value)
-    assert not redaction.knows_any()
+    assert Redactor([value]).is_empty
 
 
 @pytest.mark.parametrize(
@@ -113,34 +111,28 @@ def test_what_would_damage_ordinary_text_is_not_learned(value: str) -> None:
     ],
 )
 def test_json_stays_json(text: str, wanted: Any) -> None:
-    learn("12345678")
-    assert json.loads(clean_json(text)) == wanted
+    assert json.loads(Redactor(["12345678"]).clean_json(text)) == wanted
 
 
 def test_what_is_no_json_is_cleaned_as_text() -> None:
-    learn("12345678")
-    assert clean_json("{12345678") == f"{{{REDACTED}"
+    assert Redactor(["12345678"]).clean_json("{12345678") == f"{{{REDACTED}"
 
 
 @given(value=values, data=st.data())
 def test_a_json_value_is_cleaned_as_its_text_is(value: str, data: st.DataObject) -> None:
-    redaction.forget_all()
-    learn(value)
+    redactor = Redactor([value])
     texts = st.one_of(st.text(), st.just(value), st.just(f"x{value}y"))
     tree = data.draw(st.recursive(texts, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8))
-    assert json.loads(clean_json(json.dumps(tree))) == clean_value(tree)
+    assert json.loads(redactor.clean_json(json.dumps(tree))) == redactor.clean_value(tree)
 
 
 def test_a_value_without_secrets_is_the_same_object() -> None:
-    learn("12345678")
     value = {"a": [1, "two", {"b": None}]}
-    assert clean_value(value) is value
+    assert Redactor(["12345678"]).clean_value(value) is value
 
 
-def learned_in_pieces(known: list[str], data: st.DataObject) -> list[str]:
-    """Learn these values alone; a text that may have them, cut anywhere."""
-    redaction.forget_all()
-    redaction.learn_all(known)
+def in_pieces(known: list[str], data: st.DataObject) -> list[str]:
+    """A text that may have these values in it, cut anywhere."""
     parts = st.lists(st.one_of(st.text(max_size=5), *(st.just(value) for value in known)), max_size=6)
     rest, pieces = "".join(data.draw(parts)), list[str]()
     while rest:
@@ -152,15 +144,15 @@ def learned_in_pieces(known: list[str], data: st.DataObject) -> list[str]:
 
 @given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
 def test_a_text_in_pieces_is_cleaned_as_the_whole(known: list[str], data: st.DataObject) -> None:
-    pieces = learned_in_pieces(known, data)
-    stream = Stream()
+    pieces = in_pieces(known, data)
+    redactor = Redactor(known)
+    stream = Stream(redactor)
     told = "".join(stream.feed(piece) for piece in pieces)
-    assert told + stream.rest() == clean("".join(pieces))
+    assert told + stream.rest() == redactor.clean("".join(pieces))
 
 
 def test_a_stream_holds_back_no_more_than_it_must() -> None:
-    learn("password-1")
-    stream = Stream()
+    stream = Stream(Redactor(["password-1"]))
     assert stream.feed("my pass") == "my "
     assert stream.feed("port is blue") == "passport is blue"
     assert stream.feed(" pa") == " "
@@ -170,22 +162,22 @@ def test_a_stream_holds_back_no_more_than_it_must() -> None:
 
 @given(known=st.lists(values, min_size=1, max_size=3), data=st.data())
 def test_a_text_that_pauses_tells_no_value_and_loses_nothing(known: list[str], data: st.DataObject) -> None:
-    pieces = learned_in_pieces(known, data)
+    pieces = in_pieces(known, data)
     whole = "".join(pieces)
-    stream, told = Stream(), ""
+    redactor = Redactor(known)
+    stream, told = Stream(redactor), ""
     for piece in pieces:
         told += stream.feed(piece)
         if data.draw(st.booleans()):
             told += stream.pause()
     told += stream.rest()
     assert not any(value in told for value in known)
-    if clean(whole) == whole:
+    if redactor.clean(whole) == whole:
         assert told == whole
 
 
 def test_a_pause_tells_too_little_to_be_of_use() -> None:
-    learn("password-1")
-    stream = Stream()
+    stream = Stream(Redactor(["password-1"]))
     assert stream.feed("my pass") == "my "
     assert stream.pause() == "pass"
     assert stream.pause() == ""
@@ -207,13 +199,13 @@ def test_settings_hide_their_passwords_and_keys() -> None:
         )
     )
     for hidden in ("hunter2%2Fhunter2", "hunter2/hunter2", "letmein-redis", key, "ab12" * 16):
-        assert clean(f"<{hidden}>") == f"<{REDACTED}>"
-    assert clean("app db.local shop cache postgresql") == "app db.local shop cache postgresql"
+        assert LOGS.clean(f"<{hidden}>") == f"<{REDACTED}>"
+    assert LOGS.clean("app db.local shop cache postgresql") == "app db.local shop cache postgresql"
 
 
 def test_a_password_that_is_a_name_hides_nothing() -> None:
     hide(Settings(database_url=SecretStr("postgresql://postgres:postgres@localhost/runlane")))
-    assert clean("postgres") == "postgres"
+    assert LOGS.clean("postgres") == "postgres"
 
 
 def test_log_lines_of_ours_and_of_libraries_are_cleaned(capfd: pytest.CaptureFixture[str]) -> None:
@@ -222,7 +214,7 @@ def test_log_lines_of_ours_and_of_libraries_are_cleaned(capfd: pytest.CaptureFix
     from runlane.cli.process import configure_logs
 
     before, handlers = structlog.get_config(), logging.root.handlers[:]
-    learn("canary-of-a-secret")
+    LOGS.learn("canary-of-a-secret")
     try:
         configure_logs(dev=False)
         log = structlog.get_logger("test")
@@ -263,3 +255,82 @@ def test_the_log_of_a_failure_shows_no_values_of_variables(capfd: pytest.Capture
     said = capfd.readouterr().err
     assert "ValueError: 18" in said
     assert given not in said
+
+
+# --- what it costs
+
+
+def test_a_long_value_is_found_in_all_forms_though_only_their_begin_is_kept() -> None:
+    value = "".join(f"{number:05x}/" for number in range(10_000))
+    redactor = Redactor([value])
+    assert redactor.size_bytes < 2 * len(value)
+    for form in (value, base64.b64encode(value.encode()).decode(), quote(value, safe=""), json.dumps(value)):
+        cleaned = redactor.clean(f"<{form}>")
+        assert REDACTED in cleaned
+        assert len(cleaned) < 20
+    # What only begins like it is not it.
+    assert redactor.clean(value[:-1]) == value[:-1]
+
+
+def test_a_long_value_in_pieces_is_held_back_to_its_end() -> None:
+    value = "".join(f"{number:04x}-" for number in range(400))
+    stream = Stream(Redactor([value]))
+    told = "".join(stream.feed(value[start : start + 7]) for start in range(0, len(value), 7))
+    assert told + stream.feed("!") + stream.rest() == f"{REDACTED}!"
+    other = Stream(Redactor([value]))
+    assert other.feed(value[:-1]) == ""
+    assert other.feed("?") == f"{value[:-1]}?"
+
+
+@pytest.mark.parametrize("lines", [1, 1000, 4000])
+def test_a_value_of_the_largest_size_costs_a_few_times_its_size(lines: int) -> None:
+    width = 64 * 1024 // lines
+    value = "\n".join(f"{number:06x}{'abcdefghij' * (width // 10 + 1)}"[: width - 1] for number in range(lines))
+    assert Redactor([value]).size_bytes < 5 * 64 * 1024
+
+
+def test_logs_forget_a_value_that_was_replaced_or_deleted() -> None:
+    logs = LogRedactor()
+    logs.learn_secret(("acme", "TOKEN"), "first-value")
+    logs.learn_secret(("acme", "TOKEN"), "second-value")
+    assert logs.clean("first-value second-value") == f"first-value {REDACTED}"
+    logs.learn_secret(("other", "TOKEN"), "second-value")
+    logs.forget_secret(("acme", "TOKEN"))
+    assert logs.clean("second-value") == REDACTED
+    logs.forget_secret(("other", "TOKEN"))
+    assert logs.is_empty
+    assert logs.size_bytes == 0
+
+
+def test_logs_keep_what_was_used_last_and_what_the_process_itself_has() -> None:
+    logs = LogRedactor(max_bytes=200_000)
+    logs.learn("password-of-the-database")
+    for number in range(2000):
+        logs.learn_secret(("acme", f"S{number}"), f"value-{number:04}-{number * 7919:08x}")
+        logs.learn_secret(("acme", "S0"), "value-0000-00000000")
+    assert logs.size_bytes < 250_000
+    assert logs.clean("password-of-the-database value-0000-00000000") == f"{REDACTED} {REDACTED}"
+    newest, oldest = f"value-1999-{1999 * 7919:08x}", f"value-0001-{7919:08x}"
+    assert logs.clean(f"{newest} {oldest}") == f"{REDACTED} {oldest}"
+
+
+@given(known=st.lists(values, min_size=1, max_size=60, unique=True), data=st.data())
+def test_logs_find_what_is_left_after_any_change(known: list[str], data: st.DataObject) -> None:
+    logs = LogRedactor()
+    for number, value in enumerate(known):
+        logs.learn_secret(number, value)
+    gone = data.draw(st.sets(st.integers(0, len(known) - 1)))
+    for number in gone:
+        logs.forget_secret(number)
+    left = [value for number, value in enumerate(known) if number not in gone]
+    text = data.draw(st.text(max_size=3)) + "\0".join(known)
+    assert logs.clean(text) == Redactor(left).clean(text)
+
+
+def test_a_run_gets_no_value_that_could_not_be_taken_out() -> None:
+    redactor = Redactor(max_bytes=20_000)
+    many = [f"value-{number:04}-{number * 7919:08x}" for number in range(1000)]
+    with pytest.raises(TooManySecrets, match="Use fewer or shorter secrets"):
+        redactor.learn_all(many)
+    assert redactor.size_bytes <= 20_000
+    assert redactor.clean("value-0000-00000000") == REDACTED

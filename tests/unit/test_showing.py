@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 
 import pytest
 
-from runlane import redaction
 from runlane.agents.models import Piece
+from runlane.redaction import REDACTED, Redactor
 from runlane.steps import showing
 from runlane.steps.showing import Showing
 from tests.harness import eventually
 
 SECRET = "sk-canary-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def nothing_known() -> Generator[None]:
-    redaction.forget_all()
-    yield
-    redaction.forget_all()
 
 
 def places(told: list[Piece]) -> list[tuple[str, str | None, int, str]]:
@@ -29,7 +21,7 @@ def places(told: list[Piece]) -> list[tuple[str, str | None, int, str]]:
 
 async def test_the_first_piece_goes_at_once_and_those_behind_it_together() -> None:
     told: list[Piece] = []
-    with Showing(told.append, "0/model/0") as shown:
+    with Showing(told.append, "0/model/0", Redactor()) as shown:
         shown(Piece("text", "a"))
         assert places(told) == [("text", None, 0, "a")]
         for letter in "bcd":
@@ -41,7 +33,7 @@ async def test_the_first_piece_goes_at_once_and_those_behind_it_together() -> No
 
 async def test_what_waits_is_told_soon_though_nothing_more_comes() -> None:
     told: list[Piece] = []
-    with Showing(told.append, "a") as shown:
+    with Showing(told.append, "a", Redactor()) as shown:
         shown(Piece("text", "a"))
         shown(Piece("text", "b"))
         await eventually(lambda: len(told) == 2, "the second piece")
@@ -55,7 +47,7 @@ async def test_what_waits_is_told_soon_though_nothing_more_comes() -> None:
 async def test_other_kinds_and_calls_are_not_joined_and_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(showing, "TOGETHER_SECONDS", 3600.0)
     told: list[Piece] = []
-    with Showing(told.append, "a") as shown:
+    with Showing(told.append, "a", Redactor()) as shown:
         shown(Piece("thinking", "h"))
         shown(Piece("thinking", "m"))
         shown(Piece("text", "It "))
@@ -76,9 +68,8 @@ async def test_other_kinds_and_calls_are_not_joined_and_keep_their_order(monkeyp
 
 
 async def test_the_end_of_a_thought_that_might_become_a_secret_does_not_come_after_the_answer() -> None:
-    redaction.learn(SECRET)
     told: list[Piece] = []
-    with Showing(told.append, "a") as shown:
+    with Showing(told.append, "a", Redactor([SECRET])) as shown:
         shown(Piece("thinking", "ask"))
         shown(Piece("text", "done."))
         # The thought goes on and was a secret: what is left of it is not shown.
@@ -87,16 +78,15 @@ async def test_the_end_of_a_thought_that_might_become_a_secret_does_not_come_aft
         ("thinking", None, 0, "a"),
         ("thinking", None, 1, "sk"),
         ("text", None, 0, "done."),
-        ("thinking", None, 3, redaction.REDACTED),
+        ("thinking", None, 3, REDACTED),
     ]
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 50])
 async def test_a_secret_that_comes_in_pieces_is_not_shown(size: int) -> None:
-    redaction.learn(SECRET)
     text = f"The key is {SECRET}, and {SECRET[:9]} is none. sk-"
     told: list[Piece] = []
-    with Showing(told.append, "a") as shown:
+    with Showing(told.append, "a", Redactor([SECRET])) as shown:
         for start in range(0, len(text), size):
             shown(Piece("text", text[start : start + size]))
             await asyncio.sleep(0)
@@ -104,15 +94,14 @@ async def test_a_secret_that_comes_in_pieces_is_not_shown(size: int) -> None:
     for piece in told:
         assert piece.offset == len(folded)
         folded += piece.text
-    assert folded == text.replace(SECRET, redaction.REDACTED)
+    assert folded == text.replace(SECRET, REDACTED)
 
 
 async def test_an_answer_that_fails_tells_what_was_clear_and_nothing_later() -> None:
-    redaction.learn(SECRET)
     told: list[Piece] = []
 
     def fails() -> None:
-        with Showing(told.append, "a") as shown:
+        with Showing(told.append, "a", Redactor([SECRET])) as shown:
             shown(Piece("text", "a"))
             shown(Piece("text", f"b{SECRET[:5]}"))
             raise ValueError("cut")

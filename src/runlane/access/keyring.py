@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from runlane import redaction
 from runlane.errors import InvalidSettings, NoSecretKey, SecretUnreadable
+from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_KEY_FILE, SECRET_KEY_BYTES, Settings, parse_secret_keys
 
 _VERSION: Final = b"\x01"
@@ -119,7 +119,8 @@ class Keyring:
     def _take(self, text: str) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        redaction.learn_all(text.replace(",", " ").split())
+        for key in text.replace(",", " ").split():
+            LOGS.learn(key)
         self._keys = {key_id_of(key): AESGCM(key) for key in parse_secret_keys(text)}
 
 

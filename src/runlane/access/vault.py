@@ -2,7 +2,8 @@
 
 Values are read when they are needed and remembered for a moment, so that a new value is used within two seconds by
 every worker and a busy one does not ask the database for each call. If the database is away, what was read a short
-while ago still counts. Each value that leaves the vault is hidden from then on in all that this process says.
+while ago still counts. Each value that leaves the vault is kept out of the logs and traces of this process for as long
+as it is the secret's value; who gets it keeps it out of what a run stores and says.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from runlane import redaction
 from runlane.access.keyring import Keyring
 from runlane.errors import NoSecretKey, SecretUnreadable, Unavailable
 from runlane.model.secret import Secret, check_name, check_value
+from runlane.redaction import LOGS
 from runlane.settings import Settings
 from runlane.store.database import Database
-from runlane.store.secrets import Sealed, put_secret, read_of_other_keys, read_sealed, reseal
+from runlane.store.secrets import Quota, Sealed, delete_secret, put_secret, read_of_other_keys, read_sealed, reseal
 
 KEEP_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
@@ -61,6 +62,7 @@ class Vault:
         self._clock = clock
         self._kept: dict[tuple[str, str], _Kept] = {}
         self._reading = asyncio.Lock()
+        self._quota = Quota(settings.max_secrets, settings.max_secrets_bytes)
         self.keyring = Keyring(settings)
 
     async def values(self, tenant: str, names: Collection[str]) -> dict[str, str]:
@@ -72,14 +74,33 @@ class Vault:
                 if not self._fresh(tenant, wanted, KEEP_SECONDS):
                     await self._read(tenant, wanted)
         kept = {name: self._kept[tenant, name].value for name in wanted}
-        return {name: value for name, value in kept.items() if value is not None}
+        found = {name: value for name, value in kept.items() if value is not None}
+        for name, value in found.items():
+            LOGS.learn_secret((tenant, name), value)
+        return found
 
     async def set(self, tenant: str, name: str, value: str, *, actor: str) -> tuple[Secret | None, Secret]:
-        """Store a value; what was there before, and what is now. NoSecretKey if there is nothing to encrypt it with."""
+        """Store a value; what was there before, and what is now.
+
+        NoSecretKey if there is nothing to encrypt it with, SecretQuotaExceeded if the tenant has too many.
+        """
         check_name(name)
-        redaction.learn(check_value(value))
+        check_value(value)
         key_id, sealed = await asyncio.to_thread(self.keyring.seal, tenant, name, value)
-        return await put_secret(self._database, tenant, name, key_id=key_id, value=sealed, actor=actor)
+        stored = await put_secret(
+            self._database, tenant, name, key_id=key_id, value=sealed, quota=self._quota, actor=actor
+        )
+        # What this process knew as the value before is not a secret of this name any more.
+        self._kept.pop((tenant, name), None)
+        LOGS.learn_secret((tenant, name), value)
+        return stored
+
+    async def delete(self, tenant: str, name: str, *, actor: str) -> Secret:
+        """Delete a secret; what it was. NotFound if there is none of this name."""
+        deleted = await delete_secret(self._database, tenant, name, actor=actor)
+        self._kept.pop((tenant, name), None)
+        LOGS.forget_secret((tenant, name))
+        return deleted
 
     async def rotate(self, *, actor: str, tenant: str | None = None) -> Rotated:
         """Encrypt everything with the first key, of all tenants or of one, a few at a time.
@@ -128,5 +149,7 @@ class Vault:
             else:
                 value = None if sealed is None else self.keyring.open(tenant, name, sealed)
                 read[name] = _Kept(sealed, value, asked_at)
-        redaction.learn_all(kept.value for kept in read.values() if kept.value is not None)
+        for name, kept in read.items():
+            if kept.value is None:
+                LOGS.forget_secret((tenant, name))
         self._kept |= {(tenant, name): kept for name, kept in read.items()}

@@ -1,6 +1,8 @@
 """What it means that a provider did not answer: its error as a code of ours, by type and never by its wording.
 
-Messages go into events, tables and logs. They hold what the provider said, shortened, and never a key or a header.
+Messages go into events and tables, which tenants read. They hold what the provider said, shortened, without secrets
+that the run has used and without what looks like a key. A provider that refuses the operator's key may repeat it: its
+words are only in the log.
 """
 
 from __future__ import annotations
@@ -8,35 +10,42 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from runlane import redaction
+import structlog
+
 from runlane.agents.models import ModelFailed
 from runlane.outbound.retry_after import retry_after_seconds
+from runlane.redaction import Redactor
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
 
+log = structlog.get_logger(__name__)
+
 _SHOWN: Final = 300
+_LOGGED: Final = 2000
 _MAX_WAIT_SECONDS: Final = 3600.0
 # What looks like a key, whole or with a part of it masked, as providers like to repeat it.
 _KEY: Final = re.compile(r"\b(?:sk|pk|rk|key|api|xai|gsk|AIza)[-_*][^\s\"',;]{6,}|\bAIza[^\s\"',;]{6,}|Bearer\s+\S+")
 _REFUSALS: Final = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
 
 
-def failure_of(error: Exception, model: str, key: str | None) -> ModelFailed:
-    """The failure that an error of a provider, its SDK or the way to it is."""
+def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
+    """The failure that an error of a provider, its SDK or the way to it is. `own_key`: the key is the tenant's."""
     import httpx2
     from pydantic_ai import exceptions as known
 
     match error:
         case known.ModelAPIError():
-            return _of_api(error, model, key)
+            return _of_api(error, model, redactor, own_key=own_key)
         case known.ContentFilterError():
             return ModelFailed("content_refused", f"{model} refused to answer.")
         case known.UnexpectedModelBehavior():
-            said = shortened(error.message, key)
+            said = shortened(error.message, redactor)
             return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {said}", passing=True)
         case known.UserError():
-            return ModelFailed("invalid_request", f"{model} cannot be asked like this: {shortened(error.message, key)}")
+            return ModelFailed(
+                "invalid_request", f"{model} cannot be asked like this: {shortened(error.message, redactor)}"
+            )
         case TimeoutError() | httpx2.TimeoutException():
             return _timed_out(model)
         case httpx2.TransportError():
@@ -53,20 +62,17 @@ def broken_off(model: str) -> ModelFailed:
     return ModelFailed("model_unreachable", f"The answer of {model} broke off.", passing=True)
 
 
-def shortened(text: str, key: str | None) -> str:
+def shortened(text: str, redactor: Redactor) -> str:
     """What a provider said, on one line, short, and without what may be a key."""
     # Before anything is cut: of half a value nobody could tell any more what it was.
-    text = redaction.clean(text)
-    if key:
-        text = text.replace(key, "***")
-    text = _KEY.sub("***", " ".join(text.split()))
+    text = _KEY.sub("***", " ".join(redactor.clean(text).split()))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
-def _of_api(error: ModelAPIError, model: str, key: str | None) -> ModelFailed:
+def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
     from pydantic_ai import exceptions as known
 
-    said = _said(error, key)
+    said = _said(error, redactor)
     wait = error.retry_after
     if wait is None and isinstance(error, known.ModelHTTPError) and error.headers:
         wait = retry_after_seconds(error.headers.get("retry-after"))
@@ -104,10 +110,11 @@ def _of_api(error: ModelAPIError, model: str, key: str | None) -> ModelFailed:
         case known.ModelContextWindowExceededError():
             return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
         case known.ModelAuthenticationError():
-            # What the provider said is left out: it likes to repeat a part of the key.
-            return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
+            return _key_refused(error, model, own_key=own_key)
         case known.ModelNotFoundError():
             return ModelFailed("unknown_model", f"The provider knows no model {model} for this key{said}")
+        case known.ModelHTTPError() if error.status_code in {401, 403} and not _is_refusal(error):
+            return _key_refused(error, model, own_key=own_key)
         case known.ModelHTTPError():
             return _of_status(error.status_code, error, model, said)
         case known.ModelRequestRejectedError():
@@ -116,6 +123,18 @@ def _of_api(error: ModelAPIError, model: str, key: str | None) -> ModelFailed:
             return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read.", passing=True)
         case _:
             return ModelFailed("model_error", f"{model}: the provider failed{said}", passing=True)
+
+
+def _key_refused(error: ModelAPIError, model: str, *, own_key: bool) -> ModelFailed:
+    # What the provider said is left out: it likes to repeat a part of the key.
+    if own_key:
+        return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
+    log.warning("provider_refuses_key", model=model, said=str(error.body)[:_LOGGED])
+    return ModelFailed(
+        "not_authorized",
+        f"The provider does not accept this server's key for {model}. Whoever operates the server finds the provider's "
+        "answer in its log.",
+    )
 
 
 def _of_status(status: int, error: ModelAPIError, model: str, said: str) -> ModelFailed:
@@ -129,9 +148,13 @@ def _of_status(status: int, error: ModelAPIError, model: str, said: str) -> Mode
 
 
 def _refused(error: ModelAPIError, model: str, said: str) -> ModelFailed:
-    if error.provider_error_code in _REFUSALS or error.provider_error_type in _REFUSALS:
+    if _is_refusal(error):
         return ModelFailed("content_refused", f"{model} refused to answer{said}")
     return ModelFailed("invalid_request", f"{model} does not take this request{said}")
+
+
+def _is_refusal(error: ModelAPIError) -> bool:
+    return error.provider_error_code in _REFUSALS or error.provider_error_type in _REFUSALS
 
 
 def _timed_out(model: str) -> ModelFailed:
@@ -142,12 +165,12 @@ def _unreachable(model: str) -> ModelFailed:
     return ModelFailed("model_unreachable", f"The provider of {model} cannot be reached.", passing=True)
 
 
-def _said(error: ModelAPIError, key: str | None) -> str:
+def _said(error: ModelAPIError, redactor: Redactor) -> str:
     """The provider's own words, as the end of a sentence."""
     body: Any = error.body
     for _ in range(2):
         if isinstance(body, dict):
             inner = cast("dict[str, Any]", body)
             body = inner.get("error") or inner.get("message")
-    text = shortened(body, key) if isinstance(body, str) else ""
+    text = shortened(body, redactor) if isinstance(body, str) else ""
     return f": {text}" if text else "."

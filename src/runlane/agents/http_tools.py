@@ -1,7 +1,8 @@
 """Tools that are web services: a definition and arguments become one request, and the answer a value.
 
 The request goes out through the guarded client and nowhere else. Secrets are fetched for each call, so that a new
-value counts at once, and are taken out of whatever the server sends back.
+value counts at once. The redactor of the run learns them before they are sent, and takes them out of whatever the
+server sends back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from runlane.model.text import clean_text, dump_json
 from runlane.model.url_template import fill_header, header_places, parse_url
 from runlane.outbound import Answer, Limits, Outbound
 from runlane.outbound.retry_after import retry_after_seconds
-from runlane.redaction import REDACTED, clean
+from runlane.redaction import REDACTED, Redactor
 
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
@@ -42,17 +43,17 @@ class HttpTools:
         self._outbound = outbound
         self._values = values
 
-    def for_tenant(self, tenant: str) -> ToolCaller:
-        """What calls tools for a tenant."""
+    def for_run(self, tenant: str, redactor: Redactor) -> ToolCaller:
+        """What calls tools for a run of a tenant."""
 
         async def call(tool: Tool, arguments: Mapping[str, Any], key: str, /) -> Any:
-            return await self.call(tenant, tool, arguments, key)
+            return await self.call(tenant, redactor, tool, arguments, key)
 
         return call
 
-    async def call(self, tenant: str, tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
+    async def call(self, tenant: str, redactor: Redactor, tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
         """Call a tool. `key` is sent along, so that a server that knows it acts once. Raises ToolFailed."""
-        secrets = await self._secrets(tenant, tool)
+        secrets = await self._secrets(tenant, redactor, tool)
         try:
             request = _request(tool, arguments, secrets, key)
         except UrlTemplateError as error:
@@ -74,9 +75,9 @@ class HttpTools:
             code = "tool_timeout" if isinstance(error, OutboundTimeout) else error.code
             message = f'The tool "{tool.name}" failed. {error}'
             raise ToolFailed(code, message, passing=passing, begun=error.sent) from None
-        return _result(tool, answer, secrets)
+        return _result(tool, answer, _Hidden(redactor, secrets))
 
-    async def _secrets(self, tenant: str, tool: Tool) -> Mapping[str, str]:
+    async def _secrets(self, tenant: str, redactor: Redactor, tool: Tool) -> Mapping[str, str]:
         try:
             names = parse_url(tool.url or "").secrets
         except UrlTemplateError as error:
@@ -86,7 +87,7 @@ class HttpTools:
             names |= header_places(value)[1]
         if not names:
             return {}
-        found = await self._values(tenant, names)
+        found = await redactor.learning(self._values)(tenant, names)
         missing = sorted(names - found.keys())
         if missing:
             raise ToolFailed(
@@ -128,14 +129,14 @@ def _request(tool: Tool, arguments: Mapping[str, Any], secrets: Mapping[str, str
     return _Request(template.fill(arguments, secrets), headers, dump_json(body).encode())
 
 
-def _result(tool: Tool, answer: Answer, secrets: Mapping[str, str]) -> Any:
+def _result(tool: Tool, answer: Answer, hidden: _Hidden) -> Any:
     if answer.status >= 400:
-        raise _refusal(tool, answer, secrets)
+        raise _refusal(tool, answer, hidden)
     if not answer.body.strip():
         return fitting(tool, None)
     if _BINARY.match(answer.media_type):
         raise ToolFailed("tool_output", f'The tool "{tool.name}" answered with {answer.media_type}, which is no text.')
-    return fitting(tool, _value(tool, answer, _hidden(answer.text, secrets)))
+    return fitting(tool, _value(tool, answer, hidden.without(answer.text)))
 
 
 def _value(tool: Tool, answer: Answer, text: str) -> Any:
@@ -151,8 +152,8 @@ def _value(tool: Tool, answer: Answer, text: str) -> Any:
     return clean_text(text)
 
 
-def _refusal(tool: Tool, answer: Answer, secrets: Mapping[str, str]) -> ToolFailed:
-    told = "" if _BINARY.match(answer.media_type) else _hidden(answer.text, secrets)
+def _refusal(tool: Tool, answer: Answer, hidden: _Hidden) -> ToolFailed:
+    told = "" if _BINARY.match(answer.media_type) else hidden.without(answer.text)
     excerpt = clean_text(_BLANK.sub(" ", told[: 10 * _EXCERPT]).strip(), _EXCERPT)
     passing = answer.status == 429 or answer.status >= 500
     return ToolFailed(
@@ -165,14 +166,21 @@ def _refusal(tool: Tool, answer: Answer, secrets: Mapping[str, str]) -> ToolFail
     )
 
 
-def _hidden(text: str, secrets: Mapping[str, str]) -> str:
-    """The text without the secrets that the request had: some servers send back what they were sent."""
-    text = clean(text)
-    for value in sorted(secrets.values(), key=len, reverse=True):
-        for form in {value.strip(), dump_json(value.strip())[1:-1], quote(value.strip(), safe="")}:
-            if len(form) >= _MIN_HIDDEN:
-                text = text.replace(form, REDACTED)
-    return text
+@dataclass(frozen=True, slots=True)
+class _Hidden:
+    """What must not be in an answer: the secrets of the run, and of this request also those that are short."""
+
+    redactor: Redactor
+    secrets: Mapping[str, str]
+
+    def without(self, text: str) -> str:
+        """The text without them: some servers send back what they were sent."""
+        text = self.redactor.clean(text)
+        for value in sorted(self.secrets.values(), key=len, reverse=True):
+            for form in {value.strip(), dump_json(value.strip())[1:-1], quote(value.strip(), safe="")}:
+                if len(form) >= _MIN_HIDDEN:
+                    text = text.replace(form, REDACTED)
+        return text
 
 
 def _storable(value: Any, depth: int) -> Any:

@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
-from runlane import redaction
 from runlane.agents.desks import ASK_SECONDS, DeskAway, DeskForgot, Held
 from runlane.agents.desks.board import Board
 from runlane.errors import Unavailable
@@ -160,7 +159,6 @@ class ClusterLimiter:
     async def slow_down(self, credential: str, seconds: float | None, reason: str) -> None:
         if not credential:
             return
-        reason = redaction.clean(reason)
         asked = None if seconds is None or not math.isfinite(seconds) else max(0.0, seconds)
         jitter = random.random()  # noqa: S311 - spreads, guards nothing
         try:

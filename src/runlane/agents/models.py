@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Protocol
 from runlane.errors import nearest
 from runlane.model.definition import Agent, ModelSettings, Orchestration
 from runlane.model.model_names import resolve_model
+from runlane.redaction import Redactor
 
 _DEFAULTS: Final = ModelSettings()
 # The only argument of a call whose arguments are no JSON object: what the model wrote instead.
@@ -161,12 +162,16 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where a model is asked: definitions may say something about it, and credentials are a tenant's own."""
+    """Where a model is asked: definitions may say something about it, and credentials are a tenant's own.
+
+    `redactor` is the run's: whoever uses a secret of the tenant for it has it learned.
+    """
 
     orchestration: Orchestration | None = None
     agent: Agent | None = None
     step_id: str | None = None
     tenant: str = "default"
+    redactor: Redactor = field(default_factory=Redactor)
 
 
 class Factory(Protocol):

@@ -18,6 +18,7 @@ from runlane.agents.failures import broken_off, failure_of
 from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Models, Scene
 from runlane.agents.names import Names
 from runlane.agents.translation import Fold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
+from runlane.redaction import Redactor
 from runlane.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import Model as WireModel
 
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
-Learn = Callable[[str], None]
 
 _MILLION: Final = 1_000_000
 
@@ -34,38 +34,38 @@ _MILLION: Final = 1_000_000
 class Providers:
     """The providers of this process. `close` ends their connections."""
 
-    def __init__(self, values: Values, learn: Learn | None = None) -> None:
+    def __init__(self, values: Values) -> None:
         self._values = values
-        self._learn = learn
         self.clients = Clients()
 
-    async def access(self, place: Place, tenant: str) -> Access | None:
-        """The key for a place: the tenant's own, or else that of this process; None if there is none."""
+    async def access(self, place: Place, tenant: str, redactor: Redactor) -> Access | None:
+        """The key for a place: the tenant's own, or else that of this process; None if there is none.
+
+        The redactor of the run learns a key of the tenant. The key of this process is never compared with what the run
+        says: a tenant could find it out that way.
+        """
         found: Mapping[str, str] = await self._values(tenant, place.secrets) if place.secrets else {}
         for name in place.secrets:
             if own := found.get(name, "").strip():
-                return Access(self._known(own), own=True)
+                redactor.learn(own)
+                return Access(own, own=True)
         if place.key is not None:
-            return Access(self._known(place.key))
+            return Access(place.key)
         return None if place.needs_key else Access(None)
 
     async def close(self) -> None:
         """End all connections. Safe at any time, any number of times."""
         await self.clients.close()
 
-    def _known(self, key: str) -> str:
-        if self._learn is not None:
-            self._learn(key)
-        return key
-
 
 class ProviderModel:
     """A model of a provider, asked for one tenant. Making one costs nothing."""
 
-    def __init__(self, name: str, place: Place, tenant: str, providers: Providers) -> None:
+    def __init__(self, name: str, place: Place, scene: Scene, providers: Providers) -> None:
         self.name = name
         self._place = place
-        self._tenant = tenant
+        self._tenant = scene.tenant
+        self._redactor = scene.redactor
         self._providers = providers
 
     async def credential(self) -> str:
@@ -78,7 +78,7 @@ class ProviderModel:
         is_proxied = place.base_url.rstrip("/") != (place.home or "").rstrip("/")
         if is_proxied and place.api not in ("compatible", "ollama"):
             shown += f":{urlsplit(place.base_url).netloc.rpartition('@')[2]}"
-        access = await self._providers.access(place, self._tenant)
+        access = await self._providers.access(place, self._tenant, self._redactor)
         if access is None:
             return shown
         # Its client is made here, since that takes seconds the first time: a call must not hold its place meanwhile.
@@ -89,7 +89,7 @@ class ProviderModel:
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
         """One streamed call of the provider."""
-        access = await self._providers.access(self._place, self._tenant)
+        access = await self._providers.access(self._place, self._tenant, self._redactor)
         if access is None:
             names = " or ".join(self._place.secrets)
             raise ModelFailed(
@@ -107,7 +107,7 @@ class ProviderModel:
                 "unknown_model", f'{self.name} needs a package that is not installed here: pip install "{extra}"'
             ) from None
         except Exception as error:  # noqa: BLE001 - whatever a provider or its SDK does, it is a failure with a code
-            raise failure_of(error, self.name, access.key) from None
+            raise failure_of(error, self.name, self._redactor, own_key=access.own) from None
         self._check(response)
         return self._reply(with_own_ids(response, request), fold, names)
 
@@ -142,12 +142,12 @@ class ProviderModel:
         )
 
 
-def register_providers(models: Models, settings: Settings, values: Values, learn: Learn | None = None) -> Providers:
-    """Answer for the prefixes of all providers. `learn` is told each key, so that it can be kept out of logs.
+def register_providers(models: Models, settings: Settings, values: Values) -> Providers:
+    """Answer for the prefixes of all providers.
 
     Nothing is imported or connected before a model is asked. Whoever registers has to close what is returned.
     """
-    providers = Providers(values, learn)
+    providers = Providers(values)
     for place in _places(settings):
         models.register(place.prefix, _factory(place, providers), models=tuple(place.prices))
     return providers
@@ -157,7 +157,7 @@ def _factory(place: Place, providers: Providers) -> Factory:
     def make(name: str, scene: Scene) -> ProviderModel:
         if not name.partition(":")[2]:
             raise ModelFailed("unknown_model", f'"{name}" is a provider. Say which model: "{name}:NAME".')
-        return ProviderModel(name, place, scene.tenant, providers)
+        return ProviderModel(name, place, scene, providers)
 
     return make
 

@@ -2,6 +2,9 @@
 
 `detail` is what FastAPI's clients look for, `code` is stable and for programs, `message` is for people. An answer about
 a request that does not fit also names the fields. A server error tells nothing of its cause; the log has it.
+
+Nothing here is compared with secrets: whoever asks without a key could find one out by guessing. So a message must hold
+nothing but what the caller sent, and what every caller may know.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from runlane import redaction
 from runlane.errors import (
     InvalidDefinitions,
     InvalidInput,
@@ -38,6 +40,8 @@ _CODES = {
     415: "unsupported_media_type",
 }
 _UNAVAILABLE_SECONDS = 2
+_UNAVAILABLE = "The database of this server cannot be reached right now. Try again in a few seconds."
+_INTERNAL = "Something went wrong here; the server's log tells what."
 
 
 class FieldProblem(BaseModel):
@@ -91,7 +95,7 @@ def problem(
     body: dict[str, Any] = {"detail": message, "code": code, "message": message}
     if fields is not None:
         body["fields"] = fields
-    return JSONResponse(redaction.clean_value(body), status, headers=headers)
+    return JSONResponse(body, status, headers=headers)
 
 
 def handle_problems(api: FastAPI) -> None:
@@ -116,7 +120,14 @@ def refusal(error: RunlaneError) -> JSONResponse:
         fields = [{"field": place, "message": message} for place, message in error.problems]
     if isinstance(error, InvalidInput) and error.fields:
         fields = [{"field": f"body.response.{name}", "message": told} for name, told in error.fields.items()]
-    return problem(error.http_status, error.code, str(error), fields=fields, headers=_headers(error))
+    return problem(error.http_status, error.code, _public(error), fields=fields, headers=_headers(error))
+
+
+def _public(error: RunlaneError) -> str:
+    """What a caller is told: of errors of this server's own, such as a wrong setting, not where they come from."""
+    if isinstance(error, Unavailable):
+        return _UNAVAILABLE
+    return _INTERNAL if error.http_status == 500 else str(error)
 
 
 def _headers(error: RunlaneError) -> dict[str, str] | None:
@@ -153,7 +164,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     # Starlette logs the error itself and raises it on; this is what the caller sees of it.
-    return problem(500, "internal_error", "Something went wrong here; the server's log tells what.")
+    return problem(500, "internal_error", _INTERNAL)
 
 
 def answers(*statuses: int) -> dict[int | str, dict[str, Any]]:

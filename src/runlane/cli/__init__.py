@@ -13,12 +13,12 @@ def main() -> None:
     """Entry point of the `runlane` command."""
     from runlane.cli.commands import cli
     from runlane.errors import RunlaneError
-    from runlane.redaction import clean
+    from runlane.redaction import LOGS
 
     try:
         cli()
     except RunlaneError as error:
-        print(f"Error ({error.code}): {clean(str(error))}", file=sys.stderr)
+        print(f"Error ({error.code}): {LOGS.clean(str(error))}", file=sys.stderr)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -58,6 +58,7 @@ async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpSer
     from runlane.agents.mcp import McpClients
     from runlane.cli.own import own_app
     from runlane.outbound import Outbound
+    from runlane.redaction import Redactor
 
     app = own_app()
     try:
@@ -70,7 +71,7 @@ async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpSer
         settings = app.settings.model_copy(update={"mcp_stdio": True})
         clients = McpClients(settings, Vault(database, settings).values, Outbound(settings))
         try:
-            return server, await clients.tools(tenant, server)
+            return server, await clients.tools(tenant, Redactor(), server)
         finally:
             await clients.close()
     finally:

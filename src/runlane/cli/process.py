@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import structlog
 
-from runlane import redaction
 from runlane.app import App
 from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
+from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_FILE
 from runlane.tracing import start_tracing, stop_tracing
 
@@ -165,11 +165,11 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
 
 
 def _without_secrets(logger: Any, method: str, line: Any) -> Any:
-    return redaction.clean_json(line) if isinstance(line, str) else line
+    return LOGS.clean_json(line) if isinstance(line, str) else line
 
 
 class _CleanFormatter(logging.Formatter):
     """The last hand on a line of somebody else's."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redaction.clean(super().format(record))
+        return LOGS.clean(super().format(record))

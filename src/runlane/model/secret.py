@@ -46,7 +46,8 @@ def check_value(value: str) -> str:
         raise InvalidRequest("The value contains half of a surrogate pair, which is not text.") from None
     if size > MAX_BYTES:
         raise InvalidRequest(f"The value has {size} bytes; at most {MAX_BYTES} are allowed.")
-    if not redaction.is_hidable(value):
+    # Where it is sent, white space around it is cut.
+    if not redaction.is_hidable(value.strip()):
         raise InvalidRequest(
             f"The value must have at least {MIN_CHARACTERS} characters, {redaction.MIN_DIFFERENT} of them different: "
             "a shorter or plainer one is found in ordinary texts by chance, so it could not be kept out of logs and "

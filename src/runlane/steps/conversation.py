@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.limits import Limiter, MustWait, Slot
 from runlane.agents.models import (
@@ -34,6 +33,7 @@ from runlane.agents.models import (
 from runlane.model.definition import Agent, ModelSettings
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
 from runlane.probes import reach
+from runlane.redaction import Redactor
 from runlane.steps.flights import Flight
 from runlane.steps.showing import Showing
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
@@ -106,7 +106,7 @@ class Conversation:
 
     async def _keep(self, flight: Flight, turn: int, reply: ModelReply, credential: str) -> ModelReply:
         flight.answered = True
-        reply = _told(reply)
+        reply = _told(reply, self._work.tools.redactor)
         reach("call.answered")
         # A script costs nobody anything, whatever it says.
         if reply.cost_usd is None and credential:
@@ -209,7 +209,7 @@ class Conversation:
                 if not flight.late:
                     tools.delta(piece)
 
-            with Showing(delta, name) as showing:
+            with Showing(delta, name, tools.redactor) as showing:
                 reply = await model.answer(request, showing)
             return await self._keep(flight, turn, reply, "" if place is None else place.credential)
 
@@ -253,18 +253,17 @@ class _Place:
         return begin
 
 
-def _told(reply: ModelReply) -> ModelReply:
-    """The answer as it is kept: every call has an id of its own, and no text what nobody may read."""
+def _told(reply: ModelReply, redactor: Redactor) -> ModelReply:
+    """The answer as it is kept: every call has an id of its own, and nothing in it is a secret of the run."""
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for number, call in enumerate(reply.calls):
-        told = redaction.clean(call.id)
+        told = redactor.clean(call.id)
         name = told if told and told not in seen else f"{told}.{number}"
         seen.add(name)
-        calls.append(replace(call, id=name, name=redaction.clean(call.name)))
-    return replace(
-        reply, calls=tuple(calls), text=redaction.clean(reply.text), thinking=redaction.clean(reply.thinking)
-    )
+        arguments = redactor.clean_value(dict(call.arguments))
+        calls.append(replace(call, id=name, name=redactor.clean(call.name), arguments=arguments))
+    return replace(reply, calls=tuple(calls), text=redactor.clean(reply.text), thinking=redactor.clean(reply.thinking))
 
 
 def _estimate(request: ModelRequest) -> int:

@@ -1,8 +1,8 @@
 """Performing: a todo becomes an outcome, or a wait. The one way in for whoever runs the step machine.
 
 A performer returns the output or raises; every error becomes a failure with a code here. Cancellation passes
-through. How long a step may take is the caller's to enforce. Secrets are taken out here, so that a run goes on with the
-same values whether or not its worker dies and they are read back from what was stored.
+through. How long a step may take is the caller's to enforce. Secrets that the run has used are taken out here, so that
+it goes on with the same values whether or not its worker dies and they are read back from what was stored.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Final
 
-from runlane import redaction
 from runlane.agents.models import ModelFailed
 from runlane.agents.tools import ToolFailed
 from runlane.errors import LeaseLost, Retry, RunlaneError, Unavailable
@@ -53,13 +52,13 @@ async def _performed(work: Work[Any]) -> Outcome | Waiting | Held:
         case Waiting():
             return result
         case Done():
-            return Done(redaction.clean_value(result.output), result.route, work.cost_usd, work.tokens)
+            return Done(work.tools.redactor.clean_value(result.output), result.route, work.cost_usd, work.tokens)
         case _:
-            return Done(redaction.clean_value(result), cost_usd=work.cost_usd, tokens=work.tokens)
+            return Done(work.tools.redactor.clean_value(result), cost_usd=work.cost_usd, tokens=work.tokens)
 
 
 def _failed(work: Work[Step], code: str, message: str, *, passing: bool) -> Failed:
-    message = redaction.clean(message)
+    message = work.tools.redactor.clean(message)
     text = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
     return Failed(code, text, passing, work.cost_usd, work.tokens)
 

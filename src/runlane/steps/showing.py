@@ -1,4 +1,4 @@
-"""Showing an answer while it comes in: each piece with its place, without what nobody may read, and not too often.
+"""Showing an answer while it comes in: each piece with its place, without secrets of the run, and not too often.
 
 A provider sends a piece per token, hundreds in a second. Each would cost a message to every reader, and nobody reads
 that fast: the first piece goes at once, those that follow within a moment go together.
@@ -11,8 +11,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from runlane import redaction
 from runlane.agents.models import Delta, Piece
+from runlane.redaction import Redactor, Stream
 
 # Shorter than the eye can tell. Pieces that come slower than this go one by one.
 TOGETHER_SECONDS: Final = 0.02
@@ -21,10 +21,11 @@ TOGETHER_SECONDS: Final = 0.02
 class Showing:
     """Takes the pieces of one answer, for the length of a `with` block; at its end everything has been told."""
 
-    def __init__(self, delta: Delta, answer: str) -> None:
+    def __init__(self, delta: Delta, answer: str, redactor: Redactor) -> None:
         self._delta = delta
         self._answer = answer
-        self._streams: dict[tuple[str, str | None], tuple[Piece, redaction.Stream]] = {}
+        self._redactor = redactor
+        self._streams: dict[tuple[str, str | None], tuple[Piece, Stream]] = {}
         self._written: dict[tuple[str, str | None], int] = {}
         self._last: tuple[str, str | None] | None = None
         self._first: Piece | None = None
@@ -52,7 +53,7 @@ class Showing:
             before, held = self._streams[self._last]
             self._add(before, held.pause())
         self._last = kind
-        _, stream = self._streams.setdefault(kind, (piece, redaction.Stream()))
+        _, stream = self._streams.setdefault(kind, (piece, Stream(self._redactor)))
         self._add(piece, stream.feed(piece.text))
         if self._timer is None and self._texts:
             self._tell()

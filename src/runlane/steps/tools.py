@@ -16,6 +16,7 @@ from runlane.agents.tools import McpCaller, ToolCaller
 from runlane.model.definition import Agent, McpServer, Tool
 from runlane.model.task import Task
 from runlane.model.tenant import DEFAULT_TENANT
+from runlane.redaction import Redactor
 from runlane.steps.failure import StepFailed
 from runlane.steps.flights import Flights
 from runlane.steps.sandbox import Sandbox
@@ -76,6 +77,7 @@ class Tools:
     knows; they can be called as tools too. `callers` say how tools of a type, such as http, are called, and `mcp` how
     those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
     keeps next, and `delta` shows a piece of an answer to whoever looks on.
+    `redactor` knows the secrets that the run has used, and takes them out of what a step gives.
     `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
     `check_budget` is asked before each call of a model and raises if it may not be made; `flights` makes the call;
     `doubt_budget` is asked when one has answered whose price nobody knows, and says what to warn of, if anything.
@@ -95,6 +97,7 @@ class Tools:
     emit: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_event
     note: Callable[[str, Mapping[str, Any]], None] = _no_note
     delta: Delta = _no_delta
+    redactor: Redactor = field(default_factory=Redactor)
     history: Sequence[Earlier] = ()
     conversation: Sequence[Message] = ()
     journal: Journal = field(default_factory=Journal)

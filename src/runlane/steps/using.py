@@ -13,7 +13,6 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from runlane import redaction
 from runlane.agents.journal import Journal
 from runlane.agents.models import ToolCall
 from runlane.agents.tools import StillAtWork, ToolFailed, bounded
@@ -165,7 +164,8 @@ class Use:
         while True:
             tries += 1
             try:
-                return Result(redaction.clean_value(_plain(await self._make(ask_agent), self._usable.name)))
+                made = _plain(await self._make(ask_agent), self._usable.name)
+                return Result(self._work.tools.redactor.clean_value(made))
             except StillAtWork as wait:
                 raise MustAsk(
                     Waiting(

@@ -61,7 +61,7 @@ class Work(Generic[S_co]):
 
     def scene(self, agent: Agent | None) -> Scene:
         """Where a model is asked."""
-        return Scene(self.todo.orchestration, agent, self.todo.step.id, self.tools.tenant)
+        return Scene(self.todo.orchestration, agent, self.todo.step.id, self.tools.tenant, self.tools.redactor)
 
 
 def visits_before(todo: Todo) -> int:

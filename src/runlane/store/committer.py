@@ -22,7 +22,7 @@ from runlane.probes import reach
 from runlane.store.accept import NewRun, Verdict, accept, accept_alone, stand_alone
 from runlane.store.database import CommitInDoubt, Database, Session
 from runlane.store.ordering import Released, key_locks
-from runlane.store.record import Entry, Recorded, cleaned, record
+from runlane.store.record import Entry, Recorded, record
 
 # Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
 BATCH_SIZE = 1000
@@ -128,10 +128,10 @@ class Committer:
     async def record(self, entry: Entry, give_up_at: float) -> Recorded:
         """Store what an attempt has to say; LeaseLost when the run is not its own any more.
 
-        `give_up_at` is on the monotonic clock: past it the attempt may not write any more. Secrets in it are replaced.
+        `give_up_at` is on the monotonic clock: past it the attempt may not write any more.
         """
         answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
-        self._submit(_Record(cleaned(entry), answer, give_up_at))
+        self._submit(_Record(entry, answer, give_up_at))
         return await answer
 
     def _submit(self, member: _Member) -> None:

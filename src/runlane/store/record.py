@@ -6,7 +6,7 @@ What follows, in the chain and in the transaction, is for those members alone. A
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -29,7 +29,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
-from runlane import redaction
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.run import Status
 from runlane.store.calls import RECORD_CALLS, CallKind, CallRecord
@@ -94,45 +93,6 @@ class Entry:
     settled: list[str] = field(default_factory=list[str])
     finish: Finish | None = None
     tenant: str = ""
-
-
-def cleaned(entry: Entry) -> Entry:
-    """The entry without values that nobody may read: whatever an attempt has stored goes through here."""
-    if not redaction.knows_any() or not any(map(redaction.occurs, _texts(entry))):
-        return entry
-    clean, finish, note = redaction.clean_json, entry.finish, entry.progress_note
-    return replace(
-        entry,
-        events=[(kind, clean(data)) for kind, data in entry.events],
-        checkpoint=_maybe(entry.checkpoint),
-        progress_note=None if note is None else redaction.clean(note),
-        steps=[
-            replace(step, output=_maybe(step.output), error=_maybe(step.error), input=_maybe(step.input))
-            for step in entry.steps
-        ],
-        calls=[replace(call, payload=clean(call.payload)) for call in entry.calls],
-        waits=[replace(wait, request=clean(wait.request)) for wait in entry.waits],
-        finish=finish
-        and replace(finish, result=_maybe(finish.result), error=_maybe(finish.error), state=_maybe(finish.state)),
-    )
-
-
-def _texts(entry: Entry) -> Iterator[str]:
-    for _, data in entry.events:
-        yield data
-    for step in entry.steps:
-        yield from filter(None, (step.output, step.error, step.input))
-    for call in entry.calls:
-        yield call.payload
-    for wait in entry.waits:
-        yield wait.request
-    yield from filter(None, (entry.checkpoint, entry.progress_note))
-    if (finish := entry.finish) is not None:
-        yield from filter(None, (finish.result, finish.error, finish.state))
-
-
-def _maybe(text: str | None) -> str | None:
-    return None if text is None else redaction.clean_json(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import FromClause, Integer, Text, and_, bindparam, cast, delete, func, or_, select, true, update
+from sqlalchemy import (
+    BigInteger,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
 from sqlalchemy.sql.base import Executable
 
-from runlane.errors import NotFound, nearest
+from runlane.errors import NotFound, SecretQuotaExceeded, nearest
 from runlane.model.ids import lock_key
 from runlane.model.secret import Secret
 from runlane.store.audit import append_audit
@@ -24,6 +40,18 @@ from runlane.store.tenants import FIND_TENANT, tenant_lock, unknown_tenant
 
 _told = [column for column in secrets.c if column.name != "value"]
 _one = and_(secrets.c.tenant == bindparam("tenant"), secrets.c.name == bindparam("name"))
+
+
+# What encryption adds to a value: a head, a nonce and a tag, before all of it is written as base64.
+_SEAL_BYTES: Final = 1 + 6 + 12 + 16
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How many secrets a tenant may have, and how many bytes their values may have together."""
+
+    secrets: int
+    value_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +92,17 @@ _PUT = Statement(
     {"tenant": Text(), "name": Text(), "key_id": Text(), "value": Text(), "version": Integer(), "updated_by": Text()},
 )
 _READ = Statement("read_secret", select(*_told).where(_one))
+_COUNT = Statement(
+    "count_secrets_of_tenant",
+    select(
+        func.count().label("secrets"),
+        cast(func.coalesce(func.sum(func.length(secrets.c.value)), 0), BigInteger).label("characters"),
+        cast(
+            func.coalesce(func.sum(case((secrets.c.name == bindparam("name"), func.length(secrets.c.value)))), 0),
+            BigInteger,
+        ).label("own_characters"),
+    ).where(secrets.c.tenant == bindparam("tenant")),
+)
 _DELETE = Statement("delete_secret", delete(secrets).where(_one).returning(secrets.c.name))
 _SEALED = Statement(
     "sealed_secrets",
@@ -127,14 +166,15 @@ _RESEAL = Statement(
 
 
 async def put_secret(
-    database: Database, tenant: str, name: str, *, key_id: str, value: str, actor: str
+    database: Database, tenant: str, name: str, *, key_id: str, value: str, quota: Quota, actor: str
 ) -> tuple[Secret | None, Secret]:
-    """Store an encrypted value; what was there before, and what is now."""
+    """Store an encrypted value; what was there before, and what is now. SecretQuotaExceeded if it is one too many."""
 
     async def work(session: Session) -> tuple[Secret | None, Secret]:
         await session.lock(exclusive=[tenant_lock(tenant)])
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
+        await _check_quota(session, tenant, name, len(value), quota)
         before = [_value(row) for row in await session.fetch(_READ, tenant=tenant, name=name)]
         rows = await session.fetch(_PUT, [(tenant, name, key_id, value, 1, actor)])
         old, new = (before[0] if before else None), _value(rows[0])
@@ -150,6 +190,29 @@ async def put_secret(
         return old, new
 
     return await database.transact(work)
+
+
+async def _check_quota(session: Session, tenant: str, name: str, characters: int, quota: Quota) -> None:
+    """Refuse what the tenant has no room for. The caller holds the tenant's lock, so nobody else adds one meanwhile.
+
+    A tenant that has more than a lower quota allows may still replace a value by one that is not longer.
+    """
+    (held,) = await session.fetch(_COUNT, tenant=tenant, name=name)
+    is_new = not held["own_characters"]
+    if is_new and held["secrets"] >= quota.secrets:
+        raise SecretQuotaExceeded(
+            f'The tenant "{tenant}" has {held["secrets"]} secrets and may have {quota.secrets}, so "{name}" is not '
+            "stored. Delete one that is not needed (runlane secrets delete NAME), or raise RUNLANE_MAX_SECRETS."
+        )
+    count = held["secrets"] + is_new
+    after = held["characters"] - held["own_characters"] + characters
+    value_bytes = after * 3 // 4 - count * _SEAL_BYTES
+    if value_bytes > quota.value_bytes and characters > held["own_characters"]:
+        raise SecretQuotaExceeded(
+            f'With "{name}" the secrets of the tenant "{tenant}" would have {value_bytes} bytes; together they may '
+            f"have {quota.value_bytes}. Delete one that is not needed (runlane secrets delete NAME), or raise "
+            "RUNLANE_MAX_SECRETS_BYTES."
+        )
 
 
 async def delete_secret(database: Database, tenant: str, name: str, *, actor: str) -> Secret:

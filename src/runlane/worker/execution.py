@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import random
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -26,7 +25,9 @@ from runlane.model.task import Task
 from runlane.model.text import clean_text, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Finish, Outcome, Recorded
-from runlane.worker.context import Context, Desk
+from runlane.store.redacted import redacted
+from runlane.worker.context import Context
+from runlane.worker.run_host import Hosting, RunHost
 
 log = structlog.get_logger(__name__)
 
@@ -43,12 +44,8 @@ class Reason(StrEnum):
     LOST = "lost"
 
 
-class Host(Desk, Protocol):
+class Host(Hosting, Protocol):
     """The worker, as an execution sees it."""
-
-    def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Run a plain function in a thread."""
-        ...
 
     def interrupt(self, execution: Execution, reason: Reason) -> None:
         """Interrupt an execution and see that it stops."""
@@ -66,7 +63,7 @@ class Ending:
 class Program(Protocol):
     """What executes runs that are not one function."""
 
-    async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
+    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> Ending:
         """Execute an attempt. Whatever it raises is the attempt's failure."""
         ...
 
@@ -87,6 +84,7 @@ class Execution:
         "_last_words",
         "_reason",
         "_status",
+        "_worker",
         "abandoned",
         "claimed",
         "ending",
@@ -97,8 +95,9 @@ class Execution:
         self.claimed = claimed
         self._job = job
         self._last_words: Entry | None = None
-        self._host = host
-        self._context = Context(claimed, host, loop)
+        self._worker = host
+        self._host = RunHost(host)
+        self._context = Context(claimed, self._host, loop)
         self._calling = False
         self._reason: Reason | None = None
         self._finish: Finish | None = None
@@ -129,7 +128,7 @@ class Execution:
         """Call the function and store how it ended."""
         timeout = self._timeout_seconds
         loop = asyncio.get_running_loop()
-        timer = None if timeout is None else loop.call_later(timeout, self._host.interrupt, self, Reason.TIMEOUT)
+        timer = None if timeout is None else loop.call_later(timeout, self._worker.interrupt, self, Reason.TIMEOUT)
         try:
             finish = await self._call()
         finally:
@@ -193,12 +192,13 @@ class Execution:
             progress_note=note,
             finish=finish,
         )
+        entry = redacted(entry, self._host.redactor)
         try:
             recorded = await self._host.record(entry)
         except LeaseLost:
             log.info("run_lost", run_id=claimed.run_id, attempt=claimed.attempt)
             return None
-        self._finish, self._status = finish, recorded.status
+        self._finish, self._status = entry.finish, recorded.status
         return recorded
 
     def told(self) -> dict[str, str]:

@@ -13,6 +13,7 @@ from runlane.agents.mcp import McpClients
 from runlane.agents.providers import Providers
 from runlane.agents.tools import ToolCaller
 from runlane.outbound import Outbound
+from runlane.redaction import Redactor
 from runlane.settings import Settings
 from runlane.store.database import Database
 
@@ -31,9 +32,9 @@ class Outside:
         self.limiter: ClusterLimiter = make_limiter(settings, database)
         self.mcp = McpClients(settings, values, self._outbound)
 
-    def callers(self, tenant: str) -> Mapping[str, ToolCaller]:
-        """What calls tools for a tenant, by their type."""
-        return {"http": self._http.for_tenant(tenant)}
+    def callers(self, tenant: str, redactor: Redactor) -> Mapping[str, ToolCaller]:
+        """What calls tools for a run of a tenant, by their type."""
+        return {"http": self._http.for_run(tenant, redactor)}
 
     async def close(self) -> None:
         """End every connection. Safe to call twice."""

@@ -27,11 +27,12 @@ from runlane.store.turns import read_before
 from runlane.worker.chat import root_of, said
 from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
-from runlane.worker.execution import Ending, Host
+from runlane.worker.execution import Ending
 from runlane.worker.orchestration import Drive
 from runlane.worker.outside import Outside
 from runlane.worker.patience import patiently
 from runlane.worker.pinned import Pinned
+from runlane.worker.run_host import RunHost
 
 
 class Orchestrations:
@@ -59,7 +60,7 @@ class Orchestrations:
         await self._sandbox.close()
         await self._outside.close()
 
-    async def run(self, claimed: Claimed, context: Context, host: Host) -> Ending:
+    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> Ending:
         """Execute an attempt."""
         pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
         material = Pinned.of(await patiently(lambda: load_pinned(self._database, claimed.tenant, pins)))
@@ -74,12 +75,13 @@ class Orchestrations:
             tools=material.tools,
             servers=material.servers,
             tenant=claimed.tenant,
+            redactor=host.redactor,
             tasks=self._tasks,
             call_task=call_task,
             limiter=self._outside.limiter,
-            callers=self._outside.callers(claimed.tenant),
+            callers=self._outside.callers(claimed.tenant, host.redactor),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
-            mcp=self._outside.mcp.for_tenant(claimed.tenant),
+            mcp=self._outside.mcp.for_run(claimed.tenant, host.redactor),
         )
         tools = replace(tools, conversation=await self._said_before(claimed, material))
         return await Drive(
@@ -95,7 +97,9 @@ class Orchestrations:
         session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
         return said(await patiently(lambda: read_before(self._database, session_id, number, count)))
 
-    async def _call_task(self, claimed: Claimed, host: Host, name: str, arguments: Mapping[str, Any], path: str) -> Any:
+    async def _call_task(
+        self, claimed: Claimed, host: RunHost, name: str, arguments: Mapping[str, Any], path: str
+    ) -> Any:
         task = self._tasks.get(name)
         if task is None:
             raise StepFailed("unknown_task", f'This worker has no task "{name}". Start it with the app that has it.')
@@ -130,7 +134,7 @@ class Orchestrations:
 class StepContext(Context):
     """A task's context inside an orchestration: its checkpoint and its idempotency key are the step's own."""
 
-    def __init__(self, claimed: Claimed, host: Host, path: str, saved: str | None) -> None:
+    def __init__(self, claimed: Claimed, host: RunHost, path: str, saved: str | None) -> None:
         super().__init__(claimed, host, asyncio.get_running_loop())
         self._path = path
         self._step_saved = saved

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from runlane import meters, redaction, tracing
+from runlane import meters, tracing
 from runlane.bus import Bus
 from runlane.errors import LeaseLost, NotFound, Unavailable
 from runlane.model.event import Delta
@@ -167,7 +167,7 @@ class Worker:
 
     def send_delta(self, delta: Delta) -> None:
         """Tell whoever follows the run something that is not stored."""
-        self._bus.send_delta(delta._replace(data=redaction.clean_json(delta.data)))
+        self._bus.send_delta(delta)
 
     async def secret(self, tenant: str, name: str) -> str:
         """The value of a secret. NotFound if there is none of this name."""

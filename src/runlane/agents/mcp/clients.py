@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from runlane.agents.mcp.target import Target, secrets_of, target_of
 from runlane.agents.models import ToolOffer
 from runlane.agents.tools import McpCaller, ToolFailed
-from runlane.errors import SecretUnreadable
+from runlane.errors import SecretUnreadable, TooManySecrets
 from runlane.model.definition import McpServer
 from runlane.outbound import Outbound
+from runlane.redaction import Redactor
 from runlane.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,11 +48,11 @@ class McpClients:
         self._links: dict[str, Link] = {}
         self._closed = False
 
-    def for_tenant(self, tenant: str) -> McpCaller:
-        """What finds and calls tools for a tenant."""
-        return _Caller(self, tenant)
+    def for_run(self, tenant: str, redactor: Redactor) -> McpCaller:
+        """What finds and calls tools for a run of a tenant, whose redactor learns the secrets that go along."""
+        return _Caller(self, tenant, redactor)
 
-    async def tools(self, tenant: str, server: McpServer) -> Sequence[ToolOffer]:
+    async def tools(self, tenant: str, redactor: Redactor, server: McpServer) -> Sequence[ToolOffer]:
         """What a server offers, by the names that it uses itself. Raises ToolFailed."""
 
         async def send(client: Client, target: Target) -> list[ToolOffer]:
@@ -59,9 +60,11 @@ class McpClients:
 
             return await list_offers(client, target)
 
-        return await self._use(tenant, server, send)
+        return await self._use(tenant, redactor, server, send)
 
-    async def call(self, tenant: str, server: McpServer, name: str, arguments: Mapping[str, Any], key: str) -> Any:
+    async def call(
+        self, tenant: str, redactor: Redactor, server: McpServer, name: str, arguments: Mapping[str, Any], key: str
+    ) -> Any:
         """The result of a tool. `key` is sent along, so that a server that knows it acts once. Raises ToolFailed."""
 
         async def send(client: Client, target: Target) -> Any:
@@ -69,7 +72,7 @@ class McpClients:
 
             return await call_tool(client, target, name, dict(arguments), key)
 
-        return await self._use(tenant, server, send)
+        return await self._use(tenant, redactor, server, send)
 
     async def close(self) -> None:
         """Close all connections. Safe at any time."""
@@ -77,7 +80,9 @@ class McpClients:
         links, self._links = list(self._links.values()), {}
         await asyncio.gather(*(link.close() for link in links))
 
-    async def _use(self, tenant: str, server: McpServer, send: Callable[[Client, Target], Awaitable[T]]) -> T:
+    async def _use(
+        self, tenant: str, redactor: Redactor, server: McpServer, send: Callable[[Client, Target], Awaitable[T]]
+    ) -> T:
         if server.server_type == "stdio" and not self._programs_allowed:
             raise ToolFailed(
                 "mcp_refused",
@@ -85,7 +90,7 @@ class McpClients:
                 "RUNLANE_MCP_STDIO=true if those who write definitions may run programs here, or serve it over HTTP.",
                 begun=False,
             )
-        target = target_of(tenant, server, await self._secrets(tenant, server))
+        target = target_of(tenant, server, await self._secrets(tenant, redactor, server))
         await _load()
         while True:
             link, is_new = self._link(target)
@@ -96,11 +101,12 @@ class McpClients:
                     raise
                 link.retire()
 
-    async def _secrets(self, tenant: str, server: McpServer) -> Mapping[str, str]:
+    async def _secrets(self, tenant: str, redactor: Redactor, server: McpServer) -> Mapping[str, str]:
         names = secrets_of(server)
         try:
-            return await self._values(tenant, names) if names else {}
-        except SecretUnreadable as error:
+            # Also where the connection is there already and was opened by another run.
+            return await redactor.learning(self._values)(tenant, names) if names else {}
+        except (SecretUnreadable, TooManySecrets) as error:
             message = f'The MCP server "{server.name}" cannot be called. {error}'
             raise ToolFailed(error.code, message, begun=False) from None
 
@@ -135,17 +141,18 @@ class McpClients:
 
 
 class _Caller:
-    """The connections as one tenant uses them."""
+    """The connections as one run uses them."""
 
-    def __init__(self, clients: McpClients, tenant: str) -> None:
+    def __init__(self, clients: McpClients, tenant: str, redactor: Redactor) -> None:
         self._clients = clients
         self._tenant = tenant
+        self._redactor = redactor
 
     async def tools(self, server: McpServer, /) -> Sequence[ToolOffer]:
-        return await self._clients.tools(self._tenant, server)
+        return await self._clients.tools(self._tenant, self._redactor, server)
 
     async def call(self, server: McpServer, name: str, arguments: Mapping[str, Any], key: str, /) -> Any:
-        return await self._clients.call(self._tenant, server, name, arguments, key)
+        return await self._clients.call(self._tenant, self._redactor, server, name, arguments, key)
 
 
 async def _load() -> None:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import quote
 
-from runlane import redaction
 from runlane.agents.tools import ToolFailed
 from runlane.definitions.secrets import SECRET
 from runlane.model.definition import McpServer
 from runlane.model.text import clean_text, dump_json
+from runlane.redaction import REDACTED, Redactor
 
-_HIDDEN: Final = "***"
 # A shorter secret would be found in everything.
 _MIN_HIDDEN: Final = 4
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -38,6 +37,7 @@ class Target:
     args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     forms: tuple[str, ...] = field(default=(), repr=False)
+    redactor: Redactor = field(default_factory=Redactor, repr=False)
 
     @property
     def name(self) -> str:
@@ -46,9 +46,9 @@ class Target:
 
     def told(self, text: str, most: int | None = None) -> str:
         """The text without the secrets that this server knows, as it can be stored."""
-        text = redaction.clean(text)
+        text = self.redactor.clean(text)
         for form in self.forms:
-            text = text.replace(form, _HIDDEN)
+            text = text.replace(form, REDACTED)
         return clean_text(text, most)
 
     def told_value(self, value: Any, depth: int = 0) -> Any:
@@ -101,6 +101,7 @@ def target_of(tenant: str, server: McpServer, secrets: Mapping[str, str]) -> Tar
         args=tuple(fill(text) for text in server.args),
         env={name: fill(value) for name, value in server.env.items()},
         forms=tuple(sorted(_forms(secrets.values()), key=len, reverse=True)),
+        redactor=Redactor(secrets.values()),
     )
 
 

@@ -16,7 +16,7 @@ from runlane.api.reply import Reply, moment
 from runlane.api.shapes.fields import MAX_PAGE, Name
 from runlane.api.shapes.secrets import PutSecret, Rotated, RotateSecrets, SecretPage, SecretView
 from runlane.model.secret import NAME_PATTERN, Secret
-from runlane.store.secrets import delete_secret, list_secrets
+from runlane.store.secrets import list_secrets
 
 router = APIRouter(tags=["secrets"])
 changes = APIRouter(tags=["secrets"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
@@ -59,7 +59,8 @@ async def put_secret(request: Request, principal: SecretsManage, name: SecretNam
 async def remove_secret(request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None) -> Reply:
     """Delete a secret. What refers to it fails from now on."""
     owner = tenant_to_use(principal, tenant)
-    return Reply(_secret(await delete_secret(parts_of(request).database, owner, name, actor=principal.actor)))
+    deleted = await parts_of(request).connection.vault.delete(owner, name, actor=principal.actor)
+    return Reply(_secret(deleted))
 
 
 @changes.post("/secrets/rotate", response_model=Rotated, responses=answers(404, 409))

@@ -1,0 +1,19 @@
+"""Redaction: secret values are replaced in text before it leaves this process.
+
+A `Redactor` holds the values that one attempt of a run has used. Only what this attempt stores or publishes is compared
+with them, so no text of a tenant ever depends on a secret of somebody else. `LOGS` holds what this process knows as a
+whole: passwords and keys of its settings, and secrets of every tenant. Log lines and traces are compared with it, and
+nothing that a tenant or a caller over HTTP can read.
+
+It is a net under the code that handles secrets, not a wall: a value that was changed first (reversed, cut, hashed) is
+not found.
+"""
+
+from __future__ import annotations
+
+from runlane.redaction.forms import MIN_CHARACTERS, MIN_DIFFERENT, REDACTED, is_hidable
+from runlane.redaction.logs import LOGS, LogRedactor
+from runlane.redaction.redactor import Redactor
+from runlane.redaction.stream import Stream
+
+__all__ = ["LOGS", "MIN_CHARACTERS", "MIN_DIFFERENT", "REDACTED", "LogRedactor", "Redactor", "Stream", "is_hidable"]

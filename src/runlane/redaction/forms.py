@@ -1,0 +1,141 @@
+"""The forms that a value takes on its way into a text: base64, URL-encoded, escaped in JSON, line by line.
+
+A form can be longer than its value, and there are a dozen of them. Of long forms only the first characters are kept;
+the rest is computed again when these occur in a text. So a value of 64 kB costs its own size and a little more.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Final
+from urllib.parse import quote, quote_plus
+from weakref import WeakValueDictionary
+
+REDACTED: Final = "[redacted]"
+# A shorter value occurs in ordinary text by chance, so replacing it would damage more than it protects.
+MIN_CHARACTERS: Final = 8
+# "00000000" is in many numbers, "        " in any indented text.
+MIN_DIFFERENT: Final = 4
+# Lines of a key file are secrets of their own: a log may show one of them.
+_MIN_LINE: Final = 16
+# A 16-kbit private key has about 200 lines. Without a bound, a value of short lines would cost 30 times its size.
+MAX_LINES: Final = 256
+# How much of a form is kept. API keys and tokens are shorter as a rule, so their forms are kept whole.
+HEAD: Final = 256
+# Each form of MIN_CHARACTERS or more has a whole piece of this length at a multiple of the stride, wherever it begins.
+PIECE: Final = 5
+STRIDE: Final = MIN_CHARACTERS - PIECE + 1
+# What a piece costs in an index: its text and its place in a dictionary.
+_PIECE_BYTES: Final = 110
+
+
+def is_hidable(value: str) -> bool:
+    """Whether a value can be replaced in texts without damage to them."""
+    return len(value) >= MIN_CHARACTERS and len(set(value)) >= MIN_DIFFERENT
+
+
+class Value:
+    """A value to look for. Immutable, and shared by everything that looks for it; made by `value_of`."""
+
+    def __init__(self, text: str) -> None:
+        forms = tuple(dict.fromkeys(_forms(text)))
+        self.text: Final = text
+        self.heads: Final = tuple(dict.fromkeys(form[:HEAD] for form in forms))
+        self.longest: Final = max(len(form) for form in forms)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the heads are the forms."""
+        return self.longest <= HEAD
+
+    def forms(self) -> tuple[str, ...]:
+        """All forms in full. Of a long value they are computed for each call."""
+        return self.heads if self.is_short else tuple(dict.fromkeys(_forms(self.text)))
+
+    def forms_in(self, text: str) -> list[str]:
+        """The forms that occur in a text."""
+        if not any(head in text for head in self.heads):
+            return []
+        return [form for form in self.forms() if form in text]
+
+    def pieces(self) -> Iterator[str]:
+        """What an index is asked for: of each form, the pieces at its begin."""
+        for head in self.heads:
+            for start in range(STRIDE):
+                yield head[start : start + PIECE]
+
+    @cached_property
+    def size_bytes(self) -> int:
+        """What it takes in memory, with its share of an index."""
+        heads = sum(sys.getsizeof(head) + STRIDE * _PIECE_BYTES for head in self.heads)
+        return sys.getsizeof(self.text) + heads
+
+
+_shared: Final[WeakValueDictionary[str, Value]] = WeakValueDictionary()
+_sharing: Final = threading.Lock()
+
+
+def value_of(text: str) -> Value | None:
+    """The value to look for; None for a text that is too short or too plain to be replaced."""
+    # A file that a secret came from often ends with a line break, which is not sent along with it.
+    text = text.strip()
+    with _sharing:
+        found = _shared.get(text)
+        if found is None and is_hidable(text):
+            found = _shared[text] = Value(text)
+        return found
+
+
+def _forms(value: str) -> Iterator[str]:
+    """The value and what becomes of it on its way into a text."""
+    yield value
+    yield from _lines(value)
+    yield from _base64(value.encode("utf-8", "surrogatepass"))
+    for encoded in (
+        quote(value, safe="", errors="replace"),
+        quote(value, errors="replace"),
+        quote_plus(value, errors="replace"),
+    ):
+        yield encoded
+        # Some write the digits of an escape in small letters.
+        yield _ESCAPE.sub(lambda escape: escape[0].lower(), encoded)
+    for ascii_only in (False, True):
+        escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
+        # Once for JSON, once more for JSON that is a text within JSON.
+        yield escaped
+        yield json.dumps(escaped)[1:-1]
+    # As Python shows it in the text of an exception.
+    yield repr(value)[1:-1]
+
+
+def _lines(value: str) -> list[str]:
+    lines = [line.strip() for line in value.splitlines()]
+    if len(lines) < 2:
+        return []
+    return [line for line in lines if len(line) >= _MIN_LINE and is_hidable(line) and "-----" not in line][:MAX_LINES]
+
+
+def _base64(raw: bytes) -> Iterator[str]:
+    """Base64 of the value, also as a part of something longer, such as "user:password"."""
+    # It may begin at any of the three bytes that make four characters.
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + raw).decode()
+        # The first and last characters also depend on what stands beside the value.
+        begin = (0, 2, 3)[shift]
+        rest = (shift + len(raw)) % 3
+        end = len(encoded) if rest == 0 else len(encoded) - (3 if rest == 1 else 2)
+        inner = encoded[begin:end]
+        yield inner
+        yield inner.translate(_URL_SAFE)
+        if shift == 0:
+            yield encoded
+
+
+_ESCAPE: Final = re.compile("%[0-9A-F]{2}")
+_URL_SAFE: Final = str.maketrans("+/", "-_")

@@ -1,0 +1,126 @@
+"""The redactor of one attempt of a run: the secrets that it has used, and nothing else.
+
+It learns a value when the run gets it and never forgets one. All parts of a run share it: steps, agents, parallel
+branches, calls that are still under way when their step is over.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from runlane.errors import TooManySecrets
+from runlane.redaction.forms import HEAD, Value, value_of
+from runlane.redaction.search import Index, Search, forms_in, spans
+
+# Hundreds of tokens, or a dozen values of the largest size: more than a run has use for.
+MAX_BYTES: Final = 4 * 1024 * 1024
+
+# (tenant, names) -> values; names that do not exist are absent.
+Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
+
+
+class Redactor(Search):
+    """A set of values that only grows. Use it in one thread."""
+
+    __slots__ = ("_index", "_max_bytes", "_opened", "_ordered")
+
+    def __init__(self, values: Iterable[str] = (), *, max_bytes: int = MAX_BYTES) -> None:
+        # Most runs use no secret: theirs costs next to nothing.
+        self._index: Index | None = None
+        self._max_bytes = max_bytes
+        self._ordered: list[str] | None = None
+        self._opened: tuple[Value, tuple[str, ...]] | None = None
+        self.learn_all(values)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to look for."""
+        return self._index is None
+
+    @property
+    def size_bytes(self) -> int:
+        """What the values take."""
+        return 0 if self._index is None else self._index.size_bytes
+
+    def learn(self, value: str) -> None:
+        """Replace this value from now on. One that is too short or too plain to be found is left alone.
+
+        Raises TooManySecrets if it cannot be kept: the run must not get a value that would not be replaced.
+        """
+        known = value_of(value)
+        if known is None or (self._index is not None and known in self._index.values):
+            return
+        if self.size_bytes + known.size_bytes > self._max_bytes:
+            raise TooManySecrets(self._max_bytes)
+        if self._index is None:
+            self._index = Index()
+        self._index.add(known, known)
+        self._ordered = None
+
+    def learn_all(self, values: Iterable[str]) -> None:
+        """The same for several."""
+        for value in values:
+            self.learn(value)
+
+    def learning(self, values: Values) -> Values:
+        """The same source of secrets; what it hands out is learned first."""
+
+        async def learned(tenant: str, names: Collection[str]) -> Mapping[str, str]:
+            found = await values(tenant, names)
+            self.learn_all(found.values())
+            return found
+
+        return learned
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where values are in a text."""
+        return spans(text, forms_in(text, self._candidates(text)))
+
+    def unfinished(self, text: str, begin: int = 0) -> int:
+        """Where the text ends with something that may go on as a value; its length if it does not."""
+        if self._index is None:
+            return len(text)
+        longest = max(value.longest for value in self._index.values.values())
+        ordered = self._heads_in_order()
+        for at in range(max(begin, len(text) - longest + 1), len(text)):
+            if self._may_go_on(text[at:], ordered):
+                return at
+        return len(text)
+
+    def _candidates(self, text: str) -> Collection[Value]:
+        return () if self._index is None else self._index.candidates(text)
+
+    def _heads_in_order(self) -> list[str]:
+        if self._ordered is None:
+            values = () if self._index is None else self._index.values.values()
+            self._ordered = sorted({head for value in values for head in value.heads})
+        return self._ordered
+
+    def _may_go_on(self, text: str, ordered: list[str]) -> bool:
+        """Whether a form begins with this text and is longer."""
+        start = text[:HEAD]
+        at = bisect_left(ordered, start)
+        if len(text) >= HEAD:
+            return at < len(ordered) and ordered[at] == start and self._long_form_goes_on(text)
+        if at < len(ordered) and ordered[at] == start:
+            at += 1
+        return at < len(ordered) and ordered[at].startswith(start)
+
+    def _long_form_goes_on(self, text: str) -> bool:
+        values = () if self._index is None else self._index.values.values()
+        return any(
+            form.startswith(text) and len(form) > len(text)
+            for value in values
+            if text[:HEAD] in value.heads
+            for form in self._forms(value)
+        )
+
+    def _forms(self, value: Value) -> tuple[str, ...]:
+        # A long value comes in thousands of pieces. To keep the forms of one is enough for that.
+        if value.is_short:
+            return value.heads
+        if self._opened is None or self._opened[0] is not value:
+            self._opened = (value, value.forms())
+        return self._opened[1]

@@ -1,0 +1,171 @@
+"""The search for values in a text: which of them may occur, and what the text is without them.
+
+With few values each is looked for. With many, an index of short pieces tells which of them may occur at all.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Any, Final, cast
+
+from runlane.redaction.forms import PIECE, REDACTED, STRIDE, Value
+
+# Up to so many forms, looking for each is faster than looking at each place of the text.
+_FEW: Final = 100
+_BLOCK: Final = 64 * 1024
+
+
+class Index:
+    """Values by who has them. Several may have the same one."""
+
+    __slots__ = ("_heads", "_holders", "_pieces", "size_bytes", "values")
+
+    def __init__(self) -> None:
+        self.values: dict[Hashable, Value] = {}
+        self.size_bytes = 0
+        self._holders: dict[Value, int] = {}
+        self._heads = 0
+        # Made when there are many forms.
+        self._pieces: dict[str, tuple[Value, ...]] | None = None
+
+    def add(self, owner: Hashable, value: Value) -> None:
+        """Look for the value too. Whoever has one already gives it up."""
+        if self.values.get(owner) is value:
+            return
+        self.remove(owner)
+        self.values[owner] = value
+        count = self._holders.get(value, 0)
+        self._holders[value] = count + 1
+        if count:
+            return
+        self.size_bytes += value.size_bytes
+        self._heads += len(value.heads)
+        if self._pieces is not None:
+            _enter(self._pieces, value)
+        elif self._heads > _FEW:
+            self._pieces = {}
+            for held in self._holders:
+                _enter(self._pieces, held)
+
+    def remove(self, owner: Hashable) -> None:
+        """Look for the value no more, unless somebody else has it too."""
+        value = self.values.pop(owner, None)
+        if value is None:
+            return
+        self._holders[value] -= 1
+        if self._holders[value]:
+            return
+        del self._holders[value]
+        self.size_bytes -= value.size_bytes
+        self._heads -= len(value.heads)
+        if self._pieces is None:
+            return
+        for piece in set(value.pieces()):
+            left = tuple(held for held in self._pieces[piece] if held is not value)
+            if left:
+                self._pieces[piece] = left
+            else:
+                del self._pieces[piece]
+
+    def candidates(self, text: str) -> Collection[Value]:
+        """The values that may occur in the text."""
+        if self._pieces is None:
+            return list(self._holders)
+        found: dict[Value, None] = {}
+        for begin in range(0, len(text), _BLOCK):
+            end = min(begin + _BLOCK, len(text))
+            for piece in self._pieces.keys() & {text[at : at + PIECE] for at in range(begin, end, STRIDE)}:
+                found.update(dict.fromkeys(self._pieces[piece]))
+        return list(found)
+
+
+def _enter(pieces: dict[str, tuple[Value, ...]], value: Value) -> None:
+    alone = (value,)
+    for piece in set(value.pieces()):
+        held = pieces.get(piece)
+        pieces[piece] = alone if held is None else (*held, value)
+
+
+def forms_in(text: str, values: Iterable[Value]) -> list[str]:
+    """The forms of these values that occur in the text."""
+    return [form for value in values for form in value.forms_in(text)]
+
+
+def spans(text: str, forms: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Where the forms are, from the left, without overlaps. Of two that begin at the same place, the longer one."""
+    ahead = [(text.find(form), -len(form), form) for form in forms]
+    heapify(ahead)
+    done = 0
+    while ahead:
+        at, minus_length, form = heappop(ahead)
+        if at < 0:
+            continue
+        if at >= done:
+            done = at - minus_length
+            yield at, done
+        heappush(ahead, (text.find(form, done), minus_length, form))
+
+
+def replaced(text: str, forms: Sequence[str]) -> str:
+    """The text with each of the forms replaced."""
+    kept, done = list[str](), 0
+    for start, end in spans(text, forms):
+        kept += text[done:start], REDACTED
+        done = end
+    return "".join((*kept, text[done:]))
+
+
+class Search:
+    """Replaces the values of an index. Subclasses say which values may occur."""
+
+    __slots__ = ()
+
+    def _candidates(self, text: str) -> Collection[Value]:
+        raise NotImplementedError
+
+    def occurs(self, text: str) -> bool:
+        """Whether there is anything to replace in a text."""
+        return any(value.forms_in(text) for value in self._candidates(text))
+
+    def clean(self, text: str) -> str:
+        """The text with every known value replaced; the same object if there is none in it."""
+        found = forms_in(text, self._candidates(text))
+        return replaced(text, found) if found else text
+
+    def clean_json(self, text: str) -> str:
+        """JSON text with every known value replaced: still JSON, also where the value is a number or a key."""
+        found = forms_in(text, self._candidates(text))
+        if not found:
+            return text
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return replaced(text, found)
+        return json.dumps(self.clean_value(value), ensure_ascii=False, separators=(",", ":"))
+
+    def clean_value(self, value: Any) -> Any:
+        """A value as JSON has it, with every known value replaced; the same object if there is none in it."""
+        match value:
+            case str():
+                return self.clean(value)
+            case bool() | None:
+                return value
+            case int() | float():
+                return REDACTED if self.occurs(repr(value)) else value
+            case dict():
+                table = cast("dict[Any, Any]", value)
+                cleaned = {self.clean_value(key): self.clean_value(inner) for key, inner in table.items()}
+                return table if _same(cleaned.items(), table.items()) else cleaned
+            case list() | tuple():
+                items = cast("list[Any]", value)
+                found = [self.clean_value(inner) for inner in items]
+                return items if all(new is old for new, old in zip(found, items, strict=True)) else found
+            case _:
+                return value
+
+
+def _same(new: Collection[tuple[Any, Any]], old: Collection[tuple[Any, Any]]) -> bool:
+    pairs = zip(new, old, strict=False)
+    return len(new) == len(old) and all(key is before and value is was for (key, value), (before, was) in pairs)
