@@ -129,6 +129,22 @@ class Settings(BaseSettings):
     )
     max_input_bytes: int = Field(default=1024 * 1024, ge=1024, description="Of one run's input, as JSON.")
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Of a result or checkpoint.")
+    max_step_bytes: int = Field(
+        default=4 * 1024 * 1024,
+        ge=1024,
+        description="Of one rendered text, prompt or set of arguments, and of one step's output, in an orchestration.",
+    )
+    max_run_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=64 * 1024,
+        description="Of the events and step records that one attempt at an orchestration run writes.",
+    )
+    worker_text_bytes: int = Field(
+        default=256 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="That the orchestration runs of one worker hold at once: states, rendered text, events that are "
+        "not stored yet. One tenant holds at most half of it.",
+    )
     api_max_body_bytes: int = Field(
         default=16 * 1024 * 1024, ge=1024, description="Of one HTTP request; it is enforced while reading."
     )

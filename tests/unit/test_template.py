@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from collections import ChainMap
 from types import MappingProxyType
 from typing import Any, cast
@@ -12,15 +13,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runlane.errors import InvalidRequest
-from runlane.model import template
 from runlane.model.template import (
+    Budget,
     InvalidPlaceholder,
     TemplateTooLarge,
     UnknownPlaceholder,
+    fill,
     placeholders,
     placeholders_in,
     render,
     render_value,
+    size_of,
     text_of,
     with_key,
 )
@@ -271,12 +274,48 @@ def test_values_as_prose() -> None:
     ]
 
 
-def test_a_filled_text_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(template, "MAX_CHARACTERS", 1000)
+def test_a_filled_text_has_a_largest_size() -> None:
     state = {"big": "x" * 100}
-    assert len(render("{{big}}" * 10, state)) == 1000
-    with pytest.raises(TemplateTooLarge, match="1000 characters"):
-        render("{{big}}" * 11, state)
+    assert len(render("{{big}}" * 10, state, Budget(1000))) == 1000
+    with pytest.raises(TemplateTooLarge, match=r"1000 bytes \(RUNLANE_MAX_STEP_BYTES\)"):
+        render("{{big}}" * 11, state, Budget(1000))
+    with pytest.raises(TemplateTooLarge, match=r"1000 bytes \(max_state_bytes\)"):
+        render("{{big}}" * 10 + "x", state, Budget(1000, "max_state_bytes"))
+
+
+def test_bytes_are_counted_and_not_characters() -> None:
+    assert render("{{word}}é", {"word": "ß"}, Budget(4)) == "ßé"
+    with pytest.raises(TemplateTooLarge):
+        render("{{word}}é", {"word": "ß"}, Budget(3))
+    assert fill("{{word}}\ud800", {"word": "😀"}).size == 7
+
+
+@pytest.mark.parametrize("value", ["x" * 1_000_000, {"a": "x" * 1_000_000}])
+def test_a_text_that_is_too_large_is_refused_before_it_is_built(value: Any) -> None:
+    """A thousand places of one megabyte: the value is there once, and nothing of its size is allocated for each."""
+    template = "{{big}}{state.big}" * 1000
+    amplified = {"a": ["{{big}}"] * 1000, "b": template}
+    tracemalloc.start()
+    try:
+        for act in (
+            lambda: render(template, {"big": value}),
+            lambda: fill(template, {"big": value}, Budget(2_000_000)),
+            lambda: render_value(amplified, {"big": value}),
+        ):
+            with pytest.raises(TemplateTooLarge):
+                act()
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_size_of_a_filled_value_counts_everything_that_is_named() -> None:
+    budget = Budget(1000)
+    value = render_value({"a": "{{items}}", "b": ["{{items}}", "x{{topic}}"]}, STATE, budget)
+    assert value["a"] == value["b"][0] == STATE["items"]
+    assert budget.used == 2 * size_of(STATE["items"]) + len("xqueues")
+    with pytest.raises(TemplateTooLarge):
+        render_value(["{{items}}"] * 40, STATE, Budget(1000))
 
 
 def test_a_value_has_a_largest_depth() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -60,7 +61,7 @@ def test_the_rest_becomes_parameters() -> None:
         ({"id": "../../admin"}, "a segment of dots"),
         ({"id": "a/../b"}, "a segment of dots"),
         ({"id": "..\\..\\x"}, "a segment of dots"),
-        ({"id": "x" * 20_000}, "at most 16000"),
+        ({"id": "x" * 20_000}, "more than 16000"),
     ],
 )
 def test_arguments_that_would_make_another_path_are_refused(arguments: dict[str, Any], said: str) -> None:
@@ -168,3 +169,19 @@ def test_headers_have_places_too() -> None:
     for value in ("x\r\ny: z", "x\ny", "\0"):
         with pytest.raises(UrlTemplateError, match='The header "x" would have a line break'):
             fill_header("x", "v {a}w", {"a": value}, {})
+
+
+@pytest.mark.parametrize("place", ["/{a}", "/x?q={a}{a}", "/x?q={a}", "/x?q=1"])
+def test_a_long_url_is_refused_before_it_is_built(place: str) -> None:
+    """A template of 4,000 characters could name a value of megabytes a thousand times."""
+    large = {"a": "x" * 4_000_000, "b": ["y" * 1000] * 1000}
+    template = parse_url("https://api.example.com" + place + "{a}" * 1000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(UrlTemplateError, match="more than 16000 characters"):
+            template.fill(large, {}, large)
+        with pytest.raises(UrlTemplateError, match='The header "x" would have more than 16000 characters'):
+            fill_header("x", "{a}" * 1000, large, {})
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000
+    finally:
+        tracemalloc.stop()

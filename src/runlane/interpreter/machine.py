@@ -153,6 +153,11 @@ class Machine:
         return self._walk.root.layer.view
 
     @property
+    def state_bytes(self) -> int:
+        """The size of the state as JSON, with all that branches, loops and inner orchestrations hold of it."""
+        return self._walk.root.layer.total
+
+    @property
     def turns(self) -> int:
         """Steps that were performed, tries of one execution counted once."""
         return self._walk.root.turns

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from runlane.interpreter.frame import Frame
 from runlane.interpreter.line import Line
 from runlane.interpreter.scope import Scope
-from runlane.interpreter.state import Refused, initial_state
+from runlane.interpreter.state import STATE_TOO_LARGE, Refused, initial_state
 from runlane.model.step import AgentStep, OrchestrationStep
 from runlane.model.template import (
+    Budget,
     InvalidPlaceholder,
     TemplateTooLarge,
     UnknownPlaceholder,
@@ -80,14 +81,24 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
         state = self.line.layer.view
         step = self.step
         template = step.message if isinstance(step, OrchestrationStep) else step.prompt_template
-        return _filled(render, template, state) if template else text_of(state.get("user_input", ""))
+        return self._filled(render, template) if template else text_of(state.get("user_input", ""))
 
     def _given(self) -> dict[str, Any]:
         state = self.line.layer.view
         given = {key: state[key] for key in self.step.input_keys if key in state}
         if isinstance(self.step, OrchestrationStep):
-            given |= _filled(render_value, self.step.input, state)
+            given |= self._filled(render_value, self.step.input)
         return given
+
+    def _filled(self, fill: Callable[[Any, Mapping[str, Any], Budget], Any], template: Any) -> Any:
+        """Fill a template. What has no room in the state is refused while it is counted, before it is built."""
+        room = (self.shelf or self.line.layer).room
+        budget = Budget() if room is None else Budget(room, "max_state_bytes")
+        try:
+            return fill(template, self.line.layer.view, budget)
+        except (UnknownPlaceholder, InvalidPlaceholder, TemplateTooLarge) as error:
+            too_large = room is not None and budget.used > room
+            raise Refused(STATE_TOO_LARGE if too_large else error.code, str(error)) from error
 
     def details(self) -> dict[str, Any]:
         """The inner scope."""
@@ -97,10 +108,3 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
         """Become what was dumped."""
         super().load(walk, data)
         walk.load_scope(self._open(walk), data["scope"])
-
-
-def _filled(fill: Callable[[Any, Mapping[str, Any]], Any], template: Any, state: Mapping[str, Any]) -> Any:
-    try:
-        return fill(template, state)
-    except (UnknownPlaceholder, InvalidPlaceholder, TemplateTooLarge) as error:
-        raise Refused(error.code, str(error)) from error

@@ -160,6 +160,17 @@ class Layer:
             layer = layer.account
         self.count(size)
 
+    @property
+    def room(self) -> int | None:
+        """The bytes that can still be written here; None if there is no limit."""
+        rooms: list[int] = []
+        layer: Layer | None = self
+        while layer is not None:
+            if layer.limit is not None:
+                rooms.append(layer.limit - layer.total)
+            layer = layer.account
+        return max(0, min(rooms)) if rooms else None
+
     def discard(self) -> None:
         """Count this layer, and all that counts in it, no more."""
         if self.account is not None:

@@ -9,28 +9,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, cast
 
 from runlane.errors import InvalidPlaceholder, TemplateTooLarge, UnknownPlaceholder
-from runlane.model.text import dump_json
+from runlane.model.text import dump_json, utf8_size
 
 __all__ = [
+    "MAX_BYTES",
+    "Budget",
+    "Filled",
     "InvalidPlaceholder",
     "TemplateTooLarge",
     "UnknownPlaceholder",
+    "fill",
     "look_alikes_in",
     "look_up",
     "placeholders",
     "placeholders_in",
     "render",
     "render_value",
+    "size_of",
     "text_of",
     "with_key",
 ]
 
-# A few characters of template may stand for megabytes of state; past this, memory is in danger.
-MAX_CHARACTERS: Final = 64 * 1024 * 1024
+# A few characters of template may stand for megabytes of state, so a filled template is counted before it is built.
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES_SETTING: Final = "RUNLANE_MAX_STEP_BYTES"
+_NOTHING: Final = ("", 0)
 _MAX_DEPTH: Final = 200
 _GUESSED_NAMES: Final = 200
 _SHOWN_CHARACTERS: Final = 80
@@ -75,31 +83,74 @@ def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
     return list(found)
 
 
-def render(text: str, state: Mapping[str, Any]) -> str:
-    """The text with every place filled."""
-    if "{" not in text:
-        return text
+class Budget:
+    """Bytes that may still be filled in. `bound_by` is what sets the limit."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, bound_by: str = MAX_BYTES_SETTING) -> None:
+        self.max_bytes = max_bytes
+        self.used = 0
+        self._bound_by = bound_by
+
+    def add(self, size: int) -> None:
+        """Count bytes. Raises TemplateTooLarge as soon as they are too many."""
+        self.used += size
+        if self.used > self.max_bytes:
+            raise TemplateTooLarge(
+                f"The value that is filled in has more than {self.max_bytes} bytes ({self._bound_by}). "
+                "Refer to smaller parts of the state."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A template with every place filled, before its parts are joined. A value that it names often is there once."""
+
+    parts: Sequence[str]
+    size: int
+
+    def text(self) -> str:
+        """Return the whole text."""
+        return "".join(self.parts)
+
+
+def fill(text: str, state: Mapping[str, Any], budget: Budget | None = None) -> Filled:
+    """Fill every place of a text. Its size in bytes is known before the memory for it is needed."""
+    budget = Budget() if budget is None else budget
+    before = budget.used
     parts: list[str] = []
-    size = 0
+    known: dict[str, tuple[str, int]] = {}
     end = 0
     for start, stop, path in _places(text):
         kept = text[end:start]
-        # Without a path it is a backslash, which is left out.
-        filled = "" if path is None else text_of(look_up(path, state))
-        size += len(kept) + len(filled)
-        if size > MAX_CHARACTERS:
-            raise TemplateTooLarge(
-                f"The filled text has more than {MAX_CHARACTERS} characters. Refer to smaller parts of the state."
-            )
-        parts += (kept, filled)
         end = stop
+        # Without a path it is a backslash, which is left out.
+        filled = _NOTHING if path is None else known.get(path)
+        if filled is None:
+            filled = known[path or ""] = _sized(text_of(look_up(path or "", state)))
+        budget.add(utf8_size(kept) + filled[1])
+        parts += (kept, filled[0])
     parts.append(text[end:])
-    return "".join(parts)
+    budget.add(utf8_size(parts[-1]))
+    return Filled(parts, budget.used - before)
 
 
-def render_value(value: Any, state: Mapping[str, Any]) -> Any:
+def render(text: str, state: Mapping[str, Any], budget: Budget | None = None) -> str:
+    """The text with every place filled."""
+    if "{" in text:
+        return fill(text, state, budget).text()
+    if budget is not None:
+        budget.add(utf8_size(text))
+    return text
+
+
+def render_value(value: Any, state: Mapping[str, Any], budget: Budget | None = None) -> Any:
     """The value with the texts in it rendered. A text that is exactly one place becomes what fills it."""
-    return _render_value(value, state, 0)
+    return _Rendering(state, Budget() if budget is None else budget).value(value, 0)
+
+
+def size_of(value: Any) -> int:
+    """The size of a value in bytes: of a text as it is, of everything else as JSON."""
+    return utf8_size(value if isinstance(value, str) else dump_json(value))
 
 
 def with_key(text: str, key: str, other: str) -> str:
@@ -183,18 +234,37 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
             yield from _texts(item, depth + 1)
 
 
-def _render_value(value: Any, state: Mapping[str, Any], depth: int) -> Any:
-    _check_depth(depth)
-    if isinstance(value, str):
-        whole = _PLACE.fullmatch(value)
-        path = (whole["double"] or whole["single"]) if whole else None
-        return render(value, state) if path is None else look_up(path, state)
-    if isinstance(value, Mapping):
-        table = cast("Mapping[Any, Any]", value)
-        return {key: _render_value(item, state, depth + 1) for key, item in table.items()}
-    if isinstance(value, (list, tuple)):
-        return [_render_value(item, state, depth + 1) for item in cast("Sequence[Any]", value)]
-    return value
+class _Rendering:
+    """Renders the texts of a value. One that is named several times is measured once: each naming costs its size."""
+
+    def __init__(self, state: Mapping[str, Any], budget: Budget) -> None:
+        self._state = state
+        self._budget = budget
+        self._sizes: dict[str, int] = {}
+
+    def value(self, value: Any, depth: int) -> Any:
+        _check_depth(depth)
+        if isinstance(value, str):
+            whole = _PLACE.fullmatch(value)
+            path = (whole["double"] or whole["single"]) if whole else None
+            return render(value, self._state, self._budget) if path is None else self._looked_up(path)
+        if isinstance(value, Mapping):
+            table = cast("Mapping[Any, Any]", value)
+            return {key: self.value(item, depth + 1) for key, item in table.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, depth + 1) for item in cast("Sequence[Any]", value)]
+        return value
+
+    def _looked_up(self, path: str) -> Any:
+        found = look_up(path, self._state)
+        if path not in self._sizes:
+            self._sizes[path] = size_of(found)
+        self._budget.add(self._sizes[path])
+        return found
+
+
+def _sized(text: str) -> tuple[str, int]:
+    return text, utf8_size(text)
 
 
 def _check_depth(depth: int) -> None:

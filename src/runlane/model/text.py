@@ -75,6 +75,11 @@ def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
     return dump_json(kept)
 
 
+def utf8_size(text: str) -> int:
+    """The size of a text in bytes."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
 def load_json(text: str) -> Any:
     """The value of JSON text that we stored."""
     return orjson.loads(text)

@@ -8,7 +8,7 @@ of segments or the names of parameters. Headers have the same places.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, cast
@@ -69,14 +69,20 @@ class UrlTemplate:
         self, arguments: Mapping[str, Any], secrets: Mapping[str, str], rest: Mapping[str, Any] | None = None
     ) -> str:
         """The URL. `rest` is added as parameters. Raises UrlTemplateError if an argument is missing or does not fit."""
-        path = "/".join(_segment(parts, arguments, secrets) for parts in self.segments)
-        query = [pair for name, parts in self.parameters for pair in _parameter(name, parts, arguments, secrets)]
-        for name, value in (rest or {}).items():
-            query += (f"{_encoded(name)}={_encoded(item)}" for item in _items(value))
-        url = f"{self.origin}/{path}{'?' if query else ''}{'&'.join(query)}"
+        path = _joined("/", (_segment(parts, arguments, secrets) for parts in self.segments), "The URL")
+        query = _joined("&", self._query(arguments, secrets, rest or {}), "The URL")
+        url = f"{self.origin}/{path}{'?' if query else ''}{query}"
         if len(url) > _MAX_URL:
-            raise UrlTemplateError(f"The URL would have {len(url)} characters; at most {_MAX_URL} are sent.")
+            raise _too_long("The URL")
         return url
+
+    def _query(
+        self, arguments: Mapping[str, Any], secrets: Mapping[str, str], rest: Mapping[str, Any]
+    ) -> Iterator[str]:
+        for name, parts in self.parameters:
+            yield from _parameter(name, parts, arguments, secrets)
+        for name, value in rest.items():
+            yield from (f"{_encoded(name)}={_encoded(item)}" for item in _items(value))
 
     def _parts(self) -> Iterator[_Part]:
         for parts in (*self.segments, *(value or () for _, value in self.parameters)):
@@ -118,7 +124,7 @@ def fill_header(name: str, text: str, arguments: Mapping[str, Any], secrets: Map
     parts = _parsed(text, strict=False)
     if _left_out(parts, arguments):
         return None
-    filled = "".join(_plain(part, arguments, secrets) for part in parts).strip()
+    filled = _joined("", (_plain(part, arguments, secrets) for part in parts), f'The header "{name}"').strip()
     if _CONTROL.search(filled):
         raise UrlTemplateError(f'The header "{name}" would have a line break or another control character.')
     return filled
@@ -155,17 +161,7 @@ def _parsed_parameter(pair: str) -> tuple[str, _Parts | None]:
 
 
 def _segment(parts: _Parts, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> str:
-    filled: list[str] = []
-    for part in parts:
-        if part.kind == "text":
-            filled.append(quote(part.name, safe=_LITERAL))
-            continue
-        value = _plain(part, arguments, secrets)
-        # Some servers decode first and take the path apart then.
-        if any(piece in _DOTS for piece in _SLASHES.split(value)):
-            raise UrlTemplateError(f'"{part.name}" cannot be a part of a path: it has a segment of dots.')
-        filled.append(_encoded(value))
-    made = "".join(filled)
+    made = _joined("", _segment_pieces(parts, arguments, secrets), "The URL")
     if any(part.kind != "text" for part in parts):
         if not made:
             names = ", ".join(f'"{part.name}"' for part in parts)
@@ -175,18 +171,33 @@ def _segment(parts: _Parts, arguments: Mapping[str, Any], secrets: Mapping[str, 
     return made
 
 
-def _parameter(name: str, parts: _Parts | None, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> list[str]:
+def _segment_pieces(parts: _Parts, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> Iterator[str]:
+    for part in parts:
+        if part.kind == "text":
+            yield quote(part.name, safe=_LITERAL)
+            continue
+        value = _plain(part, arguments, secrets)
+        # Some servers decode first and take the path apart then.
+        if any(piece in _DOTS for piece in _SLASHES.split(value)):
+            raise UrlTemplateError(f'"{part.name}" cannot be a part of a path: it has a segment of dots.')
+        yield _encoded(value)
+
+
+def _parameter(
+    name: str, parts: _Parts | None, arguments: Mapping[str, Any], secrets: Mapping[str, str]
+) -> Iterator[str]:
     if parts is None:
-        return [name]
-    if _left_out(parts, arguments):
-        return []
-    if len(parts) == 1 and parts[0].kind == "field":
-        return [f"{name}={_encoded(item)}" for item in _items(arguments[parts[0].name])]
-    value = "".join(
-        quote(part.name, safe=_LITERAL) if part.kind == "text" else _encoded(_plain(part, arguments, secrets))
-        for part in parts
-    )
-    return [f"{name}={value}"]
+        yield name
+    elif _left_out(parts, arguments):
+        return
+    elif len(parts) == 1 and parts[0].kind == "field":
+        yield from (f"{name}={_encoded(item)}" for item in _items(arguments[parts[0].name]))
+    else:
+        filled = (
+            quote(part.name, safe=_LITERAL) if part.kind == "text" else _encoded(_plain(part, arguments, secrets))
+            for part in parts
+        )
+        yield f"{name}={_joined('', filled, 'The URL')}"
 
 
 def _left_out(parts: Sequence[_Part], arguments: Mapping[str, Any]) -> bool:
@@ -207,18 +218,35 @@ def _plain(part: _Part, arguments: Mapping[str, Any], secrets: Mapping[str, str]
             return _as_text(arguments[part.name])
 
 
-def _items(value: Any) -> list[str]:
+def _items(value: Any) -> Iterator[str]:
     """The values of a parameter: one for each item of a list, none for null."""
-    if value is None:
-        return []
     if isinstance(value, (list, tuple)):
-        return [_as_text(item) for item in cast("Sequence[Any]", value) if item is not None]
-    return [_as_text(value)]
+        yield from (_as_text(item) for item in cast("Sequence[Any]", value) if item is not None)
+    elif value is not None:
+        yield _as_text(value)
 
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else dump_json(value)
 
 
+def _joined(between: str, pieces: Iterable[str], what: str) -> str:
+    """The pieces in one. They are counted while they are made: a short template may name a large argument often."""
+    made: list[str] = []
+    size = 0
+    for piece in pieces:
+        size += len(piece) + len(between)
+        if size > _MAX_URL + len(between):
+            raise _too_long(what)
+        made.append(piece)
+    return between.join(made)
+
+
+def _too_long(what: str) -> UrlTemplateError:
+    return UrlTemplateError(f"{what} would have more than {_MAX_URL} characters. Send less, or send it in the body.")
+
+
 def _encoded(text: str) -> str:
+    if len(text) > _MAX_URL:
+        raise _too_long("The URL")
     return quote(text, safe="", errors="replace")

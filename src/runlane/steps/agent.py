@@ -17,6 +17,7 @@ from runlane.agents.models import INVALID_JSON, Message, ModelReply, ToolCall, T
 from runlane.errors import nearest
 from runlane.model.definition import FINAL_ANSWER, Agent
 from runlane.model.schema_check import misfit
+from runlane.model.text import utf8_size
 from runlane.steps.conversation import AsksModels, Conversation
 from runlane.steps.failure import StepFailed
 from runlane.steps.results import Result, refuse_call
@@ -167,6 +168,8 @@ async def _use_tools(
     # All of them come to their end, also beside one that fails: what they did is kept.
     results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
     _raise_first(results)
+    # The results are kept. If there is no room for them, the step goes on with them later.
+    await work.tools.room.take(sum(utf8_size(result.text) for result in cast("list[Result]", results)))
     for call, result in zip(calls, cast("list[Result]", results), strict=True):
         asking.answer_call(call, result.text, failed=result.failed)
 

@@ -11,11 +11,11 @@ from runlane.agents.models import ModelReply, ToolCall, ToolOffer
 from runlane.interpreter.values import Done
 from runlane.model.definition import Agent
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
-from runlane.model.template import render_value, text_of
+from runlane.model.template import text_of
 from runlane.steps.agent import Task, ask_agent, fitting_answer, work_on
 from runlane.steps.conversation import Conversation
 from runlane.steps.failure import StepFailed
-from runlane.steps.prompt import prompt, task
+from runlane.steps.prompt import prompt
 from runlane.steps.shaping import find_json
 from runlane.steps.toolbox import Usable, find_tool
 from runlane.steps.using import Use
@@ -29,9 +29,9 @@ _SHOWN: Final = 200
 async def llm(work: Work[LlmStep]) -> Any:
     """One answer: a text, or an object that fits the step's schema."""
     step = work.step
-    wanted = task(step.prompt_template, work.todo.state)
+    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
     asking = Conversation(work, None, work.tools.journal, model=step.model)
-    asking.tell(prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history)))
+    asking.tell(said)
     if step.output_schema is None:
         answer: Any = (await asking.ask()).text
     else:
@@ -44,8 +44,7 @@ async def agent(work: Work[AgentStep]) -> Any:
     """The agent's answer, after as many turns and tools as it takes."""
     step = work.step
     definition = cast("Agent", work.agent(step.agent_id))
-    wanted = task(step.prompt_template, work.todo.state)
-    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
     answer = await work_on(
         work,
         definition,
@@ -69,7 +68,7 @@ async def tool(work: Work[ToolStep]) -> Any:
     step, journal = work.step, work.tools.journal
     usable = await find_tool(work, step.forced_tool, journal)
     if step.arguments is not None:
-        arguments = cast("dict[str, Any]", render_value(step.arguments, work.todo.state))
+        arguments = cast("dict[str, Any]", await work.render_value(step.arguments))
         problem = usable.misfit(arguments)
         if problem is not None:
             raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{usable.name}": {problem}.')
@@ -88,9 +87,9 @@ async def evaluator(work: Work[EvaluatorStep]) -> Done:
     """One of the routes. An answer that names none is asked again; it is never taken for the first one."""
     step = work.step
     asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
-    wanted = task(step.evaluator_prompt or step.prompt_template, work.todo.state)
     routes = "\n".join(f"- {label}{_meaning(step, label)}" for label in step.route_map)
-    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    template = step.evaluator_prompt or step.prompt_template
+    said = await prompt(work, template, with_history=bool(step.include_full_history))
     asking.tell(f"{said}\n\nAnswer with one of these labels and nothing else:\n{routes}")
     offers = tuple(
         ToolOffer(ROUTE + label, step.route_descriptions.get(label, ""), _REASONING) for label in step.route_map
@@ -124,8 +123,7 @@ _REASONING: Final[Mapping[str, Any]] = {"type": "object", "properties": {"reason
 async def _written_arguments(work: Work[ToolStep], usable: Usable) -> Mapping[str, Any]:
     step, offered = work.step, usable.offer
     asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
-    wanted = task(step.prompt_template, work.todo.state)
-    said = prompt(work.todo, work.tools, wanted, with_history=bool(step.include_full_history))
+    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
     schema = orjson.dumps(dict(offered.input_schema)).decode()
     asking.tell(
         f"{said}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"

@@ -7,7 +7,6 @@ from typing import Any
 
 from runlane.errors import RunlaneError, nearest
 from runlane.model.step import TaskStep
-from runlane.model.template import render_value
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Tools
 from runlane.steps.work import Work
@@ -15,7 +14,7 @@ from runlane.steps.work import Work
 
 async def task(work: Work[TaskStep]) -> Any:
     """A registered task, with the arguments that the step gives it."""
-    arguments = render_value(work.step.arguments, work.todo.state)
+    arguments = await work.render_value(work.step.arguments)
     return await call_task(work.tools, work.step.task, arguments, work.todo.path)
 
 

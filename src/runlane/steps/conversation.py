@@ -32,8 +32,10 @@ from runlane.agents.models import (
 )
 from runlane.model.definition import Agent, ModelSettings
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
+from runlane.model.text import utf8_size
 from runlane.probes import reach
 from runlane.redaction import Redactor
+from runlane.steps.failure import StepFailed
 from runlane.steps.flights import Flight
 from runlane.steps.showing import Showing
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
@@ -42,6 +44,8 @@ from runlane.steps.work import Work, visits_before
 # What a token is in characters, about; only to reserve room at a provider, the true number corrects it.
 _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
+# Results of tools add up over the turns of an agent.
+_MAX_CONVERSATION: Final = 4
 
 Call = Callable[[Flight], Coroutine[Any, Any, ModelReply]]
 AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
@@ -91,6 +95,7 @@ class Conversation:
 
     async def _answer(self, key: str, offers: tuple[ToolOffer, ...], must_call: bool) -> ModelReply:
         work = self._work
+        self._check_size()
         await work.emit("thinking", message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
         request = ModelRequest(
             model="",
@@ -103,6 +108,16 @@ class Conversation:
             number=visits_before(work.todo) + work.todo.tries + self.turn,
         )
         return await self._somebody(request, key)
+
+    def _check_size(self) -> None:
+        most = _MAX_CONVERSATION * self._work.tools.max_step_bytes
+        size = sum(utf8_size(message.text) for message in self.messages)
+        if size > most:
+            raise StepFailed(
+                "prompt_too_large",
+                f'The conversation of step "{self._work.step.id}" has {size} bytes; at most {most} are allowed '
+                f"({_MAX_CONVERSATION} times RUNLANE_MAX_STEP_BYTES). Let its tools return less.",
+            )
 
     async def _keep(self, flight: Flight, turn: int, reply: ModelReply, credential: str) -> ModelReply:
         flight.answered = True

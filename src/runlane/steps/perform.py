@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from runlane.agents.models import ModelFailed
 from runlane.agents.tools import ToolFailed
-from runlane.errors import LeaseLost, Retry, RunlaneError, Unavailable
+from runlane.errors import LeaseLost, Retry, RunlaneError, TemplateTooLarge, Unavailable
 from runlane.interpreter.values import Done, Failed, Outcome, Todo
 from runlane.model.step import LoopStep, Step
 from runlane.steps import asking, calling, computing, shaping, waiting
 from runlane.steps.failure import StepFailed
+from runlane.steps.room import NoRoom
 from runlane.steps.tools import Earlier, ToolCaller, Tools
-from runlane.steps.waiting import Held, MustAsk, Waiting, WaitKind
+from runlane.steps.waiting import Held, MustAsk, Waiting, WaitKind, until_room
 from runlane.steps.work import Work
 
 __all__ = ["Earlier", "Held", "ToolCaller", "Tools", "WaitKind", "Waiting", "perform"]
@@ -38,12 +39,18 @@ async def perform(todo: Todo, tools: Tools) -> Outcome | Waiting | Held:
 async def _performed(work: Work[Any]) -> Outcome | Waiting | Held:
     try:
         result = await _performer(work)
+        if not isinstance(result, Waiting):
+            work.check_output(result.output if isinstance(result, Done) else result)
     except MustAsk as asks:
         return Held(asks.waits)
+    except NoRoom as wait:
+        return Held((until_room(wait),))
     except LeaseLost:
         raise
     except (StepFailed, ModelFailed, ToolFailed) as error:
         return _failed(work, error.code, error.message, passing=error.passing)
+    except TemplateTooLarge as error:
+        return _failed(work, error.code, f'Step "{work.step.id}": {error}', passing=False)
     except RunlaneError as error:
         return _failed(work, error.code, str(error), passing=isinstance(error, Retry | Unavailable))
     except Exception as error:  # noqa: BLE001 - whatever it is, it fails this step and not the worker

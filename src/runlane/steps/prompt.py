@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from runlane.interpreter.values import Todo
 from runlane.model.step import HumanStep, Step
-from runlane.model.template import render, text_of
+from runlane.model.template import Budget, fill, text_of
+from runlane.model.text import utf8_size
 from runlane.steps.tools import Earlier, Tools
+from runlane.steps.work import Work
 
 MAX_VALUE_CHARACTERS: Final = 5000
 MAX_EARLIER_STEPS: Final = 50
@@ -20,21 +22,25 @@ def message(state: Mapping[str, Any]) -> str:
     return text_of(state.get("user_input", state.get("user_query", "")))
 
 
-def task(template: str | None, state: Mapping[str, Any]) -> str:
-    """What is to be done: the template, filled, or else the run's message."""
-    return message(state) if template is None or not template.strip() else render(template, state)
+async def prompt(work: Work[Step], template: str | None, *, with_history: bool = False) -> str:
+    """The task with the values that the step is given, what people answered and, if asked for, earlier outputs.
 
-
-def prompt(todo: Todo, tools: Tools, wanted: str, *, with_history: bool = False) -> str:
-    """The task with the values that the step is given, what people answered and, if asked for, earlier outputs."""
+    The task is the template, filled, or else the run's message.
+    """
+    todo, budget = work.todo, work.budget()
+    if template is None or not template.strip():
+        wanted = [message(todo.state)]
+        budget.add(utf8_size(wanted[0]))
+    else:
+        wanted = [*fill(template, todo.state, budget).parts]
     parts = [
-        *_section("Values", _values(todo)),
-        *_section("Answers of people", _answers(todo)),
-        *(_section("Earlier steps", _earlier(tools)) if with_history else ()),
+        *_section("Values", _values(todo), budget),
+        *_section("Answers of people", _answers(todo), budget),
+        *(_section("Earlier steps", _earlier(work.tools), budget) if with_history else ()),
     ]
-    if not parts:
-        return wanted
-    return "\n\n".join([*parts, "# Task", wanted])
+    await work.tools.room.take(budget.used)
+    task = "".join(wanted)
+    return "\n\n".join([*parts, "# Task", task]) if parts else task
 
 
 def label(step: Step | Earlier) -> str:
@@ -75,8 +81,11 @@ def _earlier(tools: Tools) -> Iterator[tuple[str, Any]]:
         yield label(step), step.output
 
 
-def _section(title: str, values: Iterator[tuple[str, Any]]) -> Iterator[str]:
-    shown = [f"## {name}\n{abridged(value)}" for name, value in values]
+def _section(title: str, values: Iterator[tuple[str, Any]], budget: Budget) -> Iterator[str]:
+    shown: list[str] = []
+    for name, value in values:
+        shown.append(f"## {name}\n{abridged(value)}")
+        budget.add(utf8_size(shown[-1]))
     if shown:
         yield f"# {title}"
         yield from shown

@@ -11,7 +11,8 @@ import orjson
 
 from runlane.model.definition import Orchestration
 from runlane.model.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
-from runlane.model.template import render, text_of
+from runlane.model.template import size_of, text_of
+from runlane.model.text import utf8_size
 from runlane.steps.failure import StepFailed
 from runlane.steps.prompt import label, message
 from runlane.steps.work import Work
@@ -24,7 +25,7 @@ _SURE_STARTS: Final = 16
 
 async def print_(work: Work[PrintStep]) -> str:
     """The text, filled."""
-    text = render(work.step.print_content, work.todo.state)
+    text = await work.render(work.step.print_content)
     await work.emit("final", response=text)
     return text
 
@@ -41,6 +42,13 @@ async def merge(work: Work[MergeStep]) -> Any:
             f"Nothing to merge: none of {', '.join(keys) or 'its inputs'} is in the state. Set input_keys to the "
             "output keys of the steps before it.",
         )
+    # An input key may be named many times, so the values are counted before they are put together.
+    budget, sizes = work.budget(), dict[int, int]()
+    for source, value in found:
+        if id(value) not in sizes:
+            sizes[id(value)] = size_of(value)
+        budget.add(sizes[id(value)] + utf8_size(source))
+    await work.tools.room.take(budget.used)
     match work.step.merge_strategy:
         case "list":
             return [{"source": source, "data": value} for source, value in found]
@@ -52,7 +60,13 @@ async def merge(work: Work[MergeStep]) -> Any:
 
 async def extract_json(work: Work[ExtractJsonStep]) -> Any:
     """The JSON in the input: the whole of it, fenced blocks, or the first balanced braces."""
-    hits = [hit for value in _texts(work) for hit in find_json(value)]
+    hits: list[Any] = []
+    budget = work.budget()
+    for value in _texts(work):
+        for hit in find_json(value):
+            budget.add(size_of(hit))
+            hits.append(hit)
+    await work.tools.room.take(budget.used)
     if not hits:
         if work.step.required:
             raise StepFailed("no_json", "There is no JSON in the input of this step.")
@@ -81,12 +95,14 @@ def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
 def _told_apart(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     """One step may have made several of the values; none of them may vanish."""
     taken: set[str] = set()
+    counts: dict[str, int] = {}
     for source, value in found:
-        name, count = source, 1
+        name, count = source, counts.get(source, 1)
         while name in taken:
             count += 1
             name = f"{source} {count}"
         taken.add(name)
+        counts[source] = count
         yield name, value
 
 

@@ -15,10 +15,12 @@ from runlane.agents.models import Delta, Message, Models, Piece
 from runlane.agents.tools import McpCaller, ToolCaller
 from runlane.model.definition import Agent, McpServer, Tool
 from runlane.model.task import Task
+from runlane.model.template import MAX_BYTES
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.redaction import Redactor
 from runlane.steps.failure import StepFailed
 from runlane.steps.flights import Flights
+from runlane.steps.room import Room, Unlimited
 from runlane.steps.sandbox import Sandbox
 
 Check = Callable[[Agent | None, float | None], Awaitable[None]]
@@ -81,6 +83,7 @@ class Tools:
     `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
     `check_budget` is asked before each call of a model and raises if it may not be made; `flights` makes the call;
     `doubt_budget` is asked when one has answered whose price nobody knows, and says what to warn of, if anything.
+    `room` is the memory for what the step renders, and `max_step_bytes` bounds each rendered value and each output.
     """
 
     sandbox: Sandbox
@@ -106,3 +109,5 @@ class Tools:
     check_budget: Check = _no_cap
     doubt_budget: Callable[[str], Awaitable[str | None]] = _no_doubt
     flights: Flights = field(default_factory=Flights)
+    room: Room = field(default_factory=Unlimited)
+    max_step_bytes: int = MAX_BYTES

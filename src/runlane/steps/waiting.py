@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Any
 
 from runlane.model.step import HumanField, HumanStep, WaitStep
-from runlane.model.template import render, render_value
 from runlane.steps.failure import StepFailed
+from runlane.steps.room import NoRoom
 from runlane.steps.work import Work
 
 
@@ -64,6 +64,11 @@ class MustAsk(Exception):
         self.waits = waits
 
 
+def until_room(wait: NoRoom, key: str = "room") -> Waiting:
+    """Release the worker slot until there may be room in memory."""
+    return Waiting(kind=WaitKind.TIME, prompt=wait.reason, due_in_seconds=wait.retry_in_seconds, key=key, name="room")
+
+
 async def human(work: Work[HumanStep]) -> Waiting:
     """Wait for a person."""
     step, state = work.step, work.todo.state
@@ -71,7 +76,7 @@ async def human(work: Work[HumanStep]) -> Waiting:
     last = work.tools.history[-1].output if work.tools.history else None
     return Waiting(
         kind=WaitKind.HUMAN,
-        prompt=render(step.human_prompt, state),
+        prompt=await work.render(step.human_prompt),
         fields=tuple(step.human_fields),
         context=next(given, last),
         due_in_seconds=step.expires_after_seconds,
@@ -86,7 +91,7 @@ async def wait(work: Work[WaitStep]) -> Waiting:
         return Waiting(kind=WaitKind.EVENT, event=step.event, due_in_seconds=step.expires_after_seconds)
     if step.seconds is not None:
         return Waiting(kind=WaitKind.TIME, due_in_seconds=step.seconds)
-    return Waiting(kind=WaitKind.TIME, until=_moment(render_value(step.until, work.todo.state)))
+    return Waiting(kind=WaitKind.TIME, until=_moment(await work.render_value(step.until)))
 
 
 def _moment(value: Any) -> datetime:

@@ -9,6 +9,7 @@ from runlane.errors import nearest
 from runlane.interpreter.values import Todo
 from runlane.model.definition import Agent
 from runlane.model.step import LoopStep, Step
+from runlane.model.template import Budget, fill, render_value, size_of
 from runlane.steps.failure import StepFailed
 from runlane.steps.tools import Tools
 
@@ -46,6 +47,33 @@ class Work(Generic[S_co]):
         """Write an event of this step in one commit with what the journal keeps next."""
         about = {"orch_step_id": self.todo.step.id, "step_name": self.todo.step.title, "path": self.todo.path}
         self.tools.note(type_, about | data)
+
+    def budget(self) -> Budget:
+        """Return the bytes that one rendered value of the step may have."""
+        return Budget(self.tools.max_step_bytes)
+
+    async def render(self, template: str, budget: Budget | None = None) -> str:
+        """Fill a template from the state. Its size is checked, and has room, before the text is built."""
+        filled = fill(template, self.todo.state, budget or self.budget())
+        await self.tools.room.take(filled.size)
+        return filled.text()
+
+    async def render_value(self, value: Any) -> Any:
+        """Fill the templates within a value from the state."""
+        budget = self.budget()
+        filled = render_value(value, self.todo.state, budget)
+        await self.tools.room.take(budget.used)
+        return filled
+
+    def check_output(self, output: Any) -> None:
+        """Raise StepFailed if the output is too large to be kept."""
+        size = size_of(output)
+        if size > self.tools.max_step_bytes:
+            raise StepFailed(
+                "output_too_large",
+                f'The output of step "{self.step.id}" has {size} bytes; at most {self.tools.max_step_bytes} are '
+                "allowed (RUNLANE_MAX_STEP_BYTES). Store large values elsewhere and return a reference.",
+            )
 
     def agent(self, agent_id: str | None) -> Agent | None:
         """The agent of this id."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,7 +24,9 @@ from runlane.model.definition import Agent, Orchestration
 from runlane.model.event import Delta
 from runlane.model.text import dump_json, load_json
 from runlane.steps.flights import Flights
-from runlane.steps.perform import Earlier, Held, Tools, Waiting, WaitKind, perform
+from runlane.steps.perform import Held, Tools, Waiting, WaitKind, perform
+from runlane.steps.room import NoRoom
+from runlane.steps.waiting import until_room
 from runlane.store.attempts import running_seconds
 from runlane.store.calls import CallRecord, read_calls_of
 from runlane.store.claim import Claimed
@@ -37,10 +38,13 @@ from runlane.store.waits import read_waits
 from runlane.worker.context import Desk
 from runlane.worker.ends import HANDED_BACK, Ends
 from runlane.worker.execution import Ending
+from runlane.worker.history import History
+from runlane.worker.memory import HOLD_SECONDS, TOO_LARGE, Account, StepRoom
 from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
 from runlane.worker.pinned import Pinned
 from runlane.worker.questions import InnerKey, Questions
+from runlane.worker.snapshots import Snapshots
 from runlane.worker.spending import Spending
 from runlane.worker.way import record_of, remember_nested, stand
 
@@ -48,15 +52,11 @@ _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
 _ASKS_MODELS = frozenset({"llm", "agent", "tool", "evaluator"})
-# A takeover settles at most this many records; a snapshot costs as much as the state is big.
-SNAPSHOT_EVERY = 500
 # How soon a run that is busy in one branch learns that somebody answered in another.
 _ANSWER_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 2.0
-# What a step may be told of earlier ones; a run of many thousand steps must not keep them all in mind.
-MAX_HISTORY = 100
-# A wait that is longer gives the worker's slot back.
-HOLD_SECONDS = 10.0
+# Steps that only compute run ahead of the commit by this much.
+MAX_AHEAD_BYTES = 8 * 1024 * 1024
 
 # How long the end of a run waits for answers that nobody wants any more and that have to be paid for.
 LAND_SECONDS = 30.0
@@ -77,6 +77,8 @@ class Drive:
         material: Pinned,
         tools: Tools,
         root: Orchestration,
+        account: Account,
+        max_run_bytes: int,
     ) -> None:
         self._claimed = claimed
         self._desk = desk
@@ -84,7 +86,9 @@ class Drive:
         self._material = material
         self._tools = tools
         self._root = root
-        self._outbox = Outbox(claimed, desk)
+        self._account = account
+        self._max_run_bytes = max_run_bytes
+        self._outbox = Outbox(claimed, desk, account)
         self._ends = Ends(self._outbox, desk.max_result_bytes)
         self._questions = Questions()
         self._flights = Flights(claimed.attempt)
@@ -97,10 +101,10 @@ class Drive:
         self._calls: dict[str, list[CallRecord]] = {}
         self._journals: dict[str, Journal] = {}
         self._spending = Spending(claimed, database, self._journal)
-        self._history: deque[tuple[str, Earlier]] = deque(maxlen=MAX_HISTORY)
+        self._history = History()
         self._machine: Machine
         self._no = 0
-        self._since_snapshot = 0
+        self._snapshots = Snapshots()
 
     async def run(self) -> Ending:
         """Go on where the records end, until the run ends or nothing can move without somebody outside."""
@@ -142,7 +146,7 @@ class Drive:
         material = self._material
         # What stands for an agent is known to nobody else.
         pinned = [*material.orchestrations.values(), *material.agents.values(), self._root]
-        self._machine, self._no = stand(self._root, load_json(claimed.input), plan, pinned, way, self._remember)
+        self._machine, self._no = stand(self._root, load_json(claimed.input), plan, pinned, way, self._history.add)
         if first or not await patiently(lambda: has_event(self._database, claimed.run_id, _START)):
             self._outbox.say(
                 _START,
@@ -175,10 +179,17 @@ class Drive:
     # --- the loop
 
     async def _go(self) -> Conclude:
+        await self._find_room()
         while True:
             await self._take_answers()
             if self._machine.end is not None:
                 return partial(self._ends.finish, self._machine.end)
+            excess = self._excess()
+            if excess is not None:
+                error = Failed(TOO_LARGE, excess)
+                return partial(self._ends.fail, End(EndStatus.FAILED, None, self._machine.state, error))
+            if self._outbox.pending_bytes > MAX_AHEAD_BYTES:
+                await self._outbox.store()
             if not self._desk.draining:
                 await self._begin()
             if not self._busy:
@@ -189,6 +200,26 @@ class Drive:
             await self._wait()
             self._take_done()
             self._drop_unneeded()
+
+    async def _find_room(self) -> None:
+        """Wait for room for the state; without it, pause the run for a while."""
+        try:
+            await self._account.admit(self._machine.state_bytes)
+        except NoRoom as wait:
+            # A key of this attempt: the wait of an earlier one is over, and would let the step begin.
+            waiting = until_room(wait, f"room/{self._claimed.attempt}")
+            for todo in self._machine.todos():
+                if todo.path not in self._questions:
+                    self._ask(todo, waiting)
+
+    def _excess(self) -> str | None:
+        """Return why the run has become too large to continue, if it has."""
+        if self._outbox.written_bytes > self._max_run_bytes:
+            return (
+                f"One attempt at the run wrote more than {self._max_run_bytes} bytes of events and step records "
+                "(RUNLANE_MAX_RUN_BYTES). Let its steps produce less, or split it into several runs."
+            )
+        return self._account.excess()
 
     async def _begin(self) -> None:
         """Begin everything that may begin now."""
@@ -211,13 +242,16 @@ class Drive:
                 return Held((Waiting(kind=WaitKind.TIME, due_in_seconds=todo.delay_seconds, name="retry", key=key),))
             await asyncio.sleep(todo.delay_seconds)
         limit = asyncio.timeout(todo.step.timeout_seconds)
+        room = StepRoom(self._account)
         try:
             async with limit:
-                return await perform(todo, self._tools_for(todo))
+                return await perform(todo, self._tools_for(todo, room))
         except TimeoutError:
             return Failed("timeout", f"The step took longer than its {todo.step.timeout_seconds:g} s.", passing=True)
+        finally:
+            room.close()
 
-    def _tools_for(self, todo: Todo) -> Tools:
+    def _tools_for(self, todo: Todo, room: StepRoom) -> Tools:
         async def emit(kind: str, data: Mapping[str, Any]) -> None:
             note(kind, data)
             self._outbox.store_soon()
@@ -241,17 +275,17 @@ class Drive:
                 told |= {"call_id": piece.call_id, "tool_name": piece.tool}
             self._desk.send_delta(Delta(self._claimed.run_id, self._claimed.attempt, piece.kind, dump_json(told)))
 
-        scope = _scope(todo.path)
         return replace(
             self._tools,
             emit=emit,
             note=note,
             delta=delta,
-            history=[earlier for inside, earlier in self._history if inside == scope],
+            history=self._history.before(todo.path),
             journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
             check_budget=check_budget,
             doubt_budget=partial(self._spending.doubt, todo.path),
             flights=self._flights,
+            room=room,
         )
 
     def _journal(self, path: str) -> Journal:
@@ -350,27 +384,23 @@ class Drive:
         self._held.pop(todo.path, None)
         outcome = self._spending.settle(todo.path, outcome)
         facts = self._machine.settle(todo.path, outcome)
+        self._account.hold_state(self._machine.state_bytes)
         over = all(other.path != todo.path for other in self._machine.todos())
         if over and todo.path in self._journals and not self._flights.of(todo.path):
             del self._journals[todo.path]
         self._no += 1
-        self._outbox.keep(record_of(todo, outcome, self._machine, self._no, seconds))
+        record = record_of(todo, outcome, self._machine, self._no, seconds)
+        self._outbox.keep(record)
         if isinstance(outcome, Done) and todo.part == "step":
-            self._remember(todo.path, todo.step.id, todo.step.title, outcome.output)
+            self._history.add(todo.path, todo.step.id, todo.step.title, outcome.output)
             spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None}
             told = {name: value for name, value in spent.items() if value is not None}
             self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
-        remember_nested(facts, self._remember)
+        remember_nested(facts, self._history.add)
         self._outbox.tell(facts)
-        self._since_snapshot += 1
-        # Not between two tries: the record of the second holds what both have cost, and so would the snapshot.
-        if self._since_snapshot >= SNAPSHOT_EVERY and not any(other.tries for other in self._machine.todos()):
-            self._since_snapshot = 0
+        if self._snapshots.is_due(record, self._machine):
             cursor = dump_json(self._machine.cursor())
             self._outbox.keep(StepRecord(SNAPSHOT_PATH, self._no, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor))
-
-    def _remember(self, path: str, step_id: str, title: str, output: Any) -> None:
-        self._history.append((_scope(path), Earlier(step_id, title, output)))
 
     # --- the ends
 
@@ -395,8 +425,3 @@ class Drive:
         if stopping:
             await asyncio.wait(stopping)
             self._busy.clear()
-
-
-def _scope(path: str) -> str:
-    """The orchestration that a step belongs to, as a part of its path."""
-    return path.rpartition(">")[0]

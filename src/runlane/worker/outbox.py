@@ -1,12 +1,14 @@
 """The outbox of an orchestration's attempt: what has happened and is not stored yet, in its order.
 
 One commit is under way at a time, and the next takes everything that came meanwhile. So a chain of small steps shares
-commits, while whoever needs certainty waits until the outbox is empty.
+commits, while whoever needs certainty waits until the outbox is empty. What is not stored yet counts in the account of
+the attempt, with the memory that its text takes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 from runlane.interpreter.values import Fact, Todo
@@ -18,14 +20,20 @@ from runlane.store.record import Entry
 from runlane.store.steps import StepRecord
 from runlane.store.waits import NewWait
 from runlane.worker.context import Desk
+from runlane.worker.memory import Account
 
 
 class Outbox:
     """Takes news at once and stores them soon. `rest` is what the end of the attempt stores with itself."""
 
-    def __init__(self, claimed: Claimed, desk: Desk) -> None:
+    def __init__(self, claimed: Claimed, desk: Desk, account: Account) -> None:
         self._claimed = claimed
         self._desk = desk
+        self._account = account
+        # Of the entry that is being filled, of all that is not stored, and of everything in this attempt.
+        self._entry_bytes = 0
+        self.pending_bytes = 0
+        self.written_bytes = 0
         self._entry = self._empty()
         self._storing: asyncio.Task[None] | None = None
         # Whether somebody wanted something stored while a commit was under way.
@@ -33,7 +41,9 @@ class Outbox:
 
     def say(self, kind: str, **data: Any) -> None:
         """Write an event."""
-        self._entry.events.append((kind, dump_json(data)))
+        text = dump_json(data)
+        self._entry.events.append((kind, text))
+        self._count(text)
 
     def say_step(self, kind: str, todo: Todo, **more: Any) -> None:
         """Write an event of a step."""
@@ -48,10 +58,12 @@ class Outbox:
     def keep(self, step: StepRecord) -> None:
         """Record a step."""
         self._entry.steps.append(step)
+        self._count(step.output, step.input)
 
     async def keep_call(self, call: CallRecord) -> None:
         """Record a call within a step; it is stored, with everything before it, when this returns."""
         self._entry.calls.append(call)
+        self._count(call.payload)
         await self.store()
 
     def ask(self, wait: NewWait) -> None:
@@ -75,7 +87,8 @@ class Outbox:
         self._more = self._storing is not None
         if self._storing is None and self._has_news():
             entry, self._entry = self._entry, self._empty()
-            self._storing = asyncio.create_task(self._store(entry))
+            size, self._entry_bytes = self._entry_bytes, 0
+            self._storing = asyncio.create_task(self._store(entry, size))
             self._storing.add_done_callback(self._go_on)
 
     def hold_back(self) -> None:
@@ -102,12 +115,21 @@ class Outbox:
         if self._more and self._storing is stored and not stored.cancelled() and stored.exception() is None:
             self.store_soon()
 
-    async def _store(self, entry: Entry) -> None:
+    async def _store(self, entry: Entry, size: int) -> None:
         if entry.steps:
             reach("step.before_commit")
         await self._desk.record(entry)
+        self.pending_bytes -= size
+        self._account.release(size)
         if entry.steps:
             reach("step.committed")
+
+    def _count(self, *texts: str | None) -> None:
+        size = sum(sys.getsizeof(text) for text in texts if text is not None)
+        self._entry_bytes += size
+        self.pending_bytes += size
+        self.written_bytes += size
+        self._account.charge(size)
 
     def _has_news(self) -> bool:
         entry = self._entry

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +29,7 @@ from runlane.worker.chat import root_of, said
 from runlane.worker.children import Children, StartChild
 from runlane.worker.context import Context
 from runlane.worker.execution import Ending
+from runlane.worker.memory import Memory
 from runlane.worker.orchestration import Drive
 from runlane.worker.outside import Outside
 from runlane.worker.patience import patiently
@@ -54,6 +56,9 @@ class Orchestrations:
         self._start_child = start_child
         self._outside = outside
         self._sandbox = Sandbox(Limits.of(settings))
+        self._memory = Memory(settings.worker_text_bytes)
+        self._max_run_bytes = settings.max_run_bytes
+        self._max_step_bytes = settings.max_step_bytes
 
     async def close(self) -> None:
         """End the sandbox. Safe to call twice."""
@@ -81,12 +86,14 @@ class Orchestrations:
             limiter=self._outside.limiter,
             callers=self._outside.callers(claimed.tenant, host.redactor),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
-            mcp=self._outside.mcp.for_run(claimed.tenant, host.redactor),
+            mcp=self._outside.mcp.for_tenant(claimed.tenant),
+            max_step_bytes=self._max_step_bytes,
         )
         tools = replace(tools, conversation=await self._said_before(claimed, material))
-        return await Drive(
-            claimed, host, self._database, material, tools, root_of(claimed.target, load_json(claimed.input), material)
-        ).run()
+        root = root_of(claimed.target, load_json(claimed.input), material)
+        with closing(self._memory.account(claimed.tenant)) as account:
+            drive = Drive(claimed, host, self._database, material, tools, root, account, self._max_run_bytes)
+            return await drive.run()
 
     async def _said_before(self, claimed: Claimed, material: Pinned) -> Sequence[Message]:
         """What was said in the chat that the run is a turn of."""
