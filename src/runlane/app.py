@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, overload
 
 from runlane.bridge import Bridge
 from runlane.connections import Connection, Connections
@@ -33,6 +33,7 @@ from runlane.store.tenants import is_free
 
 if TYPE_CHECKING:
     from runlane.agents.models import Models
+    from runlane.client.values import Question
     from runlane.crew import Crew
     from runlane.duties.duty import Duty
     from runlane.orchestrating import Start
@@ -74,7 +75,10 @@ class App:
         return self._settings
 
     def configure(self, settings: Settings) -> None:
-        """Use these settings; before the app connects."""
+        """Use these settings in every part of the app. ConfigurationError while it is connected."""
+        self._connections.check_closed()
+        if self._crew is not None:
+            self._crew.configure(settings)
         self._settings = settings
 
     @property
@@ -82,33 +86,52 @@ class App:
         """The registered tasks by name."""
         return self._tasks
 
+    @overload
+    def task(self, name: F, /) -> F: ...
+
+    @overload
     def task(
         self,
-        name: str,
+        name: str | None = None,
         *,
         lane: str = DEFAULT_LANE,
         max_attempts: int = 3,
         max_losses: int | None = None,
         timeout_seconds: float | None = None,
-    ) -> Callable[[F], F]:
-        """Register a function under a name. An async function runs in the event loop, a plain one in a thread."""
+    ) -> Callable[[F], F]: ...
+
+    def task(
+        self,
+        name: str | F | None = None,
+        *,
+        lane: str = DEFAULT_LANE,
+        max_attempts: int = 3,
+        max_losses: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> F | Callable[[F], F]:
+        """Register a function under a name, its own without one; `@app.task` needs no parentheses.
+
+        An async function runs in the event loop, a plain one in a thread.
+        """
 
         def register(function: F) -> F:
             task = make_task(
                 function,
-                name,
+                name if isinstance(name, str) else None,
                 lane=lane,
                 max_attempts=max_attempts,
                 max_losses=max_losses,
                 timeout_seconds=timeout_seconds,
             )
-            known = self._tasks.get(name)
+            known = self._tasks.get(task.name)
             if known is not None:
-                raise DuplicateTask(name, known.origin, task.origin)
-            self._tasks[name] = task
+                raise DuplicateTask(task.name, known.origin, task.origin)
+            self._tasks[task.name] = task
             return function
 
-        return register
+        if name is None or isinstance(name, str):
+            return register
+        return register(name)
 
     def include(self, other: App) -> None:
         """Add another app's tasks to this one."""
@@ -192,21 +215,28 @@ class App:
         A database that is away for a moment is waited for.
         """
         database = await self.database()
-        async with asyncio.timeout(timeout):
-            pause = _WAIT_POLL_SECONDS
-            answered_at = asyncio.get_running_loop().time()
-            while True:
-                try:
-                    run = await run_store.find_run(database, run_id)
-                except Unavailable:
-                    if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
-                        raise
-                else:
-                    answered_at = asyncio.get_running_loop().time()
-                    if run.status.terminal:
-                        return run
-                await asyncio.sleep(pause)
-                pause = min(pause * 1.5, 1.0)
+        run: Run | None = None
+        limit = asyncio.timeout(timeout)
+        try:
+            async with limit:
+                pause = _WAIT_POLL_SECONDS
+                answered_at = asyncio.get_running_loop().time()
+                while True:
+                    try:
+                        run = await run_store.find_run(database, run_id)
+                    except Unavailable:
+                        if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
+                            raise
+                    else:
+                        answered_at = asyncio.get_running_loop().time()
+                        if run.status.terminal:
+                            return run
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 1.5, 1.0)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(_not_ended(run_id, run, timeout or 0.0)) from None
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
         """The run's events after a number."""
@@ -368,6 +398,12 @@ class App:
         given: Mapping[str, Any] | str = {} if response is None else response
         return await self._told(answer(await self.database(), run_id, given, step=step, answered_by=answered_by))
 
+    async def waits(self, run_id: str) -> list[Question]:
+        """What a run waits for, oldest first; answered questions that no worker has taken up yet included."""
+        from runlane.orchestrating import questions
+
+        return await questions(await self.database(), run_id)
+
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
         """Give a run an event that one of its steps waits for, or will."""
         from runlane.orchestrating import tell
@@ -471,3 +507,19 @@ class App:
 
     def _lanes(self) -> set[str]:
         return {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
+
+
+_STILL: Final[Mapping[Status, str]] = {
+    Status.AWAITING_APPROVAL: "Approve it with app.approve().",
+    Status.PAUSED: "See app.waits() for what it waits for.",
+    Status.QUEUED: "Is a worker running that serves its lane and has its task?",
+    Status.BLOCKED: "An earlier run with the same ordering key has not ended.",
+}
+
+
+def _not_ended(run_id: str, run: Run | None, timeout: float) -> str:
+    if run is None:
+        return f"Run {run_id} could not be read within {timeout:g} s: the database did not answer."
+    about = f'Run {run_id} ({run.target}) has not ended after {timeout:g} s: its status is "{run.status.value}"'
+    hint = _STILL.get(run.status, "Wait longer, or look at app.events().")
+    return f"{about} in attempt {run.attempt} on lane {run.lane}. {hint}"

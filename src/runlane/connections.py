@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 from runlane.access.vault import Vault
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
+from runlane.errors import ConfigurationError
 from runlane.model.run import Accepted
 from runlane.settings import Settings, hide
 from runlane.store.accept import NewRun
@@ -68,6 +69,17 @@ class Connections:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def check_closed(self) -> None:
+        """Raise ConfigurationError if a connection is open or being opened: it has the settings of its start."""
+        self._forget_closed_loops()
+        connecting = any(lock.locked() for loop, lock in self._opening.items() if not loop.is_closed())
+        if self._open or connecting:
+            raise ConfigurationError(
+                f"The app is connected to {self._settings().shown_database}, so it cannot be configured. Call "
+                "app.close() first, in the event loop that connected it (app.blocking(app.close()) after blocking "
+                "calls)."
+            )
 
     async def here(self) -> Connection:
         """This loop's connection. A new one makes the lanes known, and on the embedded file the schema."""

@@ -30,12 +30,20 @@ class Crew:
     def __init__(
         self, settings: Settings, tasks: Mapping[str, Task], connect: Callable[[], Awaitable[Connection]]
     ) -> None:
-        self._settings = settings
         self._tasks = tasks
         self._connect = connect
-        self.models = Models(settings.default_model)
-        self.models.register("scripted", scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
-        self._providers: Providers = register_providers(self.models, settings, self._secret_values)
+        self._settings: Settings
+        self._providers: Providers
+        self.models = Models()
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings for every later worker. Models that were registered stay registered."""
+        models = Models(settings.default_model)
+        models.register("scripted", scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
+        providers = register_providers(models, settings, self._secret_values)
+        self.models.adopt(models)
+        self._settings, self._providers = settings, providers
 
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
         """A worker; the caller starts and stops it."""

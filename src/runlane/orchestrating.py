@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
 from runlane.model.definition import Agent, Definition, Orchestration, Tool
@@ -27,6 +27,9 @@ from runlane.store.runs import Change
 from runlane.store.search import find_standing
 from runlane.store.steps import read_way
 from runlane.store.waits import Wait, read_waits
+
+if TYPE_CHECKING:
+    from runlane.client.values import Question
 
 _MAX_ATTEMPTS = 3
 MAX_URL = 2000
@@ -205,6 +208,35 @@ async def answer(
     if schema is not None:
         check_decision(values, wait.request["context"]["arguments"], schema)
     return await answer_wait(database, run_id, wait.path, values, answered_by)
+
+
+async def questions(database: Database, run_id: str) -> list[Question]:
+    """What a run waits for, oldest first. RunNotFound if it is not kept."""
+    await find_standing(database, run_id)
+    return [question_of(wait) for wait in await read_waits(database, run_id)]
+
+
+def question_of(wait: Wait) -> Question:
+    """A stored wait as App, Client and the command line show it."""
+    from runlane.client.values import Question
+
+    request = wait.request
+    return Question(
+        run_id=wait.run_id,
+        target=wait.target,
+        tenant=wait.tenant,
+        path=wait.path,
+        step_id=wait.step_id,
+        kind=wait.kind,
+        name=wait.name,
+        prompt=request.get("prompt"),
+        fields=tuple(request.get("fields") or ()),
+        context=request.get("context"),
+        opened_at_us=wait.opened_at_us,
+        due_at_us=wait.due_at_us,
+        answered_at_us=wait.answered_at_us,
+        answered_by=wait.answered_by,
+    )
 
 
 def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from runlane import (
     App,
     ConfigurationError,
     Context,
+    DuplicateTask,
     InputTooLarge,
     InvalidInput,
     InvalidRequest,
@@ -263,3 +265,47 @@ async def test_a_definition_cannot_ask_for_more_losses_than_the_operator_allows(
     await process.app.sync(modest)
     assert await _max_losses(process, (await process.app.orchestrate("modest")).run_id) == 2
     assert await _max_losses(process, (await process.app.orchestrate("plain")).run_id) == 5
+
+
+async def test_a_wait_that_is_too_long_says_where_the_run_stands(process: Process) -> None:
+    @process.app.task("job", lane="night")
+    async def job(ctx: Context) -> None: ...
+
+    waiting = (await process.app.enqueue("job")).run_id
+    held = (await process.app.enqueue("job", hold=True)).run_id
+    waits = (process.app.wait(run_id, timeout=2) for run_id in (waiting, held))
+    of_waiting, of_held = await asyncio.gather(*waits, return_exceptions=True)
+    assert isinstance(of_waiting, TimeoutError)
+    assert str(of_waiting) == (
+        f'Run {waiting} (job) has not ended after 2 s: its status is "queued" in attempt 0 on lane night. '
+        "Is a worker running that serves its lane and has its task?"
+    )
+    assert isinstance(of_held, TimeoutError)
+    assert "awaiting_approval" in str(of_held)
+    assert str(of_held).endswith("Approve it with app.approve().")
+
+
+def test_a_task_is_called_like_its_function_unless_it_has_a_name() -> None:
+    app = App()
+
+    @app.task
+    async def bare(ctx: Context, number: int) -> int:
+        return number
+
+    @app.task()
+    def empty(ctx: Context) -> None: ...
+
+    @app.task(lane="night", max_attempts=7)
+    def options(ctx: Context) -> None: ...
+
+    assert list(app.tasks) == ["bare", "empty", "options"]
+    assert app.tasks["bare"].function is bare
+    assert (app.tasks["options"].lane, app.tasks["options"].max_attempts) == ("night", 7)
+    with pytest.raises(DuplicateTask, match="bare"):
+        app.task(bare)
+
+
+@pytest.mark.parametrize("wrong", [5, Context, partial(print, 1)])
+def test_what_is_no_function_cannot_be_a_task(wrong: Any) -> None:
+    with pytest.raises(ConfigurationError, match="is not a function, so it cannot be a task"):
+        App().task(wrong)

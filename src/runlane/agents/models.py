@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from runlane.errors import nearest
+from runlane.errors import ConfigurationError, nearest
 from runlane.model.definition import Agent, ModelSettings, Orchestration
 from runlane.model.model_names import resolve_model
 from runlane.redaction import Redactor
@@ -187,6 +187,22 @@ class Models:
         self._default = default
         self._factories: dict[str, Factory] = {}
         self._served: dict[str, Collection[str]] = {}
+        self._adopted: set[str] = set()
+
+    def adopt(self, other: Models) -> None:
+        """Take the default and the models of `other` in place of those adopted before; registered models stay."""
+        registered = {prefix: made for prefix, made in self._factories.items() if prefix not in self._adopted}
+        for prefix in other._factories:
+            if prefix in registered:
+                raise ConfigurationError(
+                    f'The settings name a provider "{prefix}", and models of that name are registered already. '
+                    "Rename one of them."
+                )
+        self._default = other._default
+        self._adopted = set(other._factories)
+        self._factories = {**other._factories, **registered}
+        served = {prefix: models for prefix, models in self._served.items() if prefix in registered}
+        self._served = {**other._served, **served}
 
     def register(self, prefix: str, factory: Factory, *, models: Collection[str] = ()) -> None:
         """Answer for `prefix` and every name that begins with it and a colon.

@@ -21,7 +21,6 @@ from runlane.settings import load_settings
 if TYPE_CHECKING:
     from runlane.client import Client, LiveEvent, Question
     from runlane.store.database import Database
-    from runlane.store.waits import Wait
 
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
@@ -243,15 +242,15 @@ class _OwnDatabase:
             return (await app.set_priority(run_id, priority)).status
 
     async def waits(self, run_id: str) -> Sequence[Question]:
-        from runlane.store.waits import read_waits
+        from runlane.orchestrating import questions
 
-        await self.get(run_id)
-        return [_question(wait) for wait in await read_waits(self._database, run_id)]
+        return await questions(self._database, run_id)
 
     async def inbox(self, limit: int) -> Sequence[Question]:
+        from runlane.orchestrating import question_of
         from runlane.store.waits import read_inbox
 
-        return [_question(wait) for wait in await read_inbox(self._database, None, limit=limit)]
+        return [question_of(wait) for wait in await read_inbox(self._database, None, limit=limit)]
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
         from runlane.cli.own import own_app
@@ -270,25 +269,3 @@ class _OwnDatabase:
 
         async with own_app() as app:
             return await app.fork(run_id, path, state)
-
-
-def _question(wait: Wait) -> Question:
-    from runlane.client import Question
-
-    request = wait.request
-    return Question(
-        run_id=wait.run_id,
-        target=wait.target,
-        tenant=wait.tenant,
-        path=wait.path,
-        step_id=wait.step_id,
-        kind=wait.kind,
-        name=wait.name,
-        prompt=request.get("prompt"),
-        fields=tuple(request.get("fields") or ()),
-        context=request.get("context"),
-        opened_at_us=wait.opened_at_us,
-        due_at_us=wait.due_at_us,
-        answered_at_us=wait.answered_at_us,
-        answered_by=wait.answered_by,
-    )

@@ -88,15 +88,21 @@ class Task:
 
 def make_task(
     function: TaskFunction,
-    name: str,
+    name: str | None,
     *,
     lane: str = DEFAULT_LANE,
     max_attempts: int = 3,
     max_losses: int | None = None,
     timeout_seconds: float | None = None,
 ) -> Task:
-    """The task for a function whose first parameter is its Context."""
+    """The task for a function whose first parameter is its Context. Without a name it is called like the function."""
+    if not inspect.isroutine(function):
+        raise ConfigurationError(
+            f"{function!r} is not a function, so it cannot be a task. Decorate a function: @app.task or "
+            '@app.task("name").'
+        )
     origin = f"{function.__module__}.{function.__qualname__}"
+    name = function.__name__ if name is None else name
     try:
         check_text(name, "The task name", MAX_TASK_NAME)
         check_text(lane, "The lane name", 64)

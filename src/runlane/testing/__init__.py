@@ -21,6 +21,7 @@ from runlane.testing.servers import (
 if TYPE_CHECKING:
     from runlane.testing.fake_mcp import FakeMcp, FakeMcpCall
     from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeProvider, FakeServer
+    from runlane.testing.running import RunningApp
 
 __all__ = [
     "ExternalPostgres",
@@ -36,6 +37,7 @@ __all__ = [
     "MissingBinaryError",
     "PostgresServer",
     "RedisServer",
+    "RunningApp",
     "ServerError",
     "crash_points",
     "postgres_for_tests",
@@ -49,4 +51,9 @@ def __getattr__(name: str) -> Any:
         from runlane.testing import fake_mcp, fake_provider
 
         return getattr(fake_mcp if name.startswith("FakeMcp") else fake_provider, name)
+    if name == "RunningApp":
+        # Imported when it is used, because it loads the worker, which the servers and fakes do not need.
+        from runlane.testing.running import RunningApp
+
+        return RunningApp
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,11 +7,13 @@ it returns when the work is done. Whatever is written is behind the fence and du
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
-from typing import Any, Protocol
+from types import CodeType
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -20,6 +22,9 @@ from runlane.model.event import Delta, EventType
 from runlane.model.text import clean_text, dump_fields, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Recorded
+from runlane.worker.context_call import ContextCall
+
+T = TypeVar("T")
 
 MAX_LOG_CHARACTERS = 64 * 1024
 # Progress is for eyes: more often than this it is not stored, only the newest value is.
@@ -67,6 +72,7 @@ class Context:
         self._loop = loop
         self._loop_thread = threading.get_ident()
         self._interruption: Interrupted | None = None
+        self._not_awaited: str | None = None
         self._last_progress_at = -math.inf
         self._next_progress: tuple[float, str | None] | None = None
 
@@ -101,20 +107,20 @@ class Context:
         if fields:
             line["fields"] = orjson.Fragment(dump_fields(fields, MAX_LOG_CHARACTERS))
         data = dump_json(line)
-        return self._say(lambda: self._record(self._entry(EventType.LOG, data)))
+        return self._say(lambda: self._record(self._entry(EventType.LOG, data)), "ctx.log()")
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
         entry = self._entry(EventType.CHECKPOINT, "{}")
         entry.checkpoint = self._checkpoint_text(value)
-        return self._say(lambda: self._record(entry))
+        return self._say(lambda: self._record(entry), "ctx.checkpoint()")
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
         """Say how far the run is, from 0 to 1. Cheap to call often: the newest value of each half second is kept."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
         value = (float(fraction), None if note is None else clean_text(note, 1000))
-        return self._say(lambda: self._progress(value))
+        return self._say(lambda: self._progress(value), "ctx.progress()")
 
     def secret(self, name: str) -> Any:
         """The value of a secret of the run's tenant: `await ctx.secret("NAME")`, or in a thread without await.
@@ -122,10 +128,10 @@ class Context:
         It is a text. Wherever it turns up in what the run stores or says, it is replaced; hand it only to where it is
         needed all the same. Never store it: a later attempt asks again and gets the value that holds then.
         """
-        asking = self._desk.secret(self._claimed.tenant, name)
+        tenant = self._claimed.tenant
         if threading.get_ident() == self._loop_thread:
-            return asking
-        return asyncio.run_coroutine_threadsafe(asking, self._loop).result()
+            return self._call(lambda: self._desk.secret(tenant, name), "ctx.secret()")
+        return asyncio.run_coroutine_threadsafe(self._desk.secret(tenant, name), self._loop).result()
 
     def interrupt(self, interruption: Interrupted) -> None:
         """Make every later call raise this. For the worker."""
@@ -135,6 +141,15 @@ class Context:
         """What was said last and is not stored yet; the end of the attempt stores it. For the worker."""
         value, self._next_progress = self._next_progress, None
         return value or (None, None)
+
+    def check_awaited(self) -> None:
+        """Raise Fail if a call was dropped without having been awaited: what it was to write is lost."""
+        if self._not_awaited is not None:
+            call = self._not_awaited.partition("(")[0]
+            raise Fail(
+                f"{self._not_awaited} was called without await, so it did nothing. Write await {call}(...), or make "
+                "the task a plain function."
+            )
 
     def _checkpoint_text(self, value: Any) -> str:
         text = dump_json(value)
@@ -146,13 +161,20 @@ class Context:
             )
         return text
 
-    def _say(self, make: Callable[[], Coroutine[Any, Any, None]]) -> Awaitable[None]:
+    def _say(self, make: Callable[[], Coroutine[Any, Any, None]], name: str) -> Awaitable[None]:
         if threading.get_ident() == self._loop_thread:
-            return make()
+            return self._call(make, name)
         if self._interruption is not None:
             raise self._interruption
         asyncio.run_coroutine_threadsafe(make(), self._loop).result()
         return _Done()
+
+    def _call(self, make: Callable[[], Coroutine[Any, Any, T]], name: str) -> ContextCall[T]:
+        self.check_awaited()
+        return ContextCall(make, name, _caller(), self._note_dropped)
+
+    def _note_dropped(self, call: str) -> None:
+        self._not_awaited = self._not_awaited or call
 
     async def _record(self, entry: Entry) -> None:
         if self._interruption is not None:
@@ -193,3 +215,11 @@ class Context:
     def _progress_entry(self, value: tuple[float, str | None]) -> Entry:
         claimed = self._claimed
         return Entry(claimed.run_id, claimed.attempt, claimed.lane, progress=value[0], progress_note=value[1])
+
+
+def _caller() -> tuple[CodeType, int] | None:
+    """Where the task calls its context: the first frame outside of this package."""
+    frame = inspect.currentframe()
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("runlane."):
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code, frame.f_lineno)

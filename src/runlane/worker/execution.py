@@ -234,6 +234,8 @@ class Execution:
                 value = await self._call_in_thread(job, arguments)
                 if inspect.isawaitable(value):
                     value = await value
+            if self._reason is None:
+                self._context.check_awaited()
         except Retry as retry:
             return self._put_back(retry)
         except Fail as error:

@@ -120,9 +120,12 @@ class Orchestrations:
         try:
             async with limit:
                 if task.is_async:
-                    return _plain(await task.function(context, **values), name)
-                value = await host.call_in_thread(lambda: task.function(context, **values))
-                return _plain(await value if inspect.isawaitable(value) else value, name)
+                    value = await task.function(context, **values)
+                else:
+                    value = await host.call_in_thread(lambda: task.function(context, **values))
+                    value = await value if inspect.isawaitable(value) else value
+                context.check_awaited()
+                return _plain(value, name)
         except (StepFailed, LeaseLost):
             raise
         except Fail as error:
@@ -161,7 +164,7 @@ class StepContext(Context):
         claimed, text = self._claimed, self._checkpoint_text(value)
         entry = Entry(claimed.run_id, claimed.attempt, claimed.lane, events=[(EventType.CHECKPOINT.value, "{}")])
         entry.steps.append(StepRecord(_saved_path(self._path), None, "", "checkpoint", StepOutcome.SAVED, output=text))
-        return self._say(lambda: self._record(entry))
+        return self._say(lambda: self._record(entry), "ctx.checkpoint()")
 
 
 def _saved_path(path: str) -> str:

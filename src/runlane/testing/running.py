@@ -1,0 +1,108 @@
+"""An app that executes its runs inside a test: connected to a database of its own, with a worker and the duties.
+
+It works in every event loop: below `asyncio.run`, in a test framework's loop, or in the thread of `app.blocking`. The
+fixtures of `runlane.testing.pytest_plugin` are made of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Self
+
+from runlane.app import App
+from runlane.client.values import Question
+from runlane.model.run import Run
+from runlane.settings import Settings
+from runlane.worker.worker import Worker
+
+WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+
+
+class RunningApp:
+    """Configures an app, connects it, and starts one worker and the duties; the end of the block undoes all of it."""
+
+    def __init__(self, app: App, settings: Settings, *, concurrency: int = 10) -> None:
+        self.app = app
+        self._settings = settings
+        self._concurrency = concurrency
+        self._worker: Worker | None = None
+        self._open = AsyncExitStack()
+
+    @property
+    def worker(self) -> Worker:
+        """The worker that executes the runs."""
+        if self._worker is None:
+            raise RuntimeError('The app has no worker before start(). Use "async with RunningApp(app, settings)".')
+        return self._worker
+
+    async def start(self) -> Self:
+        """Configure and connect the app and start its worker. ConfigurationError if it is connected already."""
+        self.app.configure(self._settings)
+        try:
+            await self._open.enter_async_context(self.app)
+            worker = self._worker = await self.app.worker(concurrency=self._concurrency)
+            await worker.start()
+            self._open.push_async_callback(worker.stop, 0.0)
+            for duty in await self.app.duties():
+                duty.start()
+                self._open.push_async_callback(duty.stop)
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def stop(self) -> None:
+        """Stop what start() started and close the app's connection. Runs that have not ended stay in the database."""
+        await self._open.aclose()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+
+    async def run(
+        self,
+        task: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        timeout: float = WAIT_SECONDS,
+        **options: Any,
+    ) -> Run:
+        """Enqueue a run of a task and return it once it has ended. Options as for `app.enqueue`."""
+        accepted = await self.app.enqueue(task, input, **options)
+        return await self.app.wait(accepted.run_id, timeout)
+
+    async def question(self, run_id: str, *, step: str | None = None, timeout: float = WAIT_SECONDS) -> Question:
+        """Wait until a run asks a person, and return what it asks; `step` is the id or path of the step that asks."""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    # Read before the questions, so that a question of a run that ends meanwhile is not missed.
+                    run = await self.app.get(run_id)
+                    for asked in await self.app.waits(run_id):
+                        fits = step is None or step in (asked.path, asked.step_id)
+                        if asked.kind == "human" and asked.answered_at_us is None and fits:
+                            return asked
+                    if run.status.terminal:
+                        raise AssertionError(f"Run {run_id} ended as {run.status} and did not ask. Error: {run.error}")
+                    await asyncio.sleep(_POLL_SECONDS)
+        except TimeoutError:
+            asking = "a question" if step is None else f'a question of step "{step}"'
+            raise TimeoutError(f"Run {run_id} did not ask {asking} within {timeout:g} s.") from None
+
+    async def answer(
+        self,
+        run_id: str,
+        response: Mapping[str, Any] | str,
+        *,
+        step: str | None = None,
+        timeout: float = WAIT_SECONDS,
+    ) -> Question:
+        """Wait until a run asks a person, answer, and return what it asked."""
+        asked = await self.question(run_id, step=step, timeout=timeout)
+        await self.app.resume(run_id, response, step=asked.path, answered_by="test")
+        return asked
