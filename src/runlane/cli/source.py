@@ -291,4 +291,5 @@ def _question(wait: Wait) -> Question:
         due_at_us=wait.due_at_us,
         answered_at_us=wait.answered_at_us,
         answered_by=wait.answered_by,
+        answerable_by=wait.answerable_by,
     )
