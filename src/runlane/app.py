@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, overload
 
 from runlane.bridge import Bridge
 from runlane.connections import Connection, Connections
-from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask
+from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask, WrongState
 from runlane.model.event import Event, Notice
 from runlane.model.lane import DEFAULT_LANE
 from runlane.model.run import Accepted, OnDead, Run, Status
@@ -242,10 +242,13 @@ class App:
         """The run's events after a number."""
         return await read_events(await self.database(), run_id, after, limit)
 
-    async def cancel(self, run_id: str) -> run_store.Change:
-        """Cancel a run in any state. It never runs again; running code is interrupted."""
+    async def cancel(self, run_id: str, *, actor: str = "local") -> run_store.Change:
+        """Cancel a run that has not ended. It never runs again; running code is interrupted.
+
+        Asking twice is harmless; WrongState for a run that completed or failed. `actor` is for the audit log.
+        """
         connection = await self.connect()
-        change = await run_store.cancel_run(connection.database, run_id)
+        change = await run_store.cancel_run(connection.database, run_id, actor=actor)
         connection.bus.signal_cancel(run_id)
         connection.tell(change)
         if change.status is Status.CANCELLED:
@@ -373,16 +376,20 @@ class App:
         connection.bus.publish([Notice(posted.session_id, posted.turn)])
         return posted
 
-    async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
+    async def cancel_chat(self, session_id: str, *, only_current: bool = False, actor: str = "local") -> list[str]:
         """Cancel the turns of a session that have not ended, or only the one that is at work or next; their runs."""
         from runlane.store.turns import open_turns
 
         turns = await open_turns(await self.database(), session_id)
         # The last one first, so that none of those behind gets its turn in between.
         chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
+        cancelled: list[str] = []
         for run_id in chosen:
-            await self.cancel(run_id)
-        return sorted(chosen)
+            # One that has ended meanwhile is not among them.
+            with contextlib.suppress(WrongState):
+                await self.cancel(run_id, actor=actor)
+                cancelled.append(run_id)
+        return sorted(cancelled)
 
     async def resume(
         self,
@@ -391,12 +398,17 @@ class App:
         *,
         step: str | None = None,
         answered_by: str = "",
+        platform: bool = True,
     ) -> run_store.Change:
-        """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask."""
+        """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask.
+
+        With `platform=False`, a question that only platform admins may answer is refused.
+        """
         from runlane.orchestrating import answer
 
         given: Mapping[str, Any] | str = {} if response is None else response
-        return await self._told(answer(await self.database(), run_id, given, step=step, answered_by=answered_by))
+        database = await self.database()
+        return await self._told(answer(database, run_id, given, step=step, answered_by=answered_by, platform=platform))
 
     async def waits(self, run_id: str) -> list[Question]:
         """What a run waits for, oldest first; answered questions that no worker has taken up yet included."""
@@ -426,10 +438,10 @@ class App:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
         return await self._told(run_store.release_run(await self.database(), run_id))
 
-    async def set_priority(self, run_id: str, priority: int) -> run_store.Change:
-        """Move a waiting run forward or back."""
+    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> run_store.Change:
+        """Move a waiting run forward or back. `actor` is for the audit log."""
         check_priority(priority)
-        return await self._told(run_store.set_priority(await self.database(), run_id, priority))
+        return await self._told(run_store.set_priority(await self.database(), run_id, priority, actor=actor))
 
     @property
     def models(self) -> Models:

@@ -55,7 +55,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 
 class RunlaneError(Exception):
@@ -277,8 +277,18 @@ class Forbidden(RunlaneError):
     http_status = 403
 
 
+class RateQuota(NamedTuple):
+    """A tenant's rate: how many runs it may start at once, how many of them are left, and when all are again."""
+
+    limit: int
+    remaining: int
+    reset_seconds: float
+
+
 class RateLimited(RunlaneError):
     """A limit of the tenant is reached; nothing was stored. `limit` says which: rate, queue or concurrency."""
+
+    quota: RateQuota | None = None
 
     code = "rate_limited"
     http_status = 429

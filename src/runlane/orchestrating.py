@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from runlane.errors import InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
+from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
+from runlane.model.access import PLATFORM_ADMIN
 from runlane.model.definition import Agent, Definition, Orchestration, Tool
 from runlane.model.form import check_decision, validate
 from runlane.model.lane import DEFAULT_LANE
@@ -195,13 +196,27 @@ async def tell(database: Database, run_id: str, name: str, data: Any, sent_by: s
 
 
 async def answer(
-    database: Database, run_id: str, response: Mapping[str, Any] | str, *, step: str | None, answered_by: str
+    database: Database,
+    run_id: str,
+    response: Mapping[str, Any] | str,
+    *,
+    step: str | None,
+    answered_by: str,
+    platform: bool,
 ) -> Change:
-    """Answer the question of a run; `step` is the id or path of the step that asks, if several do."""
+    """Answer the question of a run; `step` is the id or path of the step that asks, if several do.
+
+    `platform` says whether the answer comes from a platform admin, as some questions demand.
+    """
     waits = [wait for wait in await read_waits(database, run_id) if wait.kind == "human"]
     if not waits and step is None:
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
     wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
+    if wait.answerable_by == "platform" and not platform:
+        raise Forbidden(
+            f"The question of run {run_id} at {wait.path} is about a limit that the platform sets for the tenant, so "
+            f"only a key with the role {PLATFORM_ADMIN} may answer it. Ask a platform admin, or cancel the run."
+        )
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
     values = validate(fields, _as_texts(fields, response))
     schema = wait.request.get("arguments_schema")
@@ -236,6 +251,7 @@ def question_of(wait: Wait) -> Question:
         due_at_us=wait.due_at_us,
         answered_at_us=wait.answered_at_us,
         answered_by=wait.answered_by,
+        answerable_by=wait.answerable_by,
     )
 
 

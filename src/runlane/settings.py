@@ -148,6 +148,41 @@ class Settings(BaseSettings):
     api_max_body_bytes: int = Field(
         default=16 * 1024 * 1024, ge=1024, description="Of one HTTP request; it is enforced while reading."
     )
+    api_max_head_bytes: int = Field(
+        default=32 * 1024,
+        ge=1024,
+        le=1024 * 1024,
+        description="Of a request's line and headers; each header counts 32 bytes more than its text. Beyond it: 431.",
+    )
+    api_head_seconds: float = Field(
+        default=10.0, gt=0, le=3600, description="For a request's line and headers to arrive. Beyond it: 408."
+    )
+    api_body_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="A request body that arrives at less than 1024 bytes per second over this time: 408.",
+    )
+    api_keep_alive_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=3600,
+        description="An idle connection is closed after this. It should be more than what a proxy in front uses.",
+    )
+    api_max_connections: int = Field(
+        default=10_000,
+        ge=1,
+        description="Per process, or fewer if the limit on open files is lower. Beyond it idle connections are closed; "
+        "if none is idle: 503, except for /health and /ready.",
+    )
+    api_max_streams_per_key: int = Field(
+        default=5_000,
+        ge=1,
+        description="Open event streams and long polls of one API key, per process. Beyond it: 429.",
+    )
+    api_max_searches_per_key: int = Field(
+        default=4, ge=1, description="Searches for a text in runs at once, of one API key, per process. Beyond it: 429."
+    )
     otlp_endpoint: str | None = Field(
         default=None,
         pattern=r"^https?://",

@@ -97,6 +97,12 @@ async def test_every_change_in_every_state(store: Store, verb: str, status: Stat
 @pytest.mark.parametrize("status", Status)
 async def test_cancel_in_every_state(store: Store, status: Status) -> None:
     run_id = await run_in(store, status)
+    if status in (Status.COMPLETED, Status.FAILED):
+        before = await store.contents()
+        with pytest.raises(WrongState, match=f"Run {run_id} is {status.value}. Only a run that has not ended"):
+            await cancel_run(store.database, run_id)
+        assert await store.contents() == before
+        return
     change = await cancel_run(store.database, run_id)
     run = await store.get(run_id)
     if status.terminal:

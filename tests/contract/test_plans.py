@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from runlane.model.run import Status
 from runlane.settings import Settings
 from runlane.store import survey
 from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
@@ -17,6 +18,8 @@ from runlane.store.database import Session, open_database
 from runlane.store.lanes import declare_lanes
 from runlane.store.record import RECORD
 from runlane.store.retention import _BACKWARDS, _CUT_ALL, _CUT_ONE, _OLD, _TO_CUT
+from runlane.store.runs import _READ
+from runlane.store.search import _FLOOR, _FLOOR_OF_TENANT, _SEARCH, _SEARCH_OF_TENANT
 from runlane.store.statement import Statement
 from runlane.store.takeover import TAKE_BACK
 from runlane.store.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
@@ -155,3 +158,22 @@ async def test_a_request_with_a_key_does_not_read_the_answers_to_all_others(full
     check(old, "api_answers_created")
     assert [line for line in old.splitlines() if "Index Cond: (created_at < " in line], old
     check(await plan_of(full, _FORGET_ABANDONED, key="k5"), "api_answers_pkey")
+
+
+async def test_a_search_goes_by_the_tenants_index_and_stops(full: Store) -> None:
+    """However few of the runs are the tenant's own."""
+    await full.sql("update runs set tenant = 'acme' where rank % 1000 = 0")
+    filters: dict[str, Any] = {
+        "statuses": [status.value for status in Status], "target": "none", "lane": None, "ordering_key": None,
+        "accepted_from": None, "accepted_before": None, "pattern": "%x%", "below": "zzzz", "floor": "", "limit": 50,
+    }  # fmt: skip
+    check(await plan_of(full, _SEARCH_OF_TENANT, tenant="acme", **filters), "runs_tenant")
+    check(await plan_of(full, _FLOOR_OF_TENANT, tenant="acme", below="zzzz", skipped=19_999), "runs_tenant")
+    check(await plan_of(full, _SEARCH, **filters), "runs_pkey")
+    check(await plan_of(full, _FLOOR, below="zzzz", skipped=19_999), "runs_pkey")
+
+
+async def test_a_blocked_run_finds_the_holder_of_its_key_by_index(full: Store) -> None:
+    plan = await plan_of(full, _READ, run_id="run_1")
+    check(plan, "runs_key_holder")
+    check(plan, "runs_pkey")

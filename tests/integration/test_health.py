@@ -15,6 +15,7 @@ from runlane import Context, Settings
 from runlane.errors import ConfigurationError
 from runlane.store.lanes import LaneChange, set_lane
 from runlane.version import VERSION
+from runlane.worker.health import MAX_CONNECTIONS
 from tests.harness import eventually, settings_for
 from tests.integration.process import Process
 from tests.server_process import free_port
@@ -92,6 +93,26 @@ async def test_garbage_does_not_disturb_it(process: Process, settings: Settings,
         await ask(settings, garbage)
     status, _ = await get(settings, "/health")
     assert status == 200
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_idle_connections_keep_no_probe_out(process: Process, settings: Settings) -> None:
+    await process.start()
+    async with contextlib.AsyncExitStack() as stack:
+        idle: list[asyncio.StreamReader] = []
+        for _ in range(MAX_CONNECTIONS + 30):
+            reader, writer = await asyncio.open_connection("127.0.0.1", settings.worker_health_port)
+            stack.push_async_callback(_close, writer)
+            idle.append(reader)
+        status, _ = await get(settings, "/health")
+        assert status == 200
+        closed = [reader for reader in idle if reader.at_eof() or reader.exception() is not None]
+        assert len(closed) >= 30
 
 
 async def test_a_draining_worker_is_alive_but_not_ready(process: Process, settings: Settings) -> None:

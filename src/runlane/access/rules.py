@@ -69,10 +69,28 @@ def check_grant(principal: Principal, role: Role, tenant: str) -> None:
     """Refuse to hand out more than one has: a key may only make keys for its tenant that can do no more than itself."""
     require(principal, Permission.KEYS_MANAGE)
     tenant_to_use(principal, tenant)
-    beyond = sorted(role.permissions - principal.permissions)
-    if not principal.everywhere and (beyond or role.name == PLATFORM_ADMIN):
-        lacking = ", ".join(beyond) or "every tenant"
+    lacking = _lacking(principal, role)
+    if lacking is not None:
         raise Forbidden(
             f'The role "{role.name}" allows more than the key "{principal.name}" has itself: {lacking}. '
             "Choose a smaller role."
         )
+
+
+def check_revocation(principal: Principal, role: Role) -> None:
+    """Refuse to revoke a key with this role if it allows more than the principal has."""
+    require(principal, Permission.KEYS_MANAGE)
+    lacking = _lacking(principal, role)
+    if lacking is not None:
+        raise Forbidden(
+            f'The key has the role "{role.name}", which allows more than the key "{principal.name}" has itself: '
+            f"{lacking}. Use a key with the role {PLATFORM_ADMIN}."
+        )
+
+
+def _lacking(principal: Principal, role: Role) -> str | None:
+    """Return what the role allows beyond the principal, or None."""
+    beyond = sorted(role.permissions - principal.permissions)
+    if principal.everywhere or not (beyond or role.name == PLATFORM_ADMIN):
+        return None
+    return ", ".join(beyond) or "every tenant"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import structlog
@@ -11,6 +12,7 @@ from fastapi import FastAPI, Request
 
 from runlane.access.gate import Gate
 from runlane.access.sentry import Sentry
+from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
 from runlane.api.tail import Follower, Tail
 from runlane.api.talk import Place, Talk
 from runlane.app import App
@@ -34,6 +36,8 @@ class Parts:
     tail: Tail
     gate: Gate
     sentry: Sentry
+    streams: KeyQuota
+    searches: KeyQuota
     duties: list[Duty] = field(default_factory=list[Duty])
     worker: Worker | None = None
     stopping: bool = False
@@ -45,25 +49,39 @@ class Parts:
 
     async def follow(self, principal: Principal, run_id: str, after: int) -> Follower:
         """A reader of a run's events, for as long as its key allows that. The caller closes it."""
-        follower = await self.tail.follow(run_id, after)
-        follower.when_closed(self.sentry.guard(principal, Permission.RUNS_READ, follower.expel))
+        release = self.streams.take(principal)
+        try:
+            follower = await self.tail.follow(run_id, after)
+        except BaseException:
+            release()
+            raise
+        unguard = self.sentry.guard(principal, Permission.RUNS_READ, follower.expel)
+        follower.when_closed(partial(_both, release, unguard))
         return follower
 
     async def talk(self, principal: Principal, session_id: str, after: Place, last_turn: int, *, follow: bool) -> Talk:
         """A reader of a conversation, for as long as its key allows that. The caller closes it."""
+        release = self.streams.take(principal)
         reader = Talk(self.database, self.tail, self.connection.bus, session_id, after, follow)
+        reader.when_closed(release)
         try:
             await reader.open(last_turn)
         except BaseException:
             reader.close()
             raise
-        reader.when_closed(self.sentry.guard(principal, Permission.RUNS_READ, reader.expel))
+        unguard = self.sentry.guard(principal, Permission.RUNS_READ, reader.expel)
+        reader.when_closed(partial(_both, release, unguard))
         return reader
 
     def end_streams(self) -> None:
         """Let every stream and long poll end now, so that their readers come back elsewhere."""
         self.stopping = True
         self.tail.shut_all()
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> None:
+    first()
+    second()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +97,16 @@ async def start_parts(app: App, access: str, wish: WorkerWish | None) -> Parts:
     """Connect and begin."""
     connection = await app.connect()
     database = connection.database
-    parts = Parts(app, access, connection, Tail(database, connection.bus), Gate(database), Sentry(database))
+    parts = Parts(
+        app,
+        access,
+        connection,
+        Tail(database, connection.bus),
+        Gate(database),
+        Sentry(database),
+        streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
+        searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
+    )
     try:
         await parts.tail.start()
         await parts.sentry.start()

@@ -18,12 +18,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from runlane.errors import (
     InvalidDefinitions,
     InvalidInput,
     InvalidRequest,
+    RateLimited,
+    RateQuota,
     RunlaneError,
     Unauthorized,
     Unavailable,
@@ -103,6 +106,7 @@ def handle_problems(api: FastAPI) -> None:
     api.add_exception_handler(RunlaneError, _runlane)
     api.add_exception_handler(RequestValidationError, _validation)
     api.add_exception_handler(HTTPException, _http)
+    api.add_exception_handler(ClientDisconnect, _gone)
     api.add_exception_handler(Exception, _unexpected)
 
 
@@ -133,10 +137,22 @@ def _public(error: RunlaneError) -> str:
 def _headers(error: RunlaneError) -> dict[str, str] | None:
     if isinstance(error, Unauthorized):
         return {"WWW-Authenticate": "Bearer"}
+    headers = rate_headers(error.quota) if isinstance(error, RateLimited) else {}
     wait: float | None = getattr(error, "retry_after_seconds", None)
     if wait is None and isinstance(error, Unavailable):
         wait = _UNAVAILABLE_SECONDS
-    return None if wait is None else {"Retry-After": str(max(1, math.ceil(wait)))}
+    return headers if wait is None else {**headers, "Retry-After": str(max(1, math.ceil(wait)))}
+
+
+def rate_headers(quota: RateQuota | None) -> dict[str, str]:
+    """Return the headers that tell a client what is left of its tenant's rate."""
+    if quota is None:
+        return {}
+    return {
+        "RateLimit-Limit": str(quota.limit),
+        "RateLimit-Remaining": str(quota.remaining),
+        "RateLimit-Reset": str(math.ceil(quota.reset_seconds)),
+    }
 
 
 async def _validation(request: Request, error: Exception) -> Response:
@@ -160,6 +176,11 @@ async def _http(request: Request, error: Exception) -> Response:
     elif known.status_code == 405:
         message = f"{request.method} is not possible at {request.url.path}. See /docs."
     return problem(known.status_code, code, message, headers=known.headers)
+
+
+async def _gone(request: Request, error: Exception) -> Response:
+    # The client closed the connection, or was too slow, in the middle of its body. Nothing of this is sent.
+    return Response(status_code=400)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:

@@ -10,6 +10,7 @@ import orjson
 from starlette.responses import Response
 
 from runlane.api.frame import iso
+from runlane.api.problems import rate_headers
 from runlane.model.event import EventType, Line
 from runlane.model.lane import Lane
 from runlane.model.run import Accepted, Run, Status
@@ -47,6 +48,11 @@ def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = 
         "stream_url": f"{root}/{run_id}/stream",
         "status_url": f"{root}/{run_id}/status",
     }
+
+
+def accepted_reply(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> Reply:
+    """The same as an answer, with what is left of the tenant's rate."""
+    return Reply(accepted_json(accepted, status, root=root), 202, rate_headers(accepted.quota) or None)
 
 
 def run_json(run: Run) -> dict[str, Any]:
@@ -88,6 +94,7 @@ def whole_json(run: Run, waits: Sequence[Wait]) -> dict[str, Any]:
         "forked_from": run.forked_from,
         "parent": run.parent,
         "children": run.children or [],
+        "blocked_by": run.blocked_by,
     }
 
 
@@ -105,6 +112,7 @@ def question_json(wait: Wait) -> dict[str, Any]:
         "fields": wait.request.get("fields") or [],
         "context": wait.request.get("context"),
         "channel_id": wait.request.get("channel_id"),
+        "answerable_by": wait.answerable_by,
         "opened_at": moment(wait.opened_at_us),
         "due_at": moment(wait.due_at_us),
         "answered_at": moment(wait.answered_at_us),
@@ -151,6 +159,7 @@ def status_json(run: Run, course: Course) -> dict[str, Any]:
         "attempt": run.attempt,
         "progress": run.progress,
         "progress_note": run.progress_note,
+        "blocked_by": run.blocked_by,
     }
 
 
@@ -250,3 +259,9 @@ def worker_json(worker: WorkerRow) -> dict[str, Any]:
         "last_heartbeat": moment(worker.heartbeat_at_us),
         "ended_at": moment(worker.ended_at_us),
     }
+
+
+def tenant_worker_json(worker: WorkerRow, active: int) -> dict[str, Any]:
+    """A worker as a tenant sees it: without its host and what it can execute, and with the tenant's own runs."""
+    hidden = {"hostname": None, "pid": None, "targets": None}
+    return worker_json(worker) | hidden | {"active_jobs": active}

@@ -17,6 +17,7 @@ from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
+from runlane.errors import WrongState
 from runlane.model.event import Event
 from runlane.model.run import Status
 from runlane.model.text import dump_json
@@ -125,8 +126,14 @@ async def _post(client: Client, agent: str, message: str, session: str | None) -
     except asyncio.CancelledError:
         _go_on()
         posted = await posting
-        await client.cancel(posted.run_id)
+        await _cancel(client, posted.run_id)
         return posted
+
+
+async def _cancel(client: Client, run_id: str) -> None:
+    """Cancel a turn, unless it has ended meanwhile."""
+    with suppress(WrongState):
+        await client.cancel(run_id)
 
 
 def _go_on() -> None:
@@ -153,7 +160,7 @@ class _Following:
             await self._show()
         except (asyncio.CancelledError, KeyboardInterrupt):
             _go_on()
-            await self._client.cancel(self._posted.run_id)
+            await _cancel(self._client, self._posted.run_id)
             await self._show()
 
     async def _show(self) -> None:

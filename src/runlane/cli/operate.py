@@ -234,7 +234,7 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
     for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
         if run[field] is not None:
             print(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
-    for field in ("ordering_key", "worker_id", "progress", "progress_note"):
+    for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):
         if run[field] is not None:
             print(f"{field:>14}  {run[field]}")
     for field in ("input", "result"):

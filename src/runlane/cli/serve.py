@@ -20,6 +20,7 @@ import uvicorn
 
 from runlane.api.door import Access, is_loopback
 from runlane.api.parts import Parts, WorkerWish
+from runlane.api.protocol import server_config
 from runlane.api.server import build_api
 from runlane.app import App
 from runlane.cli.process import configure_logs, find_app, greet, run_loop
@@ -35,8 +36,6 @@ DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8765
 # How long requests that are under way may take after a signal. Streams and long polls end at once.
 _REQUESTS_SECONDS = 10
-# Longer than what proxies keep an idle connection for, so that they close it first.
-_KEEP_ALIVE_SECONDS = 75
 
 
 def run_server(
@@ -115,19 +114,7 @@ async def _serve_on(
         async with api.router.lifespan_context(api):
             parts: Parts = api.state.parts
             server = _Server(
-                uvicorn.Config(
-                    api,
-                    http="httptools",
-                    ws="none",
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    # Nothing here asks for the caller's address or scheme, which a proxy would tell.
-                    proxy_headers=False,
-                    timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-                    timeout_graceful_shutdown=_REQUESTS_SECONDS,
-                ),
+                server_config(api, app.settings, timeout_graceful_shutdown=_REQUESTS_SECONDS),
                 say_so,
             )
             _handle_signals(server, parts)

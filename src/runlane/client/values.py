@@ -64,6 +64,7 @@ class Question:
     """Something that a run waits for. `kind` is human, time or event, or sent: an event that came too early.
 
     `path` tells which execution of which step asks; `answered_at_us` is set until a worker has taken the answer up.
+    `answerable_by` is `tenant`, or `platform` for a question that only platform admins may answer.
     """
 
     run_id: str
@@ -80,6 +81,7 @@ class Question:
     due_at_us: int | None
     answered_at_us: int | None
     answered_by: str | None
+    answerable_by: str = "tenant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,15 @@ class Logs:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A worker as the API shows it. `targets` is what it can execute, None if it does not tell."""
+    """A worker as the API shows it. `targets` is what it can execute, None if it does not tell.
+
+    A key of a tenant gets no `host`, `pid` and `targets`, and `active` counts the runs of that tenant.
+    """
 
     id: str
     status: str
-    host: str
-    pid: int
+    host: str | None
+    pid: int | None
     version: str
     lanes: tuple[str, ...]
     capacity: int

@@ -104,6 +104,7 @@ def run_from(told: Mapping[str, Any]) -> Run:
         state=told.get("state"),
         plan=_plan_from(told),
         children=told.get("children"),
+        blocked_by=told.get("blocked_by"),
     )
 
 
@@ -157,6 +158,7 @@ def question_from(told: Mapping[str, Any]) -> Question:
         due_at_us=micros(told["due_at"]),
         answered_at_us=micros(told["answered_at"]),
         answered_by=told["answered_by"],
+        answerable_by=told.get("answerable_by", "tenant"),
     )
 
 

@@ -60,6 +60,7 @@ class Principal:
     tenant: str
     role: str
     permissions: frozenset[Permission]
+    expires_at_us: int | None = None
 
     @property
     def everywhere(self) -> bool:

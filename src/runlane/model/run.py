@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from runlane.errors import RateQuota
 from runlane.model.tenant import DEFAULT_TENANT
 
 
@@ -150,6 +151,7 @@ class Run:
     tenant: str = DEFAULT_TENANT
     first_seq: int = 1
     children: list[dict[str, str]] | None = None
+    blocked_by: str | None = None
 
     @property
     def orchestration(self) -> str | None:
@@ -187,12 +189,16 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The answer to an accepted request. `replayed` means that its idempotency key had been used before."""
+    """The answer to an accepted request. `replayed` means that its idempotency key had been used before.
+
+    `quota` is what is left of the tenant's rate, if it has one.
+    """
 
     run_id: str
     status: Status
     lane: str
     replayed: bool = False
+    quota: RateQuota | None = None
 
     @property
     def id(self) -> str:

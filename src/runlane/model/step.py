@@ -155,6 +155,8 @@ class LoopStep(_Step):
         return self
 
 
+# Whose keys may answer a question: those of the tenant, or those of platform admins alone.
+AnswerableBy = Literal["tenant", "platform"]
 FieldType = Literal["text", "textarea", "number", "boolean", "date", "email", "select", "multiselect"]
 
 

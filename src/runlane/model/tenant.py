@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from runlane.errors import InvalidRequest, QueueLimited, RateLimited
+from runlane.errors import InvalidRequest, QueueLimited, RateLimited, RateQuota
 
 OnCap = Literal["fail", "ask"]
 ON_CAP: Final[tuple[OnCap, ...]] = ("fail", "ask")
@@ -145,6 +145,17 @@ def admit(tenant: str, limits: Limits, usage: Usage, count: int) -> RateLimited 
     usage.open += count
     usage.rate_paid_until_ns = paid_until_ns
     return None
+
+
+def rate_quota(limits: Limits, usage: Usage) -> RateQuota | None:
+    """Return what is left of the tenant's rate; None without one."""
+    if limits.rate_per_second is None:
+        return None
+    each_ns = _SECOND_NS / limits.rate_per_second
+    room_ns = max(_SECOND_NS, math.ceil(each_ns))
+    used_ns = max(0, usage.rate_paid_until_ns - usage.now_ns)
+    remaining = max(0, math.floor((room_ns - used_ns) / each_ns))
+    return RateQuota(math.floor(room_ns / each_ns), remaining, used_ns / _SECOND_NS)
 
 
 def _never(count: int, most: int) -> str:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from runlane.model.step import HumanField, HumanStep, WaitStep
+from runlane.model.step import AnswerableBy, HumanField, HumanStep, WaitStep
 from runlane.steps.failure import StepFailed
 from runlane.steps.room import NoRoom
 from runlane.steps.work import Work
@@ -31,7 +31,8 @@ class Waiting:
 
     With `key` something inside the step waits: the step is performed again once there is an answer, which its journal
     then has under this key, together with `aside`. A `shared` one is asked once for the whole run, whoever asks. With
-    `arguments_schema` the person may edit arguments, which must fit it.
+    `arguments_schema` the person may edit arguments, which must fit it. `answerable_by` says whose keys may answer:
+    those of the tenant, or only those of platform admins.
     """
 
     kind: WaitKind
@@ -47,6 +48,7 @@ class Waiting:
     shared: bool = False
     arguments_schema: Mapping[str, Any] | None = None
     aside: Mapping[str, Any] | None = None
+    answerable_by: AnswerableBy = "tenant"
 
 
 @dataclass(frozen=True, slots=True)

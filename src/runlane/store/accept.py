@@ -38,7 +38,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.base import Executable
 
-from runlane.errors import IdempotencyConflict, Unavailable
+from runlane.errors import IdempotencyConflict, RateQuota, Unavailable
 from runlane.model.event import EventType
 from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
 from runlane.model.tenant import DEFAULT_TENANT, bare_key
@@ -283,15 +283,18 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
     refused: dict[str, Verdict] = {}
     admitted: list[NewRun] = []
     reasons = await refusals(session, [(group[0].tenant, len(group)) for group in groups])
+    quotas: dict[str, RateQuota | None] = {}
     for group, reason in zip(groups, reasons, strict=True):
-        if reason is None:
+        if reason is None or isinstance(reason, RateQuota):
             admitted += [run._replace(limited=True) for run in group]
+            quotas |= {run.id: reason for run in group}
         else:
             refused |= {run.id: reason for run in group}
     if any(run.idempotency_key is not None for group in groups for run in group):
         # The next request with the key must be taken for the first one.
         await session.fetch(_FREE_KEYS, ids=session.texts(sorted(refused)))
-    return {**refused, **await _store(session, admitted)}
+    stored = await _store(session, admitted)
+    return {**refused, **{run_id: replace(item, quota=quotas[run_id]) for run_id, item in stored.items()}}
 
 
 def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Collection[str]) -> list[list[NewRun]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
 
-from runlane.errors import InvalidRequest, NotFound
+from runlane.errors import Forbidden, InvalidRequest, NotFound
 from runlane.model.access import BUILT_IN_ROLES, ApiKey, Principal, mint_key, parse_key, same_hash
 from runlane.model.ids import new_id
 from runlane.model.tenant import DEFAULT_TENANT
@@ -39,7 +39,9 @@ _stale = or_(api_keys.c.last_used_at.is_(None), api_keys.c.last_used_at < now_us
 _columns = [column for column in api_keys.c if column.name != "hash"]
 
 _usable = (
-    select(api_keys.c.id, api_keys.c.name, api_keys.c.tenant, api_keys.c.role, roles.c.permissions)
+    select(
+        api_keys.c.id, api_keys.c.name, api_keys.c.tenant, api_keys.c.role, api_keys.c.expires_at, roles.c.permissions
+    )
     .select_from(
         api_keys.join(tenants, and_(tenants.c.id == api_keys.c.tenant, tenants.c.enabled)).outerjoin(
             roles, roles.c.name == api_keys.c.role
@@ -57,6 +59,7 @@ _TOUCH = Statement(
     update(api_keys).where(api_keys.c.id == bindparam("key_id"), _stale).values(last_used_at=now_us()),
 )
 _life = bindparam("life_us", type_=BigInteger())
+_not_after = bindparam("not_after", type_=BigInteger())
 _CREATE = Statement(
     "create_key",
     insert(api_keys)
@@ -68,8 +71,8 @@ _CREATE = Statement(
         hash=bindparam("hash"),
         role=bindparam("role"),
         created_at=now_us(),
-        # Null plus a time is null: a key without a life span does not expire.
-        expires_at=now_us() + cast(_life, BigInteger),
+        # Null plus a time is null: a key without a life span expires with the key that creates it, if that does.
+        expires_at=func.coalesce(now_us() + cast(_life, BigInteger), cast(_not_after, BigInteger)),
         created_by=bindparam("actor"),
     )
     .returning(*_columns),
@@ -146,8 +149,12 @@ async def create_key(
     actor: str,
     tenant: str = DEFAULT_TENANT,
     life_seconds: float | None = None,
+    not_after_us: int | None = None,
 ) -> tuple[ApiKey, str]:
-    """A new key, and its secret, which is nowhere else and cannot be shown again."""
+    """A new key, and its secret, which is nowhere else and cannot be shown again.
+
+    `not_after_us` is when the key that creates it expires: a longer life is refused, and none means until then.
+    """
     check_text(name, "The key's name", MAX_NAME)
     if life_seconds is not None and not 0 < life_seconds <= MAX_LIFE_SECONDS:
         raise InvalidRequest(f"A key's life of {life_seconds!r} seconds must be more than 0 and at most a century.")
@@ -167,9 +174,11 @@ async def create_key(
             hash=minted.hash,
             role=role,
             life_us=None if life_seconds is None else int(life_seconds * 1_000_000),
+            not_after=not_after_us,
             actor=actor,
         )
         key = _value(rows[0])
+        _check_expiry(key, not_after_us)
         await append_audit(session, actor=actor, tenant=tenant, action="key.create", subject=key.id, new=_told(key))
         return key
 
@@ -183,10 +192,10 @@ async def list_keys(
     return [_value(row) for row in await database.look(_LIST, tenant=tenant, before=before, limit=limit)]
 
 
-async def find_key(database: Database, key_id: str) -> ApiKey:
-    """One key by its id."""
+async def find_key(database: Database, key_id: str, *, tenant: str | None = None) -> ApiKey:
+    """One key by its id. With `tenant`, others' keys are not found."""
     rows = await database.look(_READ, key_id=key_id)
-    if not rows:
+    if not rows or (tenant is not None and rows[0]["tenant"] != tenant):
         raise _no_key(key_id)
     return _value(rows[0])
 
@@ -228,8 +237,22 @@ def _principal(row: Row) -> Principal | None:
             return None
         permissions = permissions_of(row["permissions"])
     return Principal(
-        key_id=row["id"], name=row["name"], tenant=row["tenant"], role=row["role"], permissions=permissions
+        key_id=row["id"],
+        name=row["name"],
+        tenant=row["tenant"],
+        role=row["role"],
+        permissions=permissions,
+        expires_at_us=row["expires_at"],
     )
+
+
+def _check_expiry(key: ApiKey, not_after_us: int | None) -> None:
+    if not_after_us is not None and (key.expires_at_us is None or key.expires_at_us > not_after_us):
+        seconds = max(0, (not_after_us - key.created_at_us) // 1_000_000)
+        raise Forbidden(
+            "The new key would be valid for longer than the key that creates it. "
+            f"Pass expires_in_seconds of at most {seconds}, or leave it out: then both expire at the same time."
+        )
 
 
 def _no_key(key_id: str) -> NotFound:

@@ -134,27 +134,28 @@ async def declare_lanes(database: Database, names: Collection[str]) -> None:
 
 async def list_lanes(database: Database) -> list[Lane]:
     """Every lane with what runs and waits in it, and the kinds an operator assigned to it."""
+    return await database.transact(lanes_in)
 
-    async def work(session: Session) -> list[Lane]:
-        kinds: dict[str, list[str]] = defaultdict(list)
-        for row in await session.fetch(_KINDS):
-            kinds[row["lane"]].append(row["kind"])
-        ready = {row["lane"]: (row["queued"], row["oldest"]) for row in await session.fetch(_READY_IN_LANES)}
-        return [
-            Lane(
-                name=row["name"],
-                enabled=bool(row["enabled"]),
-                max_slots=row["max_slots"],
-                poll_interval_ms=row["poll_interval_ms"],
-                running=row["running"],
-                queued=ready.get(row["name"], (0, None))[0],
-                oldest_queued_at_us=ready.get(row["name"], (0, None))[1],
-                kinds=tuple(kinds[row["name"]]),
-            )
-            for row in await session.fetch(_LIST)
-        ]
 
-    return await database.transact(work)
+async def lanes_in(session: Session) -> list[Lane]:
+    """The same within a transaction."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for row in await session.fetch(_KINDS):
+        kinds[row["lane"]].append(row["kind"])
+    ready = {row["lane"]: (row["queued"], row["oldest"]) for row in await session.fetch(_READY_IN_LANES)}
+    return [
+        Lane(
+            name=row["name"],
+            enabled=bool(row["enabled"]),
+            max_slots=row["max_slots"],
+            poll_interval_ms=row["poll_interval_ms"],
+            running=row["running"],
+            queued=ready.get(row["name"], (0, None))[0],
+            oldest_queued_at_us=ready.get(row["name"], (0, None))[1],
+            kinds=tuple(kinds[row["name"]]),
+        )
+        for row in await session.fetch(_LIST)
+    ]
 
 
 async def check_lanes(database: Database, names: Collection[str]) -> None:
@@ -212,12 +213,20 @@ def _told(row: Row) -> Mapping[str, Any]:
     return {**row, "enabled": bool(row["enabled"])}
 
 
-async def move_kinds(database: Database, kinds: Collection[str], lane: str) -> int:
+async def move_kinds(database: Database, kinds: Collection[str], lane: str, *, actor: str = "local") -> int:
     """Send these kinds of runs to a lane from now on, the waiting ones included; how many of those moved."""
     await check_lanes(database, [lane])
     for kind in kinds:
         check_text(kind, "The kind", 200)
-    await read(database, _ASSIGN, [(kind, lane) for kind in sorted(kinds)])
+
+    async def assign(session: Session) -> None:
+        old = await _assigned(session)
+        await session.fetch(_ASSIGN, [(kind, lane) for kind in sorted(kinds)])
+        for kind in sorted(kinds):
+            if old.get(kind) != lane:
+                await _audit_kind(session, actor, kind, old.get(kind), lane)
+
+    await database.transact(assign)
     moved, after = 0, ""
     while True:
         rows = await _move_some(database, kinds, lane, after)
@@ -227,13 +236,33 @@ async def move_kinds(database: Database, kinds: Collection[str], lane: str) -> i
         after = max(row["id"] for row in rows)
 
 
-async def unassign_kinds(database: Database, kinds: Collection[str]) -> None:
+async def unassign_kinds(database: Database, kinds: Collection[str], *, actor: str = "local") -> None:
     """Let the lane declared in code decide again for new runs of these kinds."""
 
     async def work(session: Session) -> None:
+        old = await _assigned(session)
         await session.fetch(_UNASSIGN, kinds=session.texts(sorted(kinds)))
+        for kind in sorted(kinds):
+            if kind in old:
+                await _audit_kind(session, actor, kind, old[kind], None)
 
     await database.transact(work)
+
+
+async def _assigned(session: Session) -> dict[str, str]:
+    return {row["kind"]: row["lane"] for row in await session.fetch(_KINDS)}
+
+
+async def _audit_kind(session: Session, actor: str, kind: str, old: str | None, new: str | None) -> None:
+    await append_audit(
+        session,
+        actor=actor,
+        tenant=DEFAULT_TENANT,
+        action="kind.move",
+        subject=kind,
+        old=None if old is None else {"lane": old},
+        new=None if new is None else {"lane": new},
+    )
 
 
 async def _move_some(database: Database, kinds: Collection[str], lane: str, after: str) -> list[Any]:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from sqlalchemy import BigInteger, FromClause, Text, case, func, select, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.errors import Forbidden, NotFound, RateLimited
-from runlane.model.tenant import Usage, admit
+from runlane.errors import Forbidden, NotFound, RateLimited, RateQuota
+from runlane.model.tenant import Usage, admit, rate_quota
 from runlane.store.database import Session
 from runlane.store.expressions import lit, member, now_us
 from runlane.store.schema import runs, tenants
@@ -45,13 +45,16 @@ def _pay(batch: FromClause) -> Executable:
 _PAY = Statement("pay_rate", _pay, {"tenant": Text(), "paid_until": BigInteger()})
 
 
-async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[Refusal | None]:
-    """For each group of so many runs of a tenant: why it is refused whole, or None. Earlier groups come first."""
+async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[Refusal | RateQuota | None]:
+    """For each group of so many runs of a tenant: why it is refused whole, or what is left of the tenant's rate.
+
+    Earlier groups come first.
+    """
     names = sorted({tenant for tenant, _ in groups})
     await session.lock(exclusive=[tenant_lock(name) for name in names])
     rows = {row["id"]: row for row in await session.fetch(_USAGE, ids=session.texts(names))}
     usages = {name: Usage(row["open"], row["rate_paid_until"], row["now"] * 1000) for name, row in rows.items()}
-    verdicts: list[Refusal | None] = []
+    verdicts: list[Refusal | RateQuota | None] = []
     for tenant, count in groups:
         row = rows.get(tenant)
         if row is None:
@@ -59,7 +62,12 @@ async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[
         elif not row["enabled"]:
             verdicts.append(Forbidden(f'The tenant "{tenant}" is disabled and takes no runs.'))
         else:
-            verdicts.append(admit(tenant, limits_of(row), usages[tenant], count))
+            limits = limits_of(row)
+            refusal = admit(tenant, limits, usages[tenant], count)
+            quota = rate_quota(limits, usages[tenant])
+            if refusal is not None:
+                refusal.quota = quota
+            verdicts.append(refusal or quota)
     paid = [
         (name, usage.rate_paid_until_ns)
         for name, usage in usages.items()

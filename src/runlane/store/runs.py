@@ -5,7 +5,7 @@ Each change names the state it expects; when no row changes, the run was elsewhe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ from runlane.model.run import PRIORITY_STEP_US, Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.model.text import dump_json, load_json
 from runlane.probes import reach
+from runlane.store.audit import append_audit
 from runlane.store.children import MARK_CHILDREN
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY
@@ -58,9 +59,31 @@ class Change:
     notices: tuple[Notice, ...] = ()
 
 
+_holder = runs.alias("holder")
+# By the unique index on holders, and only for a run that is blocked.
+_blocked_by = (
+    select(_holder.c.id)
+    .where(
+        runs.c.status == lit(Status.BLOCKED),
+        _holder.c.ordering_key == runs.c.ordering_key,
+        _holder.c.holds_key,
+        _holder.c.id != runs.c.id,
+    )
+    .correlate(runs)
+    .scalar_subquery()
+    .label("blocked_by")
+)
 _READ = Statement(
     "read_run",
-    select(runs, run_inputs.c.input, run_inputs.c.plan, run_results.c.result, run_results.c.error, run_results.c.state)
+    select(
+        runs,
+        run_inputs.c.input,
+        run_inputs.c.plan,
+        run_results.c.result,
+        run_results.c.error,
+        run_results.c.state,
+        _blocked_by,
+    )
     .select_from(
         runs.outerjoin(run_inputs, run_inputs.c.run_id == runs.c.id).outerjoin(
             run_results, run_results.c.run_id == runs.c.id
@@ -93,7 +116,10 @@ _LIST = Statement(
     .limit(bindparam("limit", type_=Integer())),
 )
 
-_KEY_OF = Statement("key_of_run", select(runs.c.ordering_key, runs.c.status, runs.c.worker_id).where(_by_id))
+_KEY_OF = Statement(
+    "key_of_run",
+    select(runs.c.ordering_key, runs.c.status, runs.c.worker_id, runs.c.tenant, runs.c.priority).where(_by_id),
+)
 _HOLD_STILL = Statement("hold_run_still", select(runs.c.id).where(_by_id).with_for_update())
 _CANCEL_WAITING = Statement(
     "cancel_waiting",
@@ -224,8 +250,8 @@ async def list_runs(
     return [run_value(row, whole=False) for row in rows]
 
 
-async def cancel_run(database: Database, run_id: str) -> Change:
-    """Cancel a run in whatever state it is; asking twice is harmless, a finished run stays as it is.
+async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -> Change:
+    """Cancel a run that has not ended; asking twice is harmless. WrongState for one that completed or failed.
 
     The runs that it has started are cancelled by a duty, once this one has ended as cancelled.
     """
@@ -235,14 +261,19 @@ async def cancel_run(database: Database, run_id: str) -> Change:
         # Between the two statements a running run could be put back and get away from both.
         if not await session.fetch(_HOLD_STILL, run_id=run_id):
             raise RunNotFound(run_id)
+        before = (await session.fetch(_KEY_OF, run_id=run_id))[0]
+        if Status(before["status"]) in (Status.COMPLETED, Status.FAILED):
+            raise await _wrong_state(session, run_id, "Only a run that has not ended can be cancelled")
         await session.fetch(MARK_CHILDREN, run_id=run_id)
         for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
+            await _audit(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
             await session.fetch(_STORE_NO_RESULT, run_id=run_id)
             await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
             released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
             return _change(row, released)
         notices: list[Notice] = []
         for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
+            await _audit(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
             await _tell(session, row, EventType.CANCEL_REQUESTED, {})
             notices.append(Notice(run_id, row["last_seq"]))
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
@@ -290,11 +321,13 @@ async def release_run(database: Database, run_id: str) -> Change:
     return await operate(database, work)
 
 
-async def set_priority(database: Database, run_id: str, priority: int) -> Change:
+async def set_priority(database: Database, run_id: str, priority: int, *, actor: str = "local") -> Change:
     """Move a waiting run to the place it would have had with this priority."""
 
     async def work(session: Session) -> Change:
+        before = await session.fetch(_KEY_OF, run_id=run_id)
         for row in await session.fetch(_PRIORITY, run_id=run_id, priority=priority):
+            await _audit(session, actor, "run.priority", run_id, before[0], {"priority": priority})
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a waiting run has a place that priority can change")
 
@@ -343,6 +376,7 @@ def run_value(row: Row, *, whole: bool) -> Run:
         plan=_loaded(row, "plan") if whole else None,
         tenant=row["tenant"],
         first_seq=row["first_seq"],
+        blocked_by=row["blocked_by"] if whole else None,
     )
 
 
@@ -370,6 +404,11 @@ def _change(row: Row, released: Sequence[Released]) -> Change:
         lanes.append(row["lane"])
     notices = (Notice(row["id"], row["last_seq"]), *(Notice(item.run_id, item.last_seq) for item in released))
     return Change(row["id"], status, ready_lanes=tuple(lanes), notices=notices)
+
+
+async def _audit(session: Session, actor: str, action: str, run_id: str, before: Row, new: Mapping[str, Any]) -> None:
+    old = {name: before[name] for name in new}
+    await append_audit(session, actor=actor, tenant=before["tenant"], action=action, subject=run_id, old=old, new=new)
 
 
 async def _wrong_state(session: Session, run_id: str, rule: str) -> Exception:

@@ -1,11 +1,11 @@
 """Finding runs: by what operators know of them, newest first, page by page; and whose a run is.
 
-Ids sort by time, so a page ends at an id and the next one begins below it: nothing is counted or skipped over.
+Ids sort by time, so a page ends at an id and the next one begins below it: nothing is counted or skipped over. A page
+looks at a bounded number of runs, so that no filter can make the database read all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from runlane.store.database import Database, Session
 from runlane.store.expressions import lit, member
 from runlane.store.runs import run_value
 from runlane.store.schema import runs
-from runlane.store.statement import Row, Statement
+from runlane.store.statement import Statement
 from runlane.store.survey import all_ready
 
 _EVERY_STATUS = tuple(status.value for status in Status)
@@ -36,6 +36,23 @@ class RunFilter:
     accepted_from_us: int | None = None
     accepted_before_us: int | None = None
     text: str | None = None
+
+    @property
+    def selective(self) -> bool:
+        """Whether it may fit only a few of a tenant's runs."""
+        return self != RunFilter(tenant=self.tenant)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of runs. `cursor` is the id below which the next one begins, None on the last one.
+
+    `truncated` says that the page ends because enough runs were looked at, and not because enough of them fit.
+    """
+
+    runs: list[Run]
+    cursor: str | None
+    truncated: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +75,15 @@ def _fits(name: str, column: Any) -> Any:
 _pattern = bindparam("pattern", type_=Text())
 _from = bindparam("accepted_from", type_=BigInteger())
 _before = bindparam("accepted_before", type_=BigInteger())
-_below = bindparam("below", type_=Text())
+# Plain bounds, and the tenant in a statement of its own, so that every plan goes by an index, prepared ones included.
+_within = (runs.c.id < bindparam("below", type_=Text()), runs.c.id >= bindparam("floor", type_=Text()))
+_of_tenant = runs.c.tenant == bindparam("tenant", type_=Text())
+# Above and below every id, which begins with "run_".
+_ABOVE, _BELOW = "zzzz", ""
+# How many runs a page looks at. A filter that fits hardly any run would otherwise read all of them.
+WINDOW = 20_000
+# How many windows a bulk change looks at before it says that there may be more.
+_WINDOWS = 50
 
 
 def _search(query: Select[Any]) -> Select[Any]:
@@ -68,11 +93,10 @@ def _search(query: Select[Any]) -> Select[Any]:
     ]
     return (
         query.where(
-            or_(cast(_below, Text).is_(None), runs.c.id < _below),
+            *_within,
             member(runs.c.status, "statuses"),
             _fits("target", runs.c.target),
             _fits("lane", runs.c.lane),
-            _fits("tenant", runs.c.tenant),
             _fits("ordering_key", runs.c.ordering_key),
             or_(cast(_from, BigInteger).is_(None), runs.c.accepted_at >= _from),
             or_(cast(_before, BigInteger).is_(None), runs.c.accepted_at < _before),
@@ -84,7 +108,16 @@ def _search(query: Select[Any]) -> Select[Any]:
 
 
 _SEARCH = Statement("search_runs", _search(select(runs)))
-_SEARCH_IDS = Statement("search_run_ids", _search(select(runs.c.id)))
+_SEARCH_OF_TENANT = Statement("search_tenant_runs", _search(select(runs)).where(_of_tenant))
+_floor = (
+    select(runs.c.id)
+    .where(_within[0])
+    .order_by(runs.c.id.desc())
+    .limit(lit(1))
+    .offset(bindparam("skipped", type_=Integer()))
+)
+_FLOOR = Statement("search_floor", _floor)
+_FLOOR_OF_TENANT = Statement("search_tenant_floor", _floor.where(_of_tenant))
 _STANDING = Statement(
     "standing_of_run",
     select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id, runs.c.target).where(
@@ -134,24 +167,53 @@ class WaitingInLane:
     count: int
 
 
-async def search_runs(database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50) -> list[Run]:
-    """The newest runs that fit, without input and result; `below` is the last id of the page before."""
-    return [run_value(row, whole=False) for row in await _rows(database, _SEARCH, wanted, below, limit)]
+async def search_runs(
+    database: Database, wanted: RunFilter, *, below: str | None = None, limit: int = 50, window: int = WINDOW
+) -> Found:
+    """Find the newest runs that fit, without input and result, among the first `window` below an id."""
+
+    async def work(session: Session) -> Found:
+        scope = {} if wanted.tenant is None else {"tenant": wanted.tenant}
+        top = below or _ABOVE
+        floor = None
+        if wanted.selective:
+            statement = _FLOOR if wanted.tenant is None else _FLOOR_OF_TENANT
+            oldest = await session.fetch(statement, below=top, skipped=window - 1, **scope)
+            floor = oldest[0]["id"] if oldest else None
+        rows = await session.fetch(
+            _SEARCH if wanted.tenant is None else _SEARCH_OF_TENANT,
+            **scope,
+            **_parameters(session, wanted),
+            below=top,
+            floor=floor or _BELOW,
+            limit=limit,
+        )
+        return _found([run_value(row, whole=False) for row in rows], limit, floor)
+
+    return await database.transact(work)
 
 
-async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> list[str]:
-    """The ids of the newest runs that fit."""
-    return [row["id"] for row in await _rows(database, _SEARCH_IDS, wanted, None, limit)]
+async def search_run_ids(database: Database, wanted: RunFilter, limit: int) -> tuple[list[str], bool]:
+    """Return the ids of the newest runs that fit, and whether there may be more of them."""
+    ids: list[str] = []
+    below: str | None = None
+    for _ in range(_WINDOWS):
+        found = await search_runs(database, wanted, below=below, limit=limit - len(ids))
+        ids += [run.id for run in found.runs]
+        below = found.cursor
+        if below is None or len(ids) == limit:
+            break
+    return ids, below is not None
 
 
-async def list_running(database: Database, *, tenant: str | None, limit: int) -> list[Run]:
+async def running_in(session: Session, tenant: str | None, limit: int) -> list[Run]:
     """What runs, the longest-running first."""
-    return [run_value(row, whole=False) for row in await database.look(_RUNNING, tenant=tenant, limit=limit)]
+    return [run_value(row, whole=False) for row in await session.fetch(_RUNNING, tenant=tenant, limit=limit)]
 
 
-async def count_queued(database: Database, *, tenant: str | None) -> list[Waiting]:
+async def queued_in(session: Session, tenant: str | None) -> list[Waiting]:
     """What is ready, by target."""
-    return [Waiting(row["target"], row["count"], row["oldest"]) for row in await database.look(_QUEUED, tenant=tenant)]
+    return [Waiting(row["target"], row["count"], row["oldest"]) for row in await session.fetch(_QUEUED, tenant=tenant)]
 
 
 async def count_queued_in_lanes(database: Database) -> list[WaitingInLane]:
@@ -170,27 +232,24 @@ async def find_standing(database: Database, run_id: str) -> Standing:
     )
 
 
-async def _rows(
-    database: Database, statement: Statement, wanted: RunFilter, below: str | None, limit: int
-) -> Sequence[Row]:
+def _parameters(session: Session, wanted: RunFilter) -> dict[str, Any]:
     key = wanted.ordering_key
+    return {
+        "statuses": session.texts([status.value for status in wanted.statuses] or _EVERY_STATUS),
+        "target": wanted.target,
+        "lane": wanted.lane,
+        "ordering_key": None if key is None else scoped_key(wanted.tenant or DEFAULT_TENANT, key),
+        "accepted_from": wanted.accepted_from_us,
+        "accepted_before": wanted.accepted_before_us,
+        "pattern": None if wanted.text is None else f"%{_escaped(wanted.text.lower())}%",
+    }
 
-    async def work(session: Session) -> Sequence[Row]:
-        return await session.fetch(
-            statement,
-            below=below,
-            statuses=session.texts([status.value for status in wanted.statuses] or _EVERY_STATUS),
-            target=wanted.target,
-            lane=wanted.lane,
-            tenant=wanted.tenant,
-            ordering_key=None if key is None else scoped_key(wanted.tenant or DEFAULT_TENANT, key),
-            accepted_from=wanted.accepted_from_us,
-            accepted_before=wanted.accepted_before_us,
-            pattern=None if wanted.text is None else f"%{_escaped(wanted.text.lower())}%",
-            limit=limit,
-        )
 
-    return await database.transact(work)
+def _found(found: list[Run], limit: int, floor: str | None) -> Found:
+    if len(found) == limit:
+        return Found(found, found[-1].id, truncated=False)
+    # The whole window was looked at, and older runs were not.
+    return Found(found, floor, truncated=floor is not None)
 
 
 def _escaped(text: str) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
 from runlane.model.run import Status
+from runlane.model.step import AnswerableBy
 from runlane.model.text import load_json
 from runlane.store.database import Database
 from runlane.store.expressions import lit, member, now_us
@@ -61,6 +62,11 @@ class Wait:
     answer: Any
     answered_at_us: int | None
     answered_by: str | None
+
+    @property
+    def answerable_by(self) -> AnswerableBy:
+        """Whose keys may answer."""
+        return self.request.get("answerable_by", "tenant")
 
     @property
     def answered(self) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy import (
     cast,
     delete,
     exists,
+    func,
     insert,
     or_,
     select,
@@ -127,6 +128,10 @@ _LIST = Statement(
     .where(or_(workers.c.status.in_(LIVE), bindparam("all", type_=Boolean())))
     .order_by(workers.c.id.desc())
     .limit(lit(500)),
+)
+CAPACITY = Statement(
+    "slots_of_workers",
+    select(func.coalesce(func.sum(workers.c.capacity), lit(0)).label("slots")).where(workers.c.status.in_(LIVE)),
 )
 FORGET = Statement(
     "forget_workers",

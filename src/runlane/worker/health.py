@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import structlog
 
@@ -27,6 +28,8 @@ DEFAULT_PORT = 9000
 CLAIM_LOOP_SECONDS = 15.0
 _REQUEST_SECONDS = 5.0
 _MAX_REQUEST_BYTES = 8192
+# Probes are few. Beyond this the oldest connection is closed, so that idle ones cannot keep a probe out.
+MAX_CONNECTIONS = 64
 
 
 def _never() -> bool:
@@ -86,6 +89,7 @@ class HealthServer:
         self._settings = settings
         self._health = health
         self._server: asyncio.Server | None = None
+        self._open: dict[asyncio.StreamWriter, None] = {}
         self.port: int | None = None
 
     async def start(self) -> None:
@@ -95,14 +99,16 @@ class HealthServer:
             return
         host = self._settings.worker_health_host
         try:
-            self._server = await asyncio.start_server(self._serve, host, wanted or DEFAULT_PORT)
+            self._server = await asyncio.start_server(
+                self._serve, host, wanted or DEFAULT_PORT, limit=_MAX_REQUEST_BYTES
+            )
         except OSError as error:
             if wanted is not None:
                 raise ConfigurationError(
                     f"The health endpoint cannot listen on {host}:{wanted}: {error.strerror or error}. "
                     "Set RUNLANE_WORKER_HEALTH_PORT to a free port, or to 0 for none."
                 ) from None
-            self._server = await asyncio.start_server(self._serve, host, 0)
+            self._server = await asyncio.start_server(self._serve, host, 0, limit=_MAX_REQUEST_BYTES)
         self.port = self._server.sockets[0].getsockname()[1]
         log.info("health_endpoint", url=f"http://{host}:{self.port}/health")
 
@@ -113,20 +119,24 @@ class HealthServer:
             self._server = None
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):
-                head = await reader.readuntil(b"\r\n")
-                read = len(head)
-                while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
-                    read += len(line)
-                    if read > _MAX_REQUEST_BYTES:
-                        return
-                writer.write(self._answer(head))
+                head = await _read_head(reader)
+                writer.write(_too_large() if head is None else self._answer(head))
                 await writer.drain()
-        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                writer.close()
+                # Waits until everything is sent, which a client that reads nothing would delay forever.
+                await writer.wait_closed()
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
             pass  # a probe that went away or spoke something else
         finally:
-            writer.close()
+            self._open.pop(writer, None)
+            writer.transport.abort()
 
     def _answer(self, request_line: bytes) -> bytes:
         method, _, rest = request_line.decode("latin-1").partition(" ")
@@ -150,12 +160,32 @@ class HealthServer:
                 return _response(404, {"detail": "Paths: /health, /ready and /metrics."})
 
 
+async def _read_head(reader: asyncio.StreamReader) -> bytes | None:
+    """Read a request's head and return its first line; None if the head is too large."""
+    first, read = b"", 0
+    while True:
+        try:
+            line = await reader.readuntil(b"\r\n")
+        except asyncio.LimitOverrunError:
+            return None
+        read += len(line)
+        if read > _MAX_REQUEST_BYTES:
+            return None
+        if first and line == b"\r\n":
+            return first
+        first = first or line
+
+
+def _too_large() -> bytes:
+    return _response(431, {"detail": f"The request has more than {_MAX_REQUEST_BYTES} bytes. Send fewer headers."})
+
+
 def _response(status: int, body: dict[str, object]) -> bytes:
     return _text(status, dump_json(body).encode(), "application/json")
 
 
 def _text(status: int, content: bytes, kind: str) -> bytes:
-    reason = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}[status]
+    reason = HTTPStatus(status).phrase
     head = (
         f"HTTP/1.1 {status} {reason}\r\ncontent-type: {kind}\r\ncontent-length: {len(content)}\r\n"
         "connection: close\r\n\r\n"

@@ -377,6 +377,7 @@ class Drive:
                 fields=shown["fields"],
                 agent_context=shown["context"],
                 channel_id=shown["channel_id"],
+                answerable_by=shown["answerable_by"],
             )
 
     def _settle(self, todo: Todo, outcome: Outcome, seconds: float) -> None:

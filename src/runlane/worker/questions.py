@@ -99,6 +99,7 @@ class Questions:
             "fields": [field.model_dump(mode="json", exclude_none=True) for field in waiting.fields],
             "context": waiting.context,
             "channel_id": waiting.channel_id,
+            "answerable_by": waiting.answerable_by,
         }
         if waiting.arguments_schema is not None:
             request["arguments_schema"] = dict(waiting.arguments_schema)

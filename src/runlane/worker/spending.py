@@ -123,11 +123,14 @@ class Spending:
         stopped = any(answer.get("decision") != "allow" for answer in answers)
         if capped.on_cap == "fail" or stopped:
             return StepFailed("cost_limit", capped.message)
+        platform = capped.scope == "tenant"
         return MustAsk(
             Waiting(
                 kind=WaitKind.HUMAN,
                 name="budget",
-                prompt=f"{capped.message} May it spend more?",
+                prompt=f"{capped.message} May it spend more?{' A platform admin must answer.' if platform else ''}",
+                # A cap is lifted by who may set it: definitions are the tenant's own, its daily cap is not.
+                answerable_by="platform" if platform else "tenant",
                 fields=tuple(HumanField.model_validate(field) for field in _MORE),
                 context={"scope": capped.scope, "limit_usd": capped.limit_usd, "spent_usd": capped.spent_usd},
                 key=journal.name(_key(capped.scope, capped.name, len(answers))),

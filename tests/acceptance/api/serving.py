@@ -19,6 +19,7 @@ import uvicorn
 
 from runlane.api.door import Access
 from runlane.api.parts import Parts, WorkerWish
+from runlane.api.protocol import server_config
 from runlane.api.server import build_api
 from runlane.app import App
 from runlane.settings import Settings
@@ -75,10 +76,7 @@ async def serving(
     async with application.router.lifespan_context(application):
         listening = socket.create_server(("127.0.0.1", 0))
         parts: Parts = application.state.parts
-        config = uvicorn.Config(
-            application, http="httptools", ws="none", lifespan="off", log_config=None, timeout_graceful_shutdown=5
-        )
-        server = uvicorn.Server(config)
+        server = uvicorn.Server(server_config(application, app.settings, timeout_graceful_shutdown=5))
         server.capture_signals = _no_signals
         task = asyncio.create_task(server.serve([listening]))
         await eventually(lambda: server.started, "the server")

@@ -52,7 +52,7 @@ async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> 
     limiter = make_limiter(idle_api.parts.app.settings, idle_api.parts.database)
     try:
         await (await limiter.enter("openai@acme", tokens=1, patience_seconds=10, waiting=nobody)).leave(1)
-        async with Client(idle_api.url, await idle_api.key("operator")) as client:
+        async with Client(idle_api.url, await idle_api.key()) as client:
             changed = await client.set_limits("openai@acme", in_flight=2, requests_per_minute=60)
             assert (changed["in_flight"], changed["requests_per_minute"], changed["default"]) == (2, 60, False)
             again = await client.set_limits("openai@acme", in_flight=None, tokens_per_minute=9)
@@ -77,7 +77,7 @@ async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> 
 
 async def test_who_may_not_change_limits_does_not(idle_api: Api) -> None:
     async with Client(idle_api.url, await idle_api.key("viewer")) as client:
-        assert await client.limits()
+        assert await client.limits() == []
         with pytest.raises(Forbidden):
             await client.set_limits("openai", in_flight=1)
         with pytest.raises(Forbidden):

@@ -203,3 +203,10 @@ async def test_serve_with_a_worker_ends_streams_first_and_drains(settings: Setti
     async with serving(copy_of(shop, settings)) as api:
         run = (await api.get(f"/runs/{run_id}")).json()
         assert (run["status"], run["attempt"]) == ("completed", 1)
+
+
+async def test_last_event_id_wins_over_after(api: Api) -> None:
+    run = await api.run("greet")
+    path = f"{API}/runs/{run['run_id']}/stream"
+    answer = await api.client.get(path, params={"after": 1}, headers={"Last-Event-ID": "3"})
+    assert next(event["_id"] for event in frames(answer.text)) == 4

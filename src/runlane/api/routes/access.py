@@ -7,7 +7,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.access.rules import check_grant, may_see, require_everywhere, tenant_to_list, tenant_to_use
+from runlane.access.rules import (
+    check_grant,
+    check_revocation,
+    may_see,
+    require_everywhere,
+    tenant_to_list,
+    tenant_to_use,
+)
 from runlane.api.door import Anyone, AuditRead, KeysManage
 from runlane.api.once import OnceRoute, idempotency_header
 from runlane.api.parts import parts_of
@@ -33,7 +40,7 @@ from runlane.errors import NotFound
 from runlane.model.access import ApiKey, Permission, Role
 from runlane.model.tenant import Budget, Limits, Tenant
 from runlane.store.audit import list_audit
-from runlane.store.keys import create_key, list_keys, revoke_key
+from runlane.store.keys import create_key, find_key, list_keys, revoke_key
 from runlane.store.roles import delete_role, find_role, list_roles, set_role
 from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, list_tenants, set_tenant
 
@@ -77,7 +84,10 @@ async def get_keys(
 
 @changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
 async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Reply:
-    """Make a key. It is shown this once; repeating the request with its Idempotency-Key does not show it again."""
+    """Make a key, which expires with yours at the latest.
+
+    It is shown this once; repeating the request with its Idempotency-Key does not show it again.
+    """
     database = parts_of(request).database
     tenant = tenant_to_use(principal, body.tenant)
     check_grant(principal, await find_role(database, body.role), tenant)
@@ -88,16 +98,20 @@ async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Rep
         actor=principal.actor,
         tenant=tenant,
         life_seconds=body.expires_in_seconds,
+        not_after_us=principal.expires_at_us,
     )
     return Reply({"key": raw, **_key(key)}, 201)
 
 
 @changes.delete("/keys/{key_id}", response_model=KeyView, responses=answers(404, 409))
 async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> Reply:
-    """Revoke a key, at once and everywhere. Asking twice is harmless."""
+    """Revoke a key whose role allows no more than yours, at once and everywhere. Asking twice is harmless."""
     _check_path(key_id, f'No key "{key_id}" exists.')
     only = tenant_to_list(principal)
-    key = await revoke_key(parts_of(request).database, key_id, actor=principal.actor, tenant=only)
+    database = parts_of(request).database
+    known = await find_key(database, key_id, tenant=only)
+    check_revocation(principal, await find_role(database, known.role))
+    key = await revoke_key(database, key_id, actor=principal.actor, tenant=only)
     return Reply(_key(key))
 
 

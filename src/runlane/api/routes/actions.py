@@ -33,10 +33,10 @@ _AT_ONCE = 4
 
 @single.post("/{run_id}/cancel", response_model=Changed, responses=answers(404, 409))
 async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
-    """Cancel a run in any state. It never runs again; running code is interrupted. Asking twice is harmless."""
+    """Cancel a run that has not ended; asking twice is harmless. One that completed or failed is 409."""
     parts = parts_of(request)
     await see(parts, principal, run_id)
-    change = await parts.app.cancel(run_id)
+    change = await parts.app.cancel(run_id, actor=principal.actor)
     told = "cancellation_requested" if change.status is Status.RUNNING else change.status.value
     return Reply(_changed(run_id, told))
 
@@ -66,7 +66,9 @@ async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body
         request,
         principal,
         run_id,
-        lambda parts: parts.app.resume(run_id, body.response, step=body.step, answered_by=principal.name),
+        lambda parts: parts.app.resume(
+            run_id, body.response, step=body.step, answered_by=principal.name, platform=principal.everywhere
+        ),
     )
 
 
@@ -75,18 +77,21 @@ async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body:
     """Move a waiting run forward or back."""
     parts = parts_of(request)
     await see(parts, principal, run_id)
-    change = await parts.app.set_priority(run_id, body.priority)
+    change = await parts.app.set_priority(run_id, body.priority, actor=principal.actor)
     return Reply(_changed(run_id, change.status.value))
 
 
-@collection.post("/runs/cancel", response_model=Bulk, responses=answers(409))
+@collection.post("/runs/cancel", response_model=Bulk, responses=answers(404, 409, 429))
 async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> Reply:
     """Cancel every run that fits and has not ended, newest first, at most `limit` of them."""
     open_statuses = tuple(status for status in Status if not status.terminal)
-    return await _bulk(parts_of(request), principal, body, open_statuses, lambda app, run_id: app.cancel(run_id))
+    actor = principal.actor
+    return await _bulk(
+        parts_of(request), principal, body, open_statuses, lambda app, run_id: app.cancel(run_id, actor=actor)
+    )
 
 
-@collection.post("/runs/retry", response_model=Bulk, responses=answers(409))
+@collection.post("/runs/retry", response_model=Bulk, responses=answers(404, 409, 429))
 async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> Reply:
     """Give every failed run that fits its attempts again, newest first, at most `limit` of them."""
     return await _bulk(parts_of(request), principal, body, (Status.FAILED,), lambda app, run_id: app.retry(run_id))
@@ -113,7 +118,7 @@ async def _bulk(
     change: Callable[[Any, str], Awaitable[Change]],
 ) -> Reply:
     wanted = _filter(principal, body.filter, possible)
-    ids = [] if wanted is None else await search_run_ids(parts.database, wanted, body.limit)
+    ids, more = await _matching(parts, principal, wanted, body.limit)
     changed: list[str] = []
     if not body.dry_run:
         gate = asyncio.Semaphore(_AT_ONCE)
@@ -132,11 +137,21 @@ async def _bulk(
             "matched": len(ids),
             "changed": len(changed),
             "refused": 0 if body.dry_run else len(ids) - len(changed),
-            "more": len(ids) == body.limit,
+            "more": more,
             "run_ids": ids if body.dry_run else sorted(changed, reverse=True),
             "dry_run": body.dry_run,
         }
     )
+
+
+async def _matching(parts: Parts, principal: Principal, wanted: RunFilter | None, limit: int) -> tuple[list[str], bool]:
+    if wanted is None:
+        return [], False
+    release = parts.searches.take(principal)
+    try:
+        return await search_run_ids(parts.database, wanted, limit)
+    finally:
+        release()
 
 
 def _filter(principal: Principal, given: BulkFilter, possible: tuple[Status, ...]) -> RunFilter | None:

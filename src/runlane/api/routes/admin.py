@@ -11,16 +11,15 @@ from runlane.api.door import WorkersManage, WorkersView
 from runlane.api.once import OnceRoute, idempotency_header
 from runlane.api.parts import parts_of
 from runlane.api.problems import answers
-from runlane.api.reply import Reply, lane_json, moment
+from runlane.api.reply import Reply, moment
 from runlane.api.routes.guard import RunId, see
-from runlane.api.routes.lanes import LaneName, change_lane
+from runlane.api.routes.lanes import LaneName, change_lane, common_lanes, shown_lanes
 from runlane.api.shapes.admin import JobCancelled, JobPriority, WorkerStatus
 from runlane.api.shapes.lanes import LaneChanged, Lanes, PatchLane
 from runlane.errors import WrongState
 from runlane.model.run import MAX_PRIORITY, MIN_PRIORITY, Status
-from runlane.store.lanes import list_lanes
+from runlane.store.overview import read_overview
 from runlane.store.runs import find_run
-from runlane.store.search import count_queued, list_running
 
 router = APIRouter(prefix="/admin/workers", tags=["worker administration"])
 changes = APIRouter(
@@ -35,15 +34,15 @@ _SHOWN_JOBS = 200
 
 @router.get("/status", response_model=WorkerStatus, responses=answers())
 async def get_status(request: Request, principal: WorkersView) -> Reply:
-    """Slots, what runs, and what waits."""
-    database = parts_of(request).database
-    lanes = await list_lanes(database)
-    tenant = tenant_to_list(principal)
-    running = await list_running(database, tenant=tenant, limit=_SHOWN_JOBS)
+    """Slots, what runs, and what waits, as of one moment. A tenant sees its own runs alone."""
+    parts = parts_of(request)
+    found = await read_overview(parts.database, tenant_to_list(principal), common_lanes(parts), _SHOWN_JOBS)
+    lanes = found.lanes
     queued = [
-        {"job_type": kind.target, "count": kind.count, "oldest": moment(kind.oldest_at_us)}
-        for kind in await count_queued(database, tenant=tenant)
+        {"job_type": kind.target, "count": kind.count, "oldest": moment(kind.oldest_at_us)} for kind in found.queued
     ]
+    capped = [lane.max_slots for lane in lanes if lane.enabled and lane.max_slots is not None]
+    all_capped = len(capped) == sum(lane.enabled for lane in lanes)
     body: dict[str, Any] = {
         "running_jobs": [
             {
@@ -54,22 +53,23 @@ async def get_status(request: Request, principal: WorkersView) -> Reply:
                 "started_at": moment(run.claimed_at_us),
                 "priority": run.priority,
             }
-            for run in running
+            for run in found.running
         ],
         "running_count": sum(lane.running for lane in lanes),
         "queued_by_type": queued,
         "total_queued": sum(lane.queued for lane in lanes),
         "lanes": [{"name": lane.name, "max_slots": lane.max_slots, "enabled": lane.enabled} for lane in lanes],
-        "total_slots": sum(lane.max_slots or 0 for lane in lanes if lane.enabled),
-        "slots_in_use": sum(lane.running for lane in lanes if lane.max_slots is not None),
+        # A lane without a cap can use every slot of the workers.
+        "total_slots": min(sum(capped), found.worker_slots) if all_capped else found.worker_slots,
+        "slots_in_use": sum(lane.running for lane in lanes),
     }
     return Reply(body)
 
 
 @router.get("/lanes", response_model=Lanes, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> Reply:
-    """Every lane with what runs and waits in it."""
-    return Reply({"lanes": [lane_json(lane) for lane in await list_lanes(parts_of(request).database)]})
+    """The lanes with what runs and waits in them; a tenant sees its own numbers."""
+    return Reply(await shown_lanes(parts_of(request), principal))
 
 
 @changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
@@ -85,7 +85,7 @@ async def cancel_job(request: Request, principal: WorkersManage, run_id: RunId) 
     standing = await see(parts, principal, run_id)
     if standing.status.terminal:
         raise WrongState(f"Run {run_id} is {standing.status.value}. Only a run that has not ended can be cancelled.")
-    change = await parts.app.cancel(run_id)
+    change = await parts.app.cancel(run_id, actor=principal.actor)
     message = "It is being interrupted." if change.status is Status.RUNNING else f"It is {change.status.value}."
     return Reply({"job_id": run_id, "cancelled": True, "message": message})
 
@@ -101,5 +101,5 @@ async def set_priority(
     parts = parts_of(request)
     await see(parts, principal, run_id)
     old = (await find_run(parts.database, run_id)).priority
-    await parts.app.set_priority(run_id, priority)
+    await parts.app.set_priority(run_id, priority, actor=principal.actor)
     return Reply({"job_id": run_id, "old_priority": old, "new_priority": priority})

@@ -16,8 +16,8 @@ from runlane.api.door import RunsRead, RunsWrite
 from runlane.api.frame import line_json
 from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import ORCHESTRATIONS, ROOT, Reply, accepted_json, moment
+from runlane.api.problems import answers, rate_headers
+from runlane.api.reply import ORCHESTRATIONS, ROOT, Reply, accepted_reply, moment
 from runlane.api.routes.tasks import Traceparent, first_status
 from runlane.api.shapes.chat import (
     AgentRequest,
@@ -98,7 +98,7 @@ async def run_agent(
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
     status = await first_status(parts, accepted)
-    return Reply(accepted_json(accepted, status, root=ORCHESTRATIONS), 202)
+    return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
 @router.post("/chat", status_code=202, response_model=ChatLinks, responses=answers(404, 409, 413, 429))
@@ -136,6 +136,7 @@ async def post_message(
             "status_url": f"{root}/status",
         },
         202,
+        rate_headers(accepted.quota) or None,
     )
 
 
@@ -243,7 +244,7 @@ async def cancel_session(
     """Cancel the turns that have not ended. What was said stays, and the conversation can go on."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
-    run_ids = await parts.app.cancel_chat(session_id, only_current=only_current)
+    run_ids = await parts.app.cancel_chat(session_id, only_current=only_current, actor=principal.actor)
     return Reply(
         {
             "session_id": session_id,

@@ -10,12 +10,13 @@ from runlane.api.door import WorkersManage, WorkersView
 from runlane.api.once import OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
 from runlane.api.problems import answers
-from runlane.api.reply import Reply, lane_json, worker_json
+from runlane.api.reply import Reply, lane_json, tenant_worker_json, worker_json
 from runlane.api.shapes.lanes import LaneChanged, Lanes, LaneView, PatchLane, Workers
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.model.access import Principal
-from runlane.model.lane import Lane
+from runlane.model.lane import DEFAULT_LANE, Lane
 from runlane.store.lanes import LaneChange, list_lanes, set_lane
+from runlane.store.overview import count_by_worker, list_tenant_lanes
 from runlane.store.workers import list_workers
 
 router = APIRouter(tags=["lanes and workers"])
@@ -30,21 +31,25 @@ async def get_workers(
     principal: WorkersView,
     gone: Annotated[bool, Query(description="Also those that ended lately.")] = False,
 ) -> Reply:
-    """The workers, newest first."""
-    rows = await list_workers(parts_of(request).database, gone_too=gone)
-    return Reply({"workers": [worker_json(row) for row in rows]})
+    """The workers, newest first. A tenant sees neither their hosts nor what they do for others."""
+    database = parts_of(request).database
+    rows = await list_workers(database, gone_too=gone)
+    if principal.everywhere:
+        return Reply({"workers": [worker_json(row) for row in rows]})
+    own = await count_by_worker(database, principal.tenant)
+    return Reply({"workers": [tenant_worker_json(row, own.get(row.id, 0)) for row in rows]})
 
 
 @router.get("/lanes", response_model=Lanes, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> Reply:
-    """Every lane with what runs and waits in it."""
-    return Reply({"lanes": [lane_json(lane) for lane in await list_lanes(parts_of(request).database)]})
+    """The lanes with what runs and waits in them. A tenant sees its own numbers, and no lane that only others use."""
+    return Reply(await shown_lanes(parts_of(request), principal))
 
 
 @router.get("/lanes/{name}", response_model=LaneView, responses=answers(404))
 async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> Reply:
     """One lane."""
-    return Reply(lane_json(await find_lane(parts_of(request), name)))
+    return Reply(_shown(principal, await find_lane(parts_of(request), principal, name)))
 
 
 @changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
@@ -53,9 +58,30 @@ async def patch_lane(request: Request, principal: WorkersManage, name: LaneName,
     return Reply(await change_lane(parts_of(request), principal, name, body))
 
 
-async def find_lane(parts: Parts, name: str) -> Lane:
-    """The lane of this name."""
-    lanes = await list_lanes(parts.database)
+def common_lanes(parts: Parts) -> set[str]:
+    """Return the lanes that every tenant sees: the default one, and those of the app's tasks."""
+    return {DEFAULT_LANE, *(task.lane for task in parts.app.tasks.values())}
+
+
+async def shown_lanes(parts: Parts, principal: Principal) -> dict[str, Any]:
+    """Return the lanes that the principal sees, as JSON."""
+    return {"lanes": [_shown(principal, lane) for lane in await _lanes(parts, principal)]}
+
+
+async def _lanes(parts: Parts, principal: Principal) -> list[Lane]:
+    if principal.everywhere:
+        return await list_lanes(parts.database)
+    return await list_tenant_lanes(parts.database, principal.tenant, common_lanes(parts))
+
+
+def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
+    # How many slots are free would tell how many others use.
+    return lane_json(lane) if principal.everywhere else lane_json(lane) | {"slots_available": None}
+
+
+async def find_lane(parts: Parts, principal: Principal, name: str) -> Lane:
+    """The lane of this name, if the principal sees it."""
+    lanes = await _lanes(parts, principal)
     for lane in lanes:
         if lane.name == name:
             return lane
@@ -66,7 +92,7 @@ async def change_lane(parts: Parts, principal: Principal, name: str, body: Patch
     """The lane after the change, and what changed."""
     if not body.model_fields_set:
         raise InvalidRequest("Nothing to change: give enabled, max_slots or poll_interval_ms.")
-    await find_lane(parts, name)
+    await find_lane(parts, principal, name)
     change = LaneChange(
         enabled=body.enabled,
         max_slots=body.max_slots,
@@ -80,4 +106,4 @@ async def change_lane(parts: Parts, principal: Principal, name: str, body: Patch
         if old is None or old[field] != value
     }
     parts.connection.bus.ring([name])
-    return {"lane": lane_json(await find_lane(parts, name)), "changed": changed}
+    return {"lane": _shown(principal, await find_lane(parts, principal, name)), "changed": changed}

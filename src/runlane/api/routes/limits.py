@@ -17,7 +17,8 @@ from runlane.api.problems import answers
 from runlane.api.reply import Reply, moment
 from runlane.api.shapes.fields import Name
 from runlane.api.shapes.limits import LimitsList, LimitsView, PutLimits, UsageList
-from runlane.errors import InvalidRequest
+from runlane.errors import InvalidRequest, NotFound
+from runlane.model.access import PLATFORM_ADMIN, Principal
 from runlane.model.provider import LimitChange
 from runlane.store.provider_limits import SetLimits, reset_limits, set_limits
 from runlane.store.usage import Group, read_usage, sum_used
@@ -34,24 +35,27 @@ _MAX_DAYS = 3660
 
 @router.get("/limits", response_model=LimitsList, responses=answers())
 async def get_limits(request: Request, principal: WorkersView) -> Reply:
-    """Every credential with its limits and what is used of them now."""
+    """Credentials with their limits and what is used of them now: all for platform admins, otherwise the tenant's."""
     parts = parts_of(request)
     found = await read_occupancy(parts.app.settings, parts.database)
-    return Reply({"limits": [_occupancy(item) for item in found]})
+    shown = [_occupancy(item, principal) for item in found if _concerns(principal, item.limits.credential)]
+    return Reply({"limits": shown})
 
 
-@changes.put("/limits/{credential}", response_model=LimitsView, responses=answers(409))
+@changes.put("/limits/{credential}", response_model=LimitsView, responses=answers(404, 409))
 async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> Reply:
     """Change a credential's limits. Every worker follows within about a second."""
+    _check_credential(principal, credential)
     removed = frozenset(name for name in body.model_fields_set if getattr(body, name) is None)
     change = LimitChange(**body.model_dump(), unlimited=removed)
     _, limits = await set_limits(parts_of(request).database, credential, change, actor=principal.actor)
     return Reply(_limits(limits))
 
 
-@changes.delete("/limits/{credential}", response_model=LimitsView, responses=answers(409))
+@changes.delete("/limits/{credential}", response_model=LimitsView, responses=answers(404, 409))
 async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> Reply:
     """Back to the credential's defaults, which is what this answers."""
+    _check_credential(principal, credential)
     _, limits = await reset_limits(parts_of(request).database, credential, actor=principal.actor)
     return Reply(_limits(limits))
 
@@ -94,7 +98,20 @@ def _limits(limits: SetLimits) -> dict[str, Any]:
     }
 
 
-def _occupancy(item: Occupancy) -> dict[str, Any]:
+def _concerns(principal: Principal, credential: str) -> bool:
+    """Return whether the credential is the tenant's own, such as openai@acme, or the principal a platform admin."""
+    return principal.everywhere or credential.endswith(f"@{principal.tenant}")
+
+
+def _check_credential(principal: Principal, credential: str) -> None:
+    if not _concerns(principal, credential):
+        raise NotFound(
+            f'No credential "{credential}" of the tenant "{principal.tenant}" exists. Name one of its own, such as '
+            f"openai@{principal.tenant}, or use a key with the role {PLATFORM_ADMIN}."
+        )
+
+
+def _occupancy(item: Occupancy, principal: Principal) -> dict[str, Any]:
     busy = item.busy
     return {
         **_limits(item.limits),
@@ -107,5 +124,6 @@ def _occupancy(item: Occupancy) -> dict[str, Any]:
             "waiting_processes": busy.waiting,
         },
         "backing_off_until": moment(item.backing_off_until_us),
-        "backing_off_reason": item.backing_off_reason or None,
+        # A provider's words may name the account, so they are for whoever runs the platform.
+        "backing_off_reason": (item.backing_off_reason or None) if principal.everywhere else None,
     }

@@ -13,7 +13,7 @@ from runlane.api.door import RunsRead, RunsWrite
 from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
 from runlane.api.parts import parts_of
 from runlane.api.problems import answers
-from runlane.api.reply import ORCHESTRATIONS, Reply, accepted_json, question_json
+from runlane.api.reply import ORCHESTRATIONS, Reply, accepted_reply, question_json
 from runlane.api.routes.guard import RunId, see
 from runlane.api.routes.tasks import Traceparent, first_status
 from runlane.api.shapes.actions import Changed
@@ -73,7 +73,7 @@ async def run_orchestration(
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
     status = await first_status(parts, accepted)
-    return Reply(accepted_json(accepted, status, root=ORCHESTRATIONS), 202)
+    return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
 @forks.post("/{run_id}/fork", status_code=202, response_model=RunLinks, responses=answers(404, 409, 413, 429))
@@ -85,7 +85,7 @@ async def fork_run(
     await see(parts, principal, run_id)
     accepted = await parts.app.fork(run_id, body.from_step, body.state, idempotency_key=idempotency_key)
     status = await first_status(parts, accepted)
-    return Reply(accepted_json(accepted, status, root=ORCHESTRATIONS), 202)
+    return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
 @changes.post("/{run_id}/events/{name}", status_code=202, response_model=Changed, responses=answers(404, 409, 413))

@@ -40,7 +40,7 @@ _STEP_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
 
 
-@collection.get("/runs", response_model=RunPage, responses=answers())
+@collection.get("/runs", response_model=RunPage, responses=answers(429))
 async def list_runs(
     request: Request,
     principal: RunsRead,
@@ -55,7 +55,7 @@ async def list_runs(
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> Reply:
-    """Find runs, newest first."""
+    """Find runs, newest first. A page looks at 20,000 runs at most, then it is `truncated` and has a cursor."""
     wanted = RunFilter(
         statuses=tuple(status or ()),
         target=target,
@@ -66,11 +66,18 @@ async def list_runs(
         accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
         text=text,
     )
-    found = await search_runs(parts_of(request).database, wanted, below=cursor, limit=limit)
+    parts = parts_of(request)
+    release = parts.searches.take(principal) if text is not None else None
+    try:
+        found = await search_runs(parts.database, wanted, below=cursor, limit=limit)
+    finally:
+        if release is not None:
+            release()
     return Reply(
         {
-            "runs": [run_json(run) for run in found],
-            "next_cursor": found[-1].id if len(found) == limit else None,
+            "runs": [run_json(run) for run in found.runs],
+            "next_cursor": found.cursor,
+            "truncated": found.truncated,
         }
     )
 

@@ -12,8 +12,8 @@ from runlane import tracing
 from runlane.api.door import RunsRead, RunsWrite
 from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
 from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply, accepted_json
+from runlane.api.problems import answers, rate_headers
+from runlane.api.reply import Reply, accepted_json, accepted_reply
 from runlane.api.shapes.tasks import Batch, BatchRequest, Links, RunRequest, Tasks
 from runlane.api.swift import SwiftRoute
 from runlane.model.event import EventType
@@ -77,7 +77,7 @@ async def run_task(
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    return Reply(accepted_json(accepted, await first_status(parts, accepted)), 202)
+    return accepted_reply(accepted, await first_status(parts, accepted))
 
 
 @batches.post("/runs/batch", status_code=202, response_model=Batch, responses=answers(404, 409, 413, 429))
@@ -110,7 +110,9 @@ async def run_batch(
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    return Reply({"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}, 202)
+    quota = accepted[-1].quota if accepted else None
+    told = {"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}
+    return Reply(told, 202, rate_headers(quota))
 
 
 async def first_status(parts: Parts, accepted: Accepted) -> str | None:

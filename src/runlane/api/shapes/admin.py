@@ -33,5 +33,7 @@ class WorkerStatus(Answer):
     queued_by_type: list[dict[str, Any]]
     total_queued: int
     lanes: list[dict[str, Any]]
-    total_slots: int = Field(description="Of enabled lanes that have a cap.")
-    slots_in_use: int
+    total_slots: int = Field(
+        description="Runs that can be executed at once: slots of the live workers, or fewer if all lanes are capped."
+    )
+    slots_in_use: int = Field(description="Runs in execution, in lanes with and without a cap.")

@@ -34,7 +34,7 @@ class LaneView(Answer):
     queued: int
     running_jobs: int
     queued_jobs: int
-    slots_available: int | None
+    slots_available: int | None = Field(description="For platform admins; null without a cap.")
     oldest_queued_at: At | None
 
 
@@ -55,13 +55,13 @@ class WorkerView(Answer):
     """A worker."""
 
     worker_id: str
-    hostname: str
-    pid: int
+    hostname: str | None = Field(description="For platform admins.")
+    pid: int | None = Field(description="For platform admins.")
     status: str
     version: str
     lanes: list[str]
-    targets: list[str] | None = Field(description="What it can execute; null if it does not tell.")
-    active_jobs: int
+    targets: list[str] | None = Field(description="For platform admins: what it can execute; null if it does not tell.")
+    active_jobs: int = Field(description="Runs that it executes; for a tenant, its own among them.")
     max_jobs: int
     started_at: At
     last_heartbeat: At

@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 
 from runlane.api.shapes.fields import Answer, At, Key, Request, StepPath
 from runlane.api.shapes.tasks import Links, RunOptions
+from runlane.model.step import AnswerableBy
 from runlane.orchestrating import MAX_URL
 
 _RUN = "run_0192f3a1b2c37abc8def0123456789ab"
@@ -32,6 +33,7 @@ _QUESTION: JsonDict = {
     "fields": [{"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True}],
     "context": "The draft",
     "channel_id": None,
+    "answerable_by": "tenant",
     "opened_at": "2026-01-31T12:00:00.000000Z",
     "due_at": None,
     "answered_at": None,
@@ -93,6 +95,9 @@ class Question(Answer):
     fields: list[dict[str, Any]] = Field(description="What a person is asked for; empty for a free text.")
     context: Any
     channel_id: str | None
+    answerable_by: AnswerableBy = Field(
+        description="`tenant`: keys of the tenant with runs:write. `platform`: platform admins alone."
+    )
     opened_at: At
     due_at: At | None
     answered_at: At | None = Field(description="Set when there is an answer which no worker has taken up yet.")

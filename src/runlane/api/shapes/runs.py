@@ -76,6 +76,7 @@ class RunWhole(RunSummary):
     children: list[Child] = Field(
         description="The runs that this one has called as tools, in their order; at most the first 100."
     )
+    blocked_by: str | None = Field(description="Of a blocked run: the run that holds its ordering key.")
 
 
 class RunPage(Answer):
@@ -83,6 +84,9 @@ class RunPage(Answer):
 
     runs: list[RunSummary]
     next_cursor: str | None = Field(description="Pass it as `cursor` for the next page; null on the last one.")
+    truncated: bool = Field(
+        description="The page has fewer than `limit` because enough runs were looked at; older ones may fit."
+    )
 
 
 class RunStatus(Answer):
@@ -103,6 +107,7 @@ class RunStatus(Answer):
     attempt: int
     progress: float | None
     progress_note: str | None
+    blocked_by: str | None = Field(description="Of a blocked run: the run that holds its ordering key.")
 
 
 class Attempt(Answer):

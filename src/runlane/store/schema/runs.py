@@ -117,6 +117,8 @@ Index(
     postgresql_where=runs.c.ended_at.is_not(None),
     sqlite_where=runs.c.ended_at.is_not(None),
 )
+# A tenant's runs by age, since ids sort by time. It never changes after the insert, so later updates do not pay for it.
+Index("runs_tenant", runs.c.tenant, runs.c.id)
 # What a tenant with limits has open. Runs of tenants without limits are not in it and pay nothing for it.
 Index(
     "runs_limited",

@@ -1,0 +1,395 @@
+"""HTTP connections with limits: bytes and time of a request, pipelined requests, connections in total.
+
+uvicorn limits neither the head of a request nor the time that it takes, so a client without a key could fill the
+memory or hold every connection. The limits cost nothing for a request that arrives in one piece: timers are set only
+for requests that are incomplete, and connections are compared only when there are too many.
+
+At the limit on connections the ones that have waited longest for a request are closed. If all of them serve a request
+or a stream, further ones are answered with 503, except for the health paths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar, Final, cast
+
+import httptools
+import orjson
+import structlog
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from runlane.api.problems import problem
+from runlane.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+# What a header field counts besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): it takes memory even if empty.
+FIELD_BYTES: Final = 32
+# A body that arrives more slowly than this on average is given up.
+BODY_BYTES_PER_SECOND: Final = 1024
+# Requests of one connection that may wait for the answer to the one before. One packet can hold thousands of them.
+MAX_PIPELINED: Final = 32
+# Connections beyond the limit that may ask for health, and get 503 for the rest.
+SPARE_CONNECTIONS: Final = 64
+# How long a refused client may continue to send before the connection is reset, which would lose the answer.
+LINGER_SECONDS: Final = 2.0
+# How long a client may take nothing of what waits for it. Longer than a stream's own limit, which says why it ends.
+UNSENT_SECONDS: Final = 60.0
+_NO_ROOM_SECONDS: Final = 0.1
+# Files that a serving process opens besides connections: the database, the bus, logs.
+_OTHER_FILES: Final = 64
+_HEALTH_PATHS: Final = frozenset({"/health", "/ready"})
+
+
+class _Awaiting(Enum):
+    """What the client has to send next."""
+
+    REQUEST = "a request"
+    HEAD = "the rest of the head"
+    BODY = "the rest of the body"
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    status: int
+    code: str
+    message: str
+
+
+class _Refused(Exception):
+    """Ends the parser's work on a request that is refused."""
+
+
+_INVALID: Final = _Refusal(400, "bad_request", "The request is not valid HTTP.")
+_PIPELINED: Final = _Refusal(
+    429, "too_many_requests", f"More than {MAX_PIPELINED} requests wait on one connection. Wait for their answers."
+)
+
+
+@dataclass(slots=True)
+class Limits:
+    """The limits of one server, and until when no connection is looked for that could be closed."""
+
+    head_bytes: int
+    head_seconds: float
+    body_seconds: float
+    connections: int
+    no_room_until: float = 0.0
+    # A head of so few bytes cannot count more than the limit: a header field takes at least three.
+    surely_small: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.surely_small = 3 * self.head_bytes // (FIELD_BYTES + 1)
+
+    @property
+    def head_too_large(self) -> _Refusal:
+        """The answer to a request with too large a head."""
+        return _Refusal(
+            431,
+            "head_too_large",
+            f"The request line and headers have more than {self.head_bytes} bytes (RUNLANE_API_MAX_HEAD_BYTES). "
+            "Send fewer or shorter headers.",
+        )
+
+    def too_slow(self, awaiting: _Awaiting) -> _Refusal:
+        """The answer to a request that did not arrive in time."""
+        if awaiting is _Awaiting.BODY:
+            message = (
+                f"The request body arrived at less than {BODY_BYTES_PER_SECOND} bytes per second over "
+                f"{self.body_seconds:g} s (RUNLANE_API_BODY_SECONDS). Send it again."
+            )
+        else:
+            message = (
+                f"The request head did not arrive within {self.head_seconds:g} s (RUNLANE_API_HEAD_SECONDS). "
+                "Send it again."
+            )
+        return _Refusal(408, "request_timeout", message)
+
+
+def limited_protocol(settings: Settings) -> type[HttpToolsProtocol]:
+    """Return the protocol class for a server with these settings, for `uvicorn.Config(http=...)`."""
+    limits = Limits(
+        settings.api_max_head_bytes,
+        settings.api_head_seconds,
+        settings.api_body_seconds,
+        _possible_connections(settings.api_max_connections),
+    )
+    return type("Protocol", (LimitedProtocol,), {"limits": limits})
+
+
+def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Config:
+    """Return the configuration of a server that applies the limits of these settings."""
+    return uvicorn.Config(
+        app,
+        http=limited_protocol(settings),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # Nothing here asks for the caller's address or scheme, which a proxy would tell.
+        proxy_headers=False,
+        timeout_keep_alive=settings.api_keep_alive_seconds,
+        **options,
+    )
+
+
+def _possible_connections(wanted: int) -> int:
+    """Return the limit, or as many connections as the limit on open files allows."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY or files - SPARE_CONNECTIONS - _OTHER_FILES >= wanted:
+        return wanted
+    possible = max(1, files - SPARE_CONNECTIONS - _OTHER_FILES)
+    log.info("connections_limited", connections=possible, wanted=wanted, open_files=files, cure="raise ulimit -n")
+    return possible
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """One connection. `limits` is set by the subclass of each server."""
+
+    limits: ClassVar[Limits]
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._timer: asyncio.TimerHandle | None = None
+        self._unsent: asyncio.TimerHandle | None = None
+        self._timed: tuple[object, _Awaiting] | None = None
+        self._timed_body_bytes = 0
+        self._refused = False
+        # uvicorn makes a new list of headers for each message, so these say how far the message has come.
+        self._headed: object = None
+        self._completed: object = None
+        self._check_head = False
+        self._counting: object = None
+        self._counted = 0
+        self._head_bytes = 0
+        self._loose_bytes = 0
+        self._body_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._set_timer()
+        if len(self.connections) > self.limits.connections:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel_timer()
+        self.resume_writing()
+        super().connection_lost(exc)
+        # uvicorn leaves this one set if the connection was reset, and it would keep the connection in memory.
+        self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        parser = self.parser
+        if self._refused or parser is None:
+            return
+        self._unset_keepalive_if_required()
+        message, completed, body_bytes = self.headers, self._completed, self._body_bytes
+        if len(data) > self.limits.surely_small:
+            self._check_head = True
+        try:
+            parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._unsupported_upgrade_warning()
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause.args[0] if isinstance(cause, _Refused) else _INVALID)
+            return
+        if self._completed is self.headers and self._completed is not completed:
+            # The usual case: a whole request, often in one piece.
+            self._check_head = False
+            self._loose_bytes = 0
+            if self._timer is not None:
+                self._cancel_timer()
+        else:
+            # Bytes of neither a new message nor a body: the parser keeps an incomplete header field to itself.
+            loose = message is self.headers and body_bytes == self._body_bytes
+            self._loose_bytes = self._loose_bytes + len(data) if loose else 0
+            self._limit_incomplete()
+
+    def on_headers_complete(self) -> None:
+        self._headed = self.headers
+        if self._check_head and self._head_is_too_large():
+            raise _Refused(self.limits.head_too_large)
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise _Refused(_PIPELINED)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._completed = self.headers
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self.pause_writing()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unsent is None:
+            self._unsent = self.loop.call_later(UNSENT_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        if self._unsent is not None:
+            self._unsent.cancel()
+            self._unsent = None
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # A close waits until everything is sent, which a client that reads nothing would delay forever.
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        else:
+            super().timeout_keep_alive_handler()
+
+    def waiting_until(self) -> float | None:
+        """Return when this connection would be closed if no request arrives; None while it serves one."""
+        if self.timeout_keep_alive_task is not None:
+            # As if it had been kept for as short as a head may take, so that both kinds are comparable.
+            return self.timeout_keep_alive_task.when() - self.timeout_keep_alive + self.limits.head_seconds
+        if self._timer is not None and not self._serves():
+            return self._timer.when()
+        return None
+
+    def evict(self) -> None:
+        """Close the connection to make room."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _awaiting(self) -> _Awaiting:
+        if self._completed is self.headers:
+            return _Awaiting.REQUEST
+        return _Awaiting.BODY if self._headed is self.headers else _Awaiting.HEAD
+
+    def _limit_incomplete(self) -> None:
+        """Limit the time of what has not arrived yet, and the size of what has."""
+        awaiting = self._awaiting()
+        if self._timed != (self.headers, awaiting):
+            self._set_timer()
+        self._check_head = awaiting is _Awaiting.HEAD
+        begun = awaiting is not _Awaiting.REQUEST
+        if self._loose_bytes > self.limits.head_bytes or (begun and self._head_is_too_large()):
+            self._refuse(self.limits.head_too_large)
+
+    def _head_is_too_large(self) -> bool:
+        """Count the header fields since the last time, including those that follow a chunked body."""
+        headers = self.headers
+        if self._counting is not headers:
+            self._counting, self._counted, self._head_bytes = headers, 0, 0
+        for name, value in headers[self._counted :]:
+            self._head_bytes += len(name) + len(value) + FIELD_BYTES
+        self._counted = len(headers)
+        return self._head_bytes + len(self.url) > self.limits.head_bytes
+
+    def _serves(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete
+
+    def _set_timer(self) -> None:
+        self._cancel_timer()
+        awaiting = self._awaiting()
+        self._timed = (self.headers, awaiting)
+        self._timed_body_bytes = self._body_bytes
+        seconds = self.limits.body_seconds if awaiting is _Awaiting.BODY else self.limits.head_seconds
+        self._timer = self.loop.call_later(seconds, self._check_progress)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = self._timed = None
+
+    def _check_progress(self) -> None:
+        self._timer = self._timed = None
+        if self.transport.is_closing():
+            return
+        awaiting, serves = self._awaiting(), self._serves()
+        if serves and (awaiting is not _Awaiting.BODY or self.flow.read_paused or self._body_arrives()):
+            # The client waits for an answer, or its body waits to be read here, or it is not slow.
+            self._set_timer()
+        elif awaiting is _Awaiting.HEAD or serves:
+            self._refuse(self.limits.too_slow(awaiting))
+        else:
+            # Either no request has begun, or it has its answer already.
+            self.timeout_keep_alive_handler()
+
+    def _body_arrives(self) -> bool:
+        arrived = self._body_bytes - self._timed_body_bytes
+        return arrived >= BODY_BYTES_PER_SECOND * self.limits.body_seconds
+
+    def _refuse(self, refusal: _Refusal) -> None:
+        self._cancel_timer()
+        self._refused = True
+        self.pipeline.clear()
+        if self._serves():
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        self.transport.write(_response(refusal))
+        # What the client still sends is discarded until it has seen the answer.
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+
+    def _make_room(self) -> None:
+        limits = self.limits
+        now = self.loop.time()
+        if now >= limits.no_room_until:
+            # Several at once, and not again soon if there are none, so that a flood does not compare all for each.
+            oldest = heapq.nsmallest(limits.connections // 16 + 1, self._waiting())
+            for _, _, connection in oldest:
+                connection.evict()
+            if not oldest:
+                limits.no_room_until = now + _NO_ROOM_SECONDS
+        if len(self.connections) > limits.connections + SPARE_CONNECTIONS:
+            self.evict()
+        elif len(self.connections) > limits.connections:
+            self.app = _only_health(self.app)
+
+    def _waiting(self) -> Iterator[tuple[float, int, LimitedProtocol]]:
+        for connection in cast("set[object]", self.connections):
+            if isinstance(connection, LimitedProtocol) and connection is not self:
+                until = connection.waiting_until()
+                if until is not None:
+                    yield until, id(connection), connection
+
+
+def _only_health(app: Any) -> Any:
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in _HEALTH_PATHS:
+            await app(scope, receive, send)
+            return
+        headers = {"Retry-After": "1", "Connection": "close"}
+        message = "The server has as many connections as it may have (RUNLANE_API_MAX_CONNECTIONS). Try again later."
+        await problem(503, "overloaded", message, headers=headers)(scope, receive, send)
+
+    return answer
+
+
+def _response(refusal: _Refusal) -> bytes:
+    body = orjson.dumps({"detail": refusal.message, "code": refusal.code, "message": refusal.message})
+    head = (
+        STATUS_LINE[refusal.status],
+        b"content-type: application/json\r\ncontent-length: ",
+        str(len(body)).encode(),
+        b"\r\nconnection: close\r\n\r\n",
+    )
+    return b"".join((*head, body))
