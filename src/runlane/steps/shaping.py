@@ -12,6 +12,7 @@ import orjson
 from runlane.model.definition import Orchestration
 from runlane.model.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
 from runlane.model.template import render, text_of
+from runlane.offload import LARGE_BYTES, offload_if
 from runlane.steps.failure import StepFailed
 from runlane.steps.prompt import label, message
 from runlane.steps.work import Work
@@ -52,7 +53,9 @@ async def merge(work: Work[MergeStep]) -> Any:
 
 async def extract_json(work: Work[ExtractJsonStep]) -> Any:
     """The JSON in the input: the whole of it, fenced blocks, or the first balanced braces."""
-    hits = [hit for value in _texts(work) for hit in find_json(value)]
+    texts = _texts(work)
+    size = sum(len(value) for value in texts if isinstance(value, str))
+    hits = await offload_if(size > LARGE_BYTES, _hits, texts)
     if not hits:
         if work.step.required:
             raise StepFailed("no_json", "There is no JSON in the input of this step.")
@@ -60,6 +63,10 @@ async def extract_json(work: Work[ExtractJsonStep]) -> Any:
     result = None if not hits else hits[0] if len(hits) == 1 else hits
     await work.emit("final", response=result)
     return result
+
+
+def _hits(values: list[Any]) -> list[Any]:
+    return [hit for value in values for hit in find_json(value)]
 
 
 def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:

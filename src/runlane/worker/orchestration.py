@@ -179,10 +179,10 @@ class Drive:
             await self._take_answers()
             if self._machine.end is not None:
                 return partial(self._ends.finish, self._machine.end)
-            if not self._desk.draining:
+            if not self._desk.handing_over:
                 await self._begin()
             if not self._busy:
-                if self._desk.draining:
+                if self._desk.handing_over:
                     return lambda: HANDED_BACK
                 return partial(self._ends.pause, self._questions, self._machine.state)
             self._outbox.store_soon()
