@@ -13,7 +13,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
@@ -102,6 +102,11 @@ class Settings(BaseSettings):
 
     concurrency: int = Field(default=50, ge=1, le=10_000, description="Runs that one worker executes at once.")
     grace_seconds: float = Field(default=30.0, ge=0, description="How long a stopping worker lets runs finish.")
+    drain_handover: Literal["late", "immediate"] = Field(
+        default="late",
+        description="When a stopping worker hands orchestrations back: late, when the grace period is nearly over, or "
+        "immediate, after the step that is under way.",
+    )
     cancel_grace_seconds: float = Field(
         default=30.0,
         ge=0,
@@ -114,6 +119,11 @@ class Settings(BaseSettings):
 
     lease_seconds: float = Field(default=15.0, ge=2, le=3600, description="A worker silent for so long is gone.")
     heartbeat_seconds: float = Field(default=0.5, ge=0.05, description="How often a worker renews its lease.")
+    stall_seconds: float | None = Field(
+        default=None,
+        gt=0,
+        description="A worker whose event loop stands still for longer gives its runs up. Without it: four leases.",
+    )
     reaper_seconds: float = Field(default=0.5, ge=0.05, description="How often vanished workers are looked for.")
     silence_seconds: float = Field(
         default=1.0, ge=0.2, description="With its liveness lock free, a worker silent for so long is gone."
@@ -296,6 +306,11 @@ class Settings(BaseSettings):
             raise ValueError(
                 f"lease_seconds={self.lease_seconds:g} must be at least three times "
                 f"heartbeat_seconds={self.heartbeat_seconds:g}, or one late heartbeat loses every run"
+            )
+        if self.stall_seconds is not None and self.stall_seconds < self.lease_seconds:
+            raise ValueError(
+                f"RUNLANE_STALL_SECONDS={self.stall_seconds:g} must be at least lease_seconds={self.lease_seconds:g}, "
+                "or a worker gives up runs that its lease still covers"
             )
         return self
 

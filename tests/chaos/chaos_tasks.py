@@ -170,6 +170,15 @@ async def busy(ctx: Context, seconds: float) -> dict[str, Any]:
     return {"turns": turns, "verdict": sink().complete(ctx.run_id, ctx.attempt)}
 
 
+@app.task("freeze", max_losses=1000)
+async def freeze(ctx: Context, gate: str) -> dict[str, Any]:
+    """Block the event loop in the first attempt until the gate opens; later attempts complete."""
+    sink().begin(ctx.run_id, ctx.attempt, gate)
+    while ctx.attempt == 1 and not _open(gate):
+        time.sleep(0.02)  # noqa: ASYNC251 - the point of this task
+    return {"verdict": sink().complete(ctx.run_id, ctx.attempt, gate)}
+
+
 @app.task("hold_gil")
 async def hold_gil(ctx: Context, seconds: int) -> dict[str, Any]:
     """Hold the interpreter's lock inside one C call, and report the longest time another thread had to wait."""

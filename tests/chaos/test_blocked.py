@@ -1,10 +1,18 @@
-"""User code that blocks the event loop or the whole interpreter does not cost its worker the lease."""
+"""User code that blocks the event loop or the whole interpreter.
+
+For a while it does not cost its worker the lease. A loop that is blocked for longer than RUNLANE_STALL_SECONDS does:
+the runs of that worker move to another one, and its process ends if the loop never comes back.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 
-from tests.chaos.cluster import Cluster, MakeCluster, eventually
+import pytest
+
+from runlane.cli.process import STUCK_EXIT_CODE
+from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 
 
 async def test_blocking_code_keeps_its_lease(make_cluster: MakeCluster) -> None:
@@ -58,3 +66,50 @@ async def test_an_interpreter_held_in_the_middle_of_a_heartbeat_keeps_its_lease(
     assert ended.attempt == 1
     assert await cluster.events("worker_lost") == []
     assert (await cluster.workers())[worker_id] == "online"
+
+
+QUICK = {"RUNLANE_LEASE_SECONDS": "3", "RUNLANE_STALL_SECONDS": "4", "RUNLANE_HEARTBEAT_SECONDS": "0.2"}
+
+
+async def start_frozen(cluster: Cluster) -> tuple[Process, Process, list[str]]:
+    """A worker whose event loop is blocked by one of its four runs, another worker, and the runs."""
+    frozen = cluster.start_worker()
+    await cluster.online(frozen)
+    runs = await cluster.app.enqueue_many([("gated", {"gate": "go"})] * 3)
+    await cluster.running(3)
+    runs.append(await cluster.app.enqueue("freeze", {"gate": "thaw"}))
+    await cluster.running(4)
+    [other] = await cluster.start_workers(1)
+    cluster.open_gate("go")
+    return frozen, other, [run.run_id for run in runs]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "sqlite"])
+async def test_a_loop_that_is_blocked_for_good_loses_its_runs_and_its_process(
+    make_cluster: MakeCluster, kind: str
+) -> None:
+    cluster = await make_cluster(kind, **QUICK)
+    frozen, other, run_ids = await start_frozen(cluster)
+    await cluster.all_ended()
+    assert await cluster.count("status = 'completed' and attempt = 2 and losses = 1") == len(run_ids)
+    assert {span.pid for span in cluster.sink.spans() if span.attempt == 2} == {other.pid}
+    assert await frozen.ended() == STUCK_EXIT_CODE
+    [line] = [json.loads(line) for line in frozen.told().splitlines() if '"worker_stalled"' in line]
+    assert "in freeze" in line["stack"], "the log does not show what blocks the loop"
+    await cluster.check_story()
+    cluster.check_effects(run_ids)
+
+
+async def test_a_loop_that_comes_back_works_on_under_a_new_name(make_cluster: MakeCluster) -> None:
+    cluster = await make_cluster("postgres", **QUICK | {"RUNLANE_STALL_SECONDS": "10"})
+    frozen, other, run_ids = await start_frozen(cluster)
+    await cluster.told(frozen, "worker_stalled")
+    cluster.open_gate("thaw")
+    await cluster.all_ended()
+    await cluster.told(frozen, "worker_online", 2)
+    other.kill()
+    more = await cluster.app.enqueue("short", {"milliseconds": 1})
+    assert (await cluster.app.wait(more.run_id, 60)).attempt == 1
+    assert {span.pid for span in cluster.sink.spans() if span.run_id == more.run_id} == {frozen.pid}
+    await cluster.check_story()
+    cluster.check_effects([*run_ids, more.run_id])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
+import httpx2
 import pytest
 
-from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
+from tests.chaos.cluster import RUNLANE, TASKS, Cluster, MakeCluster, Process, eventually
+from tests.chaos.flows import Flows, ask, in_a_row
 
 
 async def draining(cluster: Cluster, worker_id: str) -> None:
@@ -90,3 +93,83 @@ async def test_a_worker_killed_while_it_drains_loses_nothing(cluster: Cluster) -
     await cluster.check_story()
     cluster.check_effects(run_ids)
     assert (await cluster.workers())[leaving_id] == "lost"
+
+
+STEPS = in_a_row(*(ask(f"step{number}") for number in range(1, 7)))
+
+
+async def drain_in_the_first_step(
+    cluster: Cluster, delays: dict[str, float], **settings: str
+) -> tuple[Flows, str, Process, Process]:
+    """A worker that gets SIGTERM in the first of six steps, and one to take over."""
+    flows = Flows(cluster)
+    flows.script(delays)
+    [leaving] = await cluster.start_workers(1, environment=settings)
+    run_id = await flows.start(STEPS)
+    await flows.called("step1")
+    leaving.signal(signal.SIGTERM)
+    return flows, run_id, leaving, cluster.start_worker()
+
+
+async def test_an_orchestration_completes_within_the_grace_period(cluster: Cluster) -> None:
+    flows, run_id, leaving, _ = await drain_in_the_first_step(
+        cluster, {f"step{number}": 0.5 for number in range(1, 7)}, RUNLANE_GRACE_SECONDS="120"
+    )
+    assert await leaving.ended() == 0
+    run = await cluster.app.get(run_id)
+    assert (run.status, run.attempt) == ("completed", 1)
+    assert {call["pid"] for call in flows.calls()} == {leaving.pid}
+    assert await cluster.events("handed_back") == []
+    await cluster.check_story()
+
+
+async def test_an_orchestration_is_handed_back_when_the_grace_period_is_nearly_over(cluster: Cluster) -> None:
+    """It continues after the signal, and stops between two steps, before it would be interrupted."""
+    flows, run_id, leaving, staying = await drain_in_the_first_step(
+        cluster, {"step1": 3.0, "step2": 18.0}, RUNLANE_GRACE_SECONDS="24"
+    )
+    assert await leaving.ended() == 0
+    assert (await cluster.app.wait(run_id, 60)).attempt == 2
+    assert {call["step"] for call in flows.calls() if call["pid"] == leaving.pid} == {"step1", "step2"}
+    assert set(flows.counts().values()) == {1}, "a step was interrupted and made again"
+    assert {call["pid"] for call in flows.calls() if call["step"] == "step3"} == {staying.pid}
+    assert await cluster.count("status = 'completed' and failures = 0 and losses = 0") == 1
+    await cluster.check_story()
+
+
+async def test_an_immediate_handover_ends_with_the_current_step(cluster: Cluster) -> None:
+    flows, run_id, leaving, staying = await drain_in_the_first_step(
+        cluster, {"step1": 2.0}, RUNLANE_GRACE_SECONDS="120", RUNLANE_DRAIN_HANDOVER="immediate"
+    )
+    assert await leaving.ended() == 0
+    assert (await cluster.app.wait(run_id, 60)).attempt == 2
+    assert {call["step"] for call in flows.calls() if call["pid"] == leaving.pid} == {"step1"}
+    assert {call["pid"] for call in flows.calls() if call["step"] == "step2"} == {staying.pid}
+    assert len(await cluster.events("handed_back")) == 1
+    await cluster.check_story()
+
+
+async def test_a_server_answers_probes_while_its_worker_drains(cluster: Cluster) -> None:
+    server = cluster.start("server", [*RUNLANE, "serve", f"{TASKS}:app", "--port", "0", "--worker"])
+    url = await cluster.url_of(server)
+    run = await cluster.app.enqueue("gated", {"gate": "go"})
+    await cluster.running()
+    async with httpx2.AsyncClient(base_url=url, timeout=30) as client:
+        assert (await client.get("/ready")).status_code == 200
+        server.signal(signal.SIGTERM)
+
+        async def not_ready() -> bool:
+            return (await client.get("/ready")).status_code == 503
+
+        await eventually(not_ready, "/ready to be 503")
+        stopping = await cluster.told(server, "stopping")
+        assert "Ctrl-C" in stopping["hint"]
+        await cluster.told(server, "worker_draining")
+        assert (await client.get("/health")).status_code == 200
+        answer = await client.get("/ready")
+        assert (answer.status_code, json.loads(answer.content)["problems"]) == (503, ["stopping"])
+        assert (await cluster.app.get(run.run_id)).status == "running"
+    cluster.open_gate("go")
+    assert await server.ended() == 0
+    ended = await cluster.app.get(run.run_id)
+    assert (ended.status, ended.attempt) == ("completed", 1)

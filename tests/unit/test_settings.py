@@ -43,6 +43,8 @@ BAD = {
     "RETENTION_SECONDS": ["0"],
     "SECRET_KEY": ["short", "ab" * 31, "A" * 42, "ä" * 43, ","],
     "DEFAULT_MODEL": ["x" * 201],
+    "DRAIN_HANDOVER": ["never"],
+    "STALL_SECONDS": ["0", "14", "soon"],
     "OUTBOUND_ALLOW": ["a b", "10.0.0.1/8", "x:0", "http://x"],
     "SANDBOX_CONDITION_SECONDS": ["0", "61"],
     "SANDBOX_SCRIPT_SECONDS": ["0", "601"],

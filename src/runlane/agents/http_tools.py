@@ -20,6 +20,7 @@ from runlane.errors import OutboundError, OutboundTimeout, OutboundUnreachable, 
 from runlane.model.definition import Tool
 from runlane.model.text import clean_text, dump_json
 from runlane.model.url_template import fill_header, header_places, parse_url
+from runlane.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Answer, Limits, Outbound
 from runlane.outbound.retry_after import retry_after_seconds
 from runlane.redaction import REDACTED, Redactor
@@ -75,7 +76,8 @@ class HttpTools:
             code = "tool_timeout" if isinstance(error, OutboundTimeout) else error.code
             message = f'The tool "{tool.name}" failed. {error}'
             raise ToolFailed(code, message, passing=passing, begun=error.sent) from None
-        return _result(tool, answer, _Hidden(redactor, secrets))
+        # Decoding, redaction, parsing and the check of the schema all grow with what the server sent.
+        return await offload_if(len(answer.body) > LARGE_BYTES, _result, tool, answer, _Hidden(redactor, secrets))
 
     async def _secrets(self, tenant: str, redactor: Redactor, tool: Tool) -> Mapping[str, str]:
         try:

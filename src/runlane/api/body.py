@@ -1,10 +1,19 @@
-"""The limit on request bodies, enforced while they arrive: nothing over it is ever held in memory."""
+"""Request bodies: their limit, enforced while they arrive, and the parsing of large ones in a thread."""
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from fastapi import Request
+from fastapi.routing import APIRoute
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runlane.api.problems import BodyTooLarge, problem
+from runlane.offload import LARGE_BYTES
 
 
 class BodyLimit:
@@ -35,3 +44,33 @@ class BodyLimit:
             return message
 
         await self._app(scope, counted, send)
+
+
+class LargeBodyRoute(APIRoute):
+    """A route that parses large bodies in a thread, so that other requests are answered meanwhile."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        usual = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            declared = request.headers.get("content-length", "")
+            if declared.isdigit() and int(declared) <= LARGE_BYTES:
+                return await usual(request)
+            body = await request.body()
+            return await usual(request if len(body) <= LARGE_BYTES else _LargeRequest(request, body))
+
+        return handle
+
+
+class _LargeRequest(Request):
+    """A request whose body has been read."""
+
+    def __init__(self, request: Request, body: bytes) -> None:
+        super().__init__(request.scope, request.receive)
+        self._whole = body
+
+    async def body(self) -> bytes:
+        return self._whole
+
+    async def json(self) -> Any:
+        return await asyncio.to_thread(json.loads, self._whole)

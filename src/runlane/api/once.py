@@ -15,12 +15,13 @@ from typing import Annotated, Any
 
 import orjson
 from fastapi import Header, Request
-from fastapi.routing import APIRoute
 from starlette.responses import Response
 
+from runlane.api.body import LargeBodyRoute
 from runlane.api.door import who
 from runlane.api.parts import parts_of
 from runlane.errors import Conflict, InvalidRequest, RunlaneError
+from runlane.offload import LARGE_BYTES, offload_if
 from runlane.store.answers import claim_answer, drop_claim, keep_answer
 
 MAX_KEY = 255
@@ -62,7 +63,7 @@ def idempotency_header(key: IdempotencyKey = None) -> None:
     """Declares and checks the header; OnceRoute reads it."""
 
 
-class OnceRoute(APIRoute):
+class OnceRoute(LargeBodyRoute):
     """A route that carries a request out once per Idempotency-Key."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -85,7 +86,9 @@ async def _once(request: Request, key: str, handle: Callable[[Request], Coroutin
     where = f"{request.url.path}?{request.url.query}"
     scope = "\x1f".join((principal.tenant, principal.key_id, request.method, where, key)).encode()
     name = sha256(scope).hexdigest()
-    known = await claim_answer(database, name, _fingerprint(scope, await request.body()))
+    body = await request.body()
+    fingerprint = await offload_if(len(body) > LARGE_BYTES, _fingerprint, scope, body)
+    known = await claim_answer(database, name, fingerprint)
     if known is not None:
         if not known.same_request:
             raise KeyReused(f'The Idempotency-Key "{key}" was used before with another body. Use a new one.')

@@ -11,20 +11,21 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from fastapi import Request
-from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.responses import Response
 
 from runlane.access.rules import require
+from runlane.api.body import LargeBodyRoute
 from runlane.api.door import who
 from runlane.api.once import is_valid_key
 from runlane.api.shapes.tasks import RunRequest
 from runlane.model.access import Permission
+from runlane.offload import LARGE_BYTES, offload_if
 
 _JSON = "application/json"
 
 
-class SwiftRoute(APIRoute):
+class SwiftRoute(LargeBodyRoute):
     """For an endpoint that takes a principal with runs:write, a name from its path, and a RunRequest as its body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -36,7 +37,8 @@ class SwiftRoute(APIRoute):
             if headers.get("content-type") != _JSON or not (key is None or is_valid_key(key)):
                 return await usual(request)
             try:
-                body = RunRequest.model_validate_json(await request.body())
+                content = await request.body()
+                body = await offload_if(len(content) > LARGE_BYTES, RunRequest.model_validate_json, content)
             except ValidationError:
                 return await usual(request)
             principal = await who(request)

@@ -24,6 +24,11 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
+# The exit code of a process whose event loop is stuck: its supervisor starts another one.
+STUCK_EXIT_CODE = 70
+# Logged when a drain begins, for the person at the terminal.
+SECOND_SIGNAL = "Press Ctrl-C again, or send SIGTERM again, to hand unfinished runs back at once."
+
 
 def run_worker(path: str | None, lanes: str | None, concurrency: int | None) -> None:
     """Execute runs of the app at this path, or those that need no tasks, until a signal says stop."""
@@ -34,6 +39,14 @@ def run_worker(path: str | None, lanes: str | None, concurrency: int | None) -> 
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
+
+
+def end_stuck_process() -> None:
+    """End this process from another thread, because its event loop never will."""
+    log.error("ending_stuck_process", exit_code=STUCK_EXIT_CODE)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STUCK_EXIT_CODE)
 
 
 def lane_names(lanes: str | None) -> list[str] | None:
@@ -96,7 +109,9 @@ async def _serve(app: App, lanes: list[str] | None, concurrency: int | None) -> 
         nonlocal signals
         signals += 1
         if signals == 1:
-            log.info("stopping", grace_seconds=app.settings.grace_seconds)
+            active = 0 if worker is None else worker.active
+            hint = {"hint": SECOND_SIGNAL} if active else {}
+            log.info("stopping", grace_seconds=app.settings.grace_seconds, active=active, **hint)
             stopping.set()
         elif signals == 2 and worker is not None:
             log.info("stopping_now")
@@ -110,6 +125,7 @@ async def _serve(app: App, lanes: list[str] | None, concurrency: int | None) -> 
     start_tracing(app.settings, "runlane-worker")
     async with app:
         worker = await app.worker(lanes, concurrency)
+        worker.on_stuck = end_stuck_process
         duties = await app.duties()
         try:
             await worker.start()

@@ -23,7 +23,7 @@ from runlane.api.parts import Parts, WorkerWish
 from runlane.api.protocol import server_config
 from runlane.api.server import build_api
 from runlane.app import App
-from runlane.cli.process import configure_logs, find_app, greet, run_loop
+from runlane.cli.process import SECOND_SIGNAL, configure_logs, end_stuck_process, find_app, greet, run_loop
 from runlane.cli.watch import Watch
 from runlane.definitions.environment import environment_of
 from runlane.errors import ConfigurationError
@@ -113,11 +113,16 @@ async def _serve_on(
 
         async with api.router.lifespan_context(api):
             parts: Parts = api.state.parts
+            if parts.worker is not None:
+                # The API is on the same event loop, so it does not answer either.
+                parts.worker.on_stuck = end_stuck_process
             server = _Server(
                 server_config(api, app.settings, timeout_graceful_shutdown=_REQUESTS_SECONDS),
                 say_so,
             )
-            _handle_signals(server, parts)
+            stopping = asyncio.Event()
+            _handle_signals(server, parts, stopping)
+            ending = asyncio.create_task(_end_when_drained(server, parts, stopping))
             watch = None if folder is None else Watch(parts.database, folder, app.tasks, environment_of(app.settings))
             try:
                 if watch is not None:
@@ -125,6 +130,7 @@ async def _serve_on(
                 _listen(listening, host)
                 await server.serve([listening])
             finally:
+                ending.cancel()
                 if watch is not None:
                     await watch.stop()
         return parts.worker is not None and parts.worker.has_stuck_code
@@ -146,16 +152,28 @@ async def _access(app: App, host: str, *, dev: bool) -> Access:
     )
 
 
-def _handle_signals(server: _Server, parts: Parts) -> None:
+async def _end_when_drained(server: _Server, parts: Parts, stopping: asyncio.Event) -> None:
+    """Stop serving after the worker has drained: until then probes get their answers, and /ready is 503."""
+    await stopping.wait()
+    try:
+        if parts.worker is not None:
+            await parts.worker.drain()
+    finally:
+        server.should_exit = True
+
+
+def _handle_signals(server: _Server, parts: Parts, stopping: asyncio.Event) -> None:
     signals = 0
 
     def stop() -> None:
         nonlocal signals
         signals += 1
         if signals == 1:
-            log.info("stopping", followers=parts.tail.followers)
+            active = 0 if parts.worker is None else parts.worker.active
+            hint = {"hint": SECOND_SIGNAL} if active else {}
+            log.info("stopping", followers=parts.tail.followers, active=active, **hint)
             parts.end_streams()
-            server.should_exit = True
+            stopping.set()
         elif signals == 2:
             log.info("stopping_now")
             server.force_exit = True

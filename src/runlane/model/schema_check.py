@@ -1,8 +1,8 @@
 """JSON Schema: whether a schema is one, and what of a value does not fit it, in words.
 
-Nothing is ever fetched: a reference may only lead to a place within the schema. Sizes and depths are bounded, and a
-pattern that would take for ever is given up. The library is loaded when the first schema is looked at, since most
-processes never see one.
+Nothing is ever fetched: a reference may only lead to a place within the schema. Sizes, depths and the work of a check
+are bounded, and a pattern that would take too long is given up. The library is loaded when the first schema is looked
+at, since most processes never see one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import orjson
 
 from runlane.errors import nearest
+from runlane.model.schema_cost import MAX_APPLICATIONS, STEPS, applications, size_of, step_limit, too_costly
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 MAX_SCHEMA_BYTES: Final = 256 * 1024
 MAX_DEPTH: Final = 100
 _CACHED: Final = 512
-_BACKTRACKS: Final = 100_000
 _REGEX_BYTES: Final = 1024 * 1024
 _SHOWN: Final = 200
 _SHOWN_OPTIONS: Final = 20
@@ -34,9 +34,12 @@ class _Invalid(Exception):
 def check_schema(schema: Mapping[str, Any] | bool) -> str | None:
     """Why this is no JSON Schema that we can use; None if it is one."""
     try:
-        _validator(schema)
+        text = _schema_text(schema)
+        _validator(text, STEPS)
     except _Invalid as error:
         return str(error)
+    if applications(text, 0) > MAX_APPLICATIONS:
+        return "its references multiply until a check would not end; refer to each part fewer times"
     return None
 
 
@@ -44,10 +47,14 @@ def misfit(value: Any, schema: Mapping[str, Any], name: str = "the arguments") -
     """What of a value does not fit the schema, in words that begin with its place; None if everything does."""
     from jsonschema_rs import ValidationError
 
-    if _too_deep(value):
+    size = size_of(value, MAX_DEPTH)
+    if size is None:
         return f"{name} are nested more than {MAX_DEPTH} levels deep"
     try:
-        _validator(schema).validate(value)
+        text = _schema_text(schema)
+        if too_costly(text, size):
+            return f"{name} cannot be checked in reasonable time. Simplify the schema, or send fewer values"
+        _validator(text, step_limit(text, size)).validate(value)
     except _Invalid as error:
         return f"{name} cannot be checked, because the schema is not valid: {error}"
     except ValidationError as error:
@@ -99,8 +106,8 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _validator(schema: Mapping[str, Any] | bool) -> Validator:
-    if _too_deep(schema):
+def _schema_text(schema: Mapping[str, Any] | bool) -> bytes:
+    if size_of(schema, MAX_DEPTH) is None:
         raise _Invalid(f"it is nested more than {MAX_DEPTH} levels deep")
     try:
         text = orjson.dumps(schema, option=orjson.OPT_SORT_KEYS)
@@ -108,18 +115,22 @@ def _validator(schema: Mapping[str, Any] | bool) -> Validator:
         raise _Invalid(f"it is not JSON: {error}") from None
     if len(text) > MAX_SCHEMA_BYTES:
         raise _Invalid(f"it has {len(text)} bytes; at most {MAX_SCHEMA_BYTES} are allowed")
-    found = _compiled(text)
+    return text
+
+
+def _validator(text: bytes, steps: int) -> Validator:
+    found = _compiled(text, steps)
     if isinstance(found, str):
         raise _Invalid(found)
     return found
 
 
 @lru_cache(_CACHED)
-def _compiled(text: bytes) -> Validator | str:
+def _compiled(text: bytes, steps: int) -> Validator | str:
     import jsonschema_rs
 
     patterns = jsonschema_rs.FancyRegexOptions(
-        backtrack_limit=_BACKTRACKS, size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES
+        backtrack_limit=steps, size_limit=_REGEX_BYTES, dfa_size_limit=_REGEX_BYTES
     )
     try:
         return jsonschema_rs.validator_for(
@@ -238,18 +249,3 @@ def _kind(value: Any) -> str:
             return "object"
         case _:
             return type(value).__name__
-
-
-def _too_deep(value: Any) -> bool:
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH + 1):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, Mapping):
-                inner += cast("Mapping[Any, Any]", item).values()
-            elif isinstance(item, (list, tuple)):
-                inner += cast("Sequence[Any]", item)
-        if not inner:
-            return False
-        level = inner
-    return True

@@ -158,11 +158,14 @@ class Outbound:
         if self._shared is None:
             self._shared = self.transport()
         response = await self._shared.handle_async_request(request)
+        # Not a list of pieces: a server may send each byte as a piece of its own, which takes fifty times its size.
+        body = bytearray()
         try:
-            pieces = [piece async for piece in _stream(response)]
+            async for piece in _stream(response):
+                body += piece
         finally:
             await response.aclose()
-        return Answer(response.status_code, response.headers, b"".join(pieces))
+        return Answer(response.status_code, response.headers, bytes(body))
 
 
 def _stream(response: httpx2.Response) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bytes are counted after unpacking; the total time includes redirects and the body. None is no limit, which only
-    streams without an end should have."""
+    """Bytes are counted before and after unpacking; the total time includes redirects and the body. None is no limit,
+    which only streams without an end should have."""
 
     connect_seconds: float = 10.0
     read_seconds: float | None = 60.0

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from runlane.model.text import dump_json
+from runlane.offload import LARGE_BYTES, offload_if
 from runlane.settings import Settings
 from runlane.steps import source
 from runlane.steps.failure import StepFailed
@@ -37,6 +38,8 @@ MAX_TOOL_SECONDS: Final = 300.0
 # The interpreter looks at its clock between instructions; one that takes longer than this is killed.
 _GRACE_SECONDS: Final = 0.5
 _MAX_MESSAGE: Final = 2000
+# Preparing source takes about ten microseconds per character; a script may have 100,000 of them.
+_LONG_SOURCE: Final = 2000
 
 _JSON: Final = "_runlane_json"
 _STATE: Final = "_runlane_state"
@@ -95,19 +98,19 @@ class Sandbox:
 
     async def condition(self, code: str, state: Mapping[str, Any]) -> bool:
         """Whether the expression holds."""
-        found = source.expression(code)
+        found = await _expression(code)
         text = f"{_BEFORE}; {_JSON}.dumps(bool({found.text}))"
         return bool(await self._value(self._short_job(text, state, found.keys)))
 
     async def expression(self, code: str, state: Mapping[str, Any]) -> Any:
         """The value of the expression."""
-        found = source.expression(code)
+        found = await _expression(code)
         text = f"{_BEFORE}; {_JSON}.dumps({found.text}, ensure_ascii=False)"
         return await self._value(self._short_job(text, state, found.keys))
 
     async def script(self, code: str, state: Mapping[str, Any]) -> Any:
         """What the script leaves in `result`."""
-        found = source.script(code)
+        found = await _script(code)
         if not found.sets_result:
             raise StepFailed("expression_error", "The script never sets result. End it with: result = ...")
         seconds, setting = self.limits.script_seconds, "RUNLANE_SANDBOX_SCRIPT_SECONDS"
@@ -115,7 +118,7 @@ class Sandbox:
 
     async def tool(self, code: str, arguments: Mapping[str, Any], seconds: float) -> Any:
         """What the script of a tool leaves in `result`, or else prints, as JSON if it is JSON."""
-        found = source.script(code)
+        found = await _script(code)
         text = _with_result(found.text) if found.sets_result else f"{_BEFORE}\n{found.text}\nNone"
         job = _Job(text, "{}", min(seconds, MAX_TOOL_SECONDS), "the tool's timeout_seconds", dump_json(dict(arguments)))
         if found.sets_result:
@@ -150,6 +153,9 @@ class Sandbox:
         answer = await self._evaluate(job)
         if not isinstance(answer, str):
             raise StepFailed("expression_error", "The code left something that is not JSON.")
+        return await offload_if(len(answer) > LARGE_BYTES, self._parsed, answer)
+
+    def _parsed(self, answer: str) -> Any:
         size = len(answer.encode())
         if size > self.limits.output_bytes:
             raise StepFailed(
@@ -310,6 +316,14 @@ class _Job:
         if stream == "stdout" and self._printed_size < MAX_PRINTED:
             self.printed.append(text[: MAX_PRINTED - self._printed_size])
             self._printed_size += len(text)
+
+
+async def _expression(code: str) -> source.Source:
+    return await offload_if(len(code) > _LONG_SOURCE, source.expression, code)
+
+
+async def _script(code: str) -> source.Source:
+    return await offload_if(len(code) > _LONG_SOURCE, source.script, code)
 
 
 def _too_long(job: _Job) -> StepFailed:

@@ -13,6 +13,7 @@ from runlane.model.definition import Orchestration
 from runlane.model.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
 from runlane.model.template import size_of, text_of
 from runlane.model.text import utf8_size
+from runlane.offload import LARGE_BYTES, offload_if
 from runlane.steps.failure import StepFailed
 from runlane.steps.prompt import label, message
 from runlane.steps.work import Work
@@ -60,12 +61,12 @@ async def merge(work: Work[MergeStep]) -> Any:
 
 async def extract_json(work: Work[ExtractJsonStep]) -> Any:
     """The JSON in the input: the whole of it, fenced blocks, or the first balanced braces."""
-    hits: list[Any] = []
+    texts = _texts(work)
+    size = sum(len(value) for value in texts if isinstance(value, str))
+    hits = await offload_if(size > LARGE_BYTES, _hits, texts)
     budget = work.budget()
-    for value in _texts(work):
-        for hit in find_json(value):
-            budget.add(size_of(hit))
-            hits.append(hit)
+    for hit in hits:
+        budget.add(size_of(hit))
     await work.tools.room.take(budget.used)
     if not hits:
         if work.step.required:
@@ -74,6 +75,10 @@ async def extract_json(work: Work[ExtractJsonStep]) -> Any:
     result = None if not hits else hits[0] if len(hits) == 1 else hits
     await work.emit("final", response=result)
     return result
+
+
+def _hits(values: list[Any]) -> list[Any]:
+    return [hit for value in values for hit in find_json(value)]
 
 
 def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:

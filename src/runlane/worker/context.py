@@ -38,8 +38,8 @@ class Desk(Protocol):
     def max_result_bytes(self) -> int: ...
 
     @property
-    def draining(self) -> bool:
-        """Whether the worker wants to stop."""
+    def handing_over(self) -> bool:
+        """Whether runs of several steps should stop at the next boundary."""
         ...
 
     async def record(self, entry: Entry) -> Recorded:

@@ -1,7 +1,8 @@
 """The worker's health endpoint, served from the liveness thread: it answers even while user code blocks the worker.
 
 /health is liveness: the process runs and its thread turns. /ready is readiness: the lease covers this moment (so the
-database answered lately), the claim loop turns, and the worker is not draining. Both answer with the same facts.
+database answered lately), the event loop and the claim loop turn, and the worker is not draining. Both answer with the
+same facts.
 /metrics tells what this process counted, for Prometheus.
 """
 
@@ -45,6 +46,9 @@ class Health:
     worker_id: str | None = None
     draining: bool = False
     claim_loop_turned_at: float = field(default_factory=time.monotonic)
+    loop_turned_at: float = field(default_factory=time.monotonic)
+    # The lease was given up because the event loop is stuck.
+    stalled: bool = False
     count_active: Callable[[], int] = lambda: 0
     may_work: Callable[[], bool] = _never
 
@@ -60,7 +64,9 @@ class Health:
     def problems(self) -> list[str]:
         """Why the worker is not ready; empty when it is."""
         problems: list[str] = []
-        if not self.may_work():
+        if self.stalled:
+            problems.append("the lease was given up: the event loop stands still")
+        elif not self.may_work():
             problems.append("the lease is not renewed: the database does not answer")
         if self.draining:
             problems.append("draining")

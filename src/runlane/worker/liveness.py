@@ -4,6 +4,9 @@ It has its own event loop and its own connection, so that user code which blocks
 heartbeat. The right to work is counted from when a renewal was sent, on the monotonic clock, less a margin. A
 renewal that failed in any way is no renewal. When the right ends, or the database says that the worker was declared
 gone, the worker's runs are stopped and it starts again under a new name.
+
+A worker whose event loop is stuck is not alive, whatever this thread does: its lease is given up, so that its runs
+move, and it registers again only when the loop turns. If the loop never does, `on_stuck` decides about the process.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from runlane.store.liveness import Line, open_line
 from runlane.store.workers import register, renew, sign_off
 from runlane.version import VERSION
 from runlane.worker.health import Health, HealthServer
+from runlane.worker.stall import LoopWatch, stall_limit
 
 log = structlog.get_logger(__name__)
 
@@ -65,6 +69,7 @@ class Liveness:
         on_begin: Callable[[Incarnation], None],
         on_lost: Callable[[Incarnation], None],
         on_cancels: Callable[[Incarnation, Sequence[tuple[str, int]]], None],
+        on_stuck: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._lanes = lanes
@@ -74,7 +79,9 @@ class Liveness:
         self._on_begin = on_begin
         self._on_lost = on_lost
         self._on_cancels = on_cancels
+        self._on_stuck = on_stuck
         self._worker_loop = asyncio.get_running_loop()
+        self._watch = LoopWatch(self._worker_loop, health, stall_limit(settings))
         self._stop = threading.Event()
         self._registered = False
         self._wake: asyncio.Event | None = None
@@ -120,7 +127,9 @@ class Liveness:
         try:
             while not self._stop.is_set():
                 try:
-                    await self._live()
+                    await self._wait_for_the_loop()
+                    if not self._stop.is_set():
+                        await self._live()
                 except Exception as error:
                     if not self._registered:
                         raise
@@ -129,6 +138,21 @@ class Liveness:
                     await self._pause(1.0)
         finally:
             await server.stop()
+
+    async def _wait_for_the_loop(self) -> None:
+        """Wait until a stuck event loop turns again: nothing that this worker claims would be executed before."""
+        if not self._health.stalled:
+            return
+        while self._watch.stalled and not self._stop.is_set():
+            self._watch.ping()
+            await self._pause(self._settings.heartbeat_seconds)
+            if self._watch.hopeless:
+                log.error("worker_stuck", silent_seconds=round(self._watch.silent_seconds(), 1))
+                self._on_stuck()
+                # Without a decision to end the process, ask again after another period.
+                await self._pause(self._watch.stall_seconds)
+        self._health.stalled = False
+        log.info("worker_moves_again")
 
     async def _live(self) -> None:
         """One incarnation, from registration to stop or loss."""
@@ -150,6 +174,7 @@ class Liveness:
             )
             reach("register.committed")
             incarnation = Incarnation(worker_id, self._deadline(sent))
+            self._watch.restart()
             self._health.begin(incarnation.may_work, worker_id)
             self._tell(self._on_begin, incarnation)
             self._tell(_finish_future, self._first)
@@ -169,9 +194,13 @@ class Liveness:
             if left <= 0:
                 self._lose(incarnation, "its lease could not be renewed in time")
                 return
+            self._watch.ping()
             await self._pause(min(pause, left))
             if self._stop.is_set() or incarnation.lost:
                 continue
+            if self._watch.stalled:
+                self._give_up_stalled(incarnation)
+                return
             sent = time.monotonic()
             try:
                 async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
@@ -210,6 +239,17 @@ class Liveness:
         incarnation.lost = True
         log.error("worker_lost", worker_id=incarnation.worker_id, reason=reason)
         self._tell(self._on_lost, incarnation)
+
+    def _give_up_stalled(self, incarnation: Incarnation) -> None:
+        self._health.stalled = True
+        log.error(
+            "worker_stalled",
+            worker_id=incarnation.worker_id,
+            silent_seconds=round(self._watch.silent_seconds(), 1),
+            stall_seconds=self._watch.stall_seconds,
+            stack=self._watch.stack(),
+        )
+        self._lose(incarnation, "its event loop stands still")
 
     def _deadline(self, sent: float) -> float:
         return sent + self._settings.lease_seconds - fence_margin(self._settings.lease_seconds)

@@ -190,10 +190,10 @@ class Drive:
                 return partial(self._ends.fail, End(EndStatus.FAILED, None, self._machine.state, error))
             if self._outbox.pending_bytes > MAX_AHEAD_BYTES:
                 await self._outbox.store()
-            if not self._desk.draining:
+            if not self._desk.handing_over:
                 await self._begin()
             if not self._busy:
-                if self._desk.draining:
+                if self._desk.handing_over:
                     return lambda: HANDED_BACK
                 return partial(self._ends.pause, self._questions, self._machine.state)
             self._outbox.store_soon()

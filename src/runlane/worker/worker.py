@@ -2,7 +2,8 @@
 
 Slots are counted from live executions, so none can leak. When the lease is lost every execution is stopped without a
 word to the database, and the worker goes on under a new name. On a drain it claims nothing more, lets runs finish for
-a while, hands the rest back without counting an attempt, and signs off.
+a while (orchestrations begin further steps until that time is nearly over), hands the rest back without counting an
+attempt, and signs off.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ log = structlog.get_logger(__name__)
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
 _PAUSE_SECONDS = 0.2
+# Orchestrations begin no step in the last part of a grace period, so that most of them stop between two steps.
+_HANDOVER_SHARE = 0.25
+_HANDOVER_SECONDS = 5.0
 # How long a drain waits for the last ends to be stored; what is not stored by then is the reaper's.
 _LAST_WRITES_SECONDS = 10.0
 
@@ -86,8 +90,12 @@ class Worker:
         self._all_done = asyncio.Event()
         self._hurry = asyncio.Event()
         self._draining = False
+        self._handover_at = float("inf")
         # Tell in the log of each run's start and end: for one person watching, too much for production.
         self.narrate = False
+        # Called in the liveness thread when the event loop is stuck for good. A process that only executes runs ends
+        # itself here; one that does more is left alone.
+        self.on_stuck: Callable[[], None] = _leave_alone
         self._claimer: asyncio.Task[None] | None = None
         self.health = Health(self._capacity, count_active=lambda: len(self._running))
         self._liveness = Liveness(
@@ -99,6 +107,7 @@ class Worker:
             on_begin=self._begin,
             on_lost=self._lose,
             on_cancels=self._hear_cancels,
+            on_stuck=self._stuck_for_good,
         )
 
     @property
@@ -117,9 +126,9 @@ class Worker:
         return self._settings.max_result_bytes
 
     @property
-    def draining(self) -> bool:
-        """Whether it claims nothing more and wants its runs to come to an end or a boundary."""
-        return self._draining
+    def handing_over(self) -> bool:
+        """Whether runs of several steps should stop at the next boundary, because the worker is about to end."""
+        return self._draining and (self._hurry.is_set() or time.monotonic() >= self._handover_at)
 
     async def start(self) -> None:
         """Register and begin to claim."""
@@ -129,16 +138,19 @@ class Worker:
         self._claimer = asyncio.create_task(self._claim_loop(), name="runlane-claims")
 
     async def stop(self, grace_seconds: float | None = None) -> None:
-        """Drain: claim nothing more, let runs finish for the grace period, hand back the rest, sign off."""
-        grace = self._settings.grace_seconds if grace_seconds is None else grace_seconds
-        if self._claimer is not None:
-            await self._drain(grace)
+        """Drain, and sign off."""
+        await self.drain(grace_seconds)
         self._listener.close()
         self._unhear()
         await self._liveness.stop()
         self._threads.stop()
         if self._orchestrations is not None:
             await self._orchestrations.close()
+
+    async def drain(self, grace_seconds: float | None = None) -> None:
+        """Claim nothing more, let runs finish for the grace period, hand back the rest. Safe to call twice."""
+        if self._claimer is not None:
+            await self._drain(self._settings.grace_seconds if grace_seconds is None else grace_seconds)
 
     def hurry(self) -> None:
         """End the grace period of a drain that is under way."""
@@ -417,6 +429,9 @@ class Worker:
             self._incarnation.lost = True
             self._lose(self._incarnation)
 
+    def _stuck_for_good(self) -> None:
+        self.on_stuck()
+
     def _hear_cancels(self, incarnation: Incarnation, cancels: Sequence[tuple[str, int]]) -> None:
         if incarnation is self._incarnation:
             for run_id, attempt in cancels:
@@ -432,6 +447,10 @@ class Worker:
     # --- ending
 
     async def _drain(self, grace_seconds: float) -> None:
+        begun = time.monotonic()
+        late = self._settings.drain_handover == "late"
+        margin = min(_HANDOVER_SECONDS, grace_seconds * _HANDOVER_SHARE)
+        self._handover_at = begun + grace_seconds - margin if late else begun
         self._draining = self.health.draining = True
         reach("drain.begun")
         for event in (self._may_claim, self._slot_free):
@@ -461,6 +480,9 @@ class Worker:
         ending = [execution.task for execution in self._running.values() if execution.task is not None]
         if ending:
             await asyncio.wait(ending, timeout=_LAST_WRITES_SECONDS)
+
+
+def _leave_alone() -> None: ...
 
 
 async def _wait(event: asyncio.Event, timeout_seconds: float) -> None:

@@ -15,6 +15,7 @@ from runlane.agents.mcp.target import Target
 from runlane.agents.models import ToolOffer
 from runlane.agents.tools import ToolFailed
 from runlane.model.text import dump_json
+from runlane.offload import LARGE_BYTES, offload_if
 
 log = structlog.get_logger(__name__)
 
@@ -72,7 +73,8 @@ async def call_tool(client: Client, target: Target, name: str, arguments: dict[s
         result = await client.session.send_request(request, _RESULT)
     if isinstance(result, types.InputRequiredResult):
         raise ToolFailed("mcp_protocol", f'The tool {name} of the MCP server "{target.name}" asks back; it cannot.')
-    return _value(result, target, name)
+    size = sum(len(block.text) for block in result.content if isinstance(block, types.TextContent))
+    return await offload_if(size > LARGE_BYTES, _value, result, target, name)
 
 
 def _wanted(name: str, target: Target) -> bool:

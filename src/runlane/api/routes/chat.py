@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from runlane import tracing
 from runlane.access.rules import may_see, tenant_to_list
+from runlane.api.body import LargeBodyRoute
 from runlane.api.door import RunsRead, RunsWrite
 from runlane.api.frame import line_json
 from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
@@ -41,7 +42,7 @@ from runlane.store.follow import read_page
 from runlane.store.forgetting import delete_session
 from runlane.store.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
 
-router = APIRouter(tags=["chat"])
+router = APIRouter(tags=["chat"], route_class=LargeBodyRoute)
 changes = APIRouter(tags=["chat"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
 
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]

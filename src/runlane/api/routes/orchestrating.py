@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 
 from runlane import tracing
 from runlane.access.rules import tenant_to_list
+from runlane.api.body import LargeBodyRoute
 from runlane.api.door import RunsRead, RunsWrite
 from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
 from runlane.api.parts import parts_of
@@ -29,8 +30,8 @@ from runlane.api.shapes.orchestrating import (
 from runlane.errors import InvalidRequest
 from runlane.store.waits import read_inbox, read_waits
 
-collection = APIRouter(tags=["orchestrations"])
-forks = APIRouter(tags=["orchestrations"])
+collection = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
+forks = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
 single = APIRouter(tags=["orchestrations"])
 changes = APIRouter(tags=["orchestrations"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
 

@@ -1,0 +1,89 @@
+"""Unpack gzip answers in bounded pieces.
+
+A body may consist of several members (RFC 1952), which are unpacked one after another. Bytes after a member that do not
+begin another one are ignored, as browsers and GNU gzip do; padding with zeros is the common case. A member that is cut
+off or damaged is an error. No call does more work than one window of input or one piece of output takes, so the caller
+decides after each piece whether to continue, and gives the event loop back in between.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+_GZIP: Final = zlib.MAX_WBITS | 16
+_MAGIC: Final = b"\x1f\x8b"
+# zlib copies the rest of its input whenever a member ends or a piece is full. A small window bounds these copies: a
+# body of members without content would otherwise cost the square of its size.
+_WINDOW_BYTES: Final = 4 * 1024
+_PIECE_BYTES: Final = 64 * 1024
+
+
+class DamagedGzip(Exception):
+    """The body is not gzip, is damaged, or ends too early."""
+
+
+class Gunzip:
+    """Unpacks one body. Feed it what arrives, then call finish()."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(_GZIP)
+        # Bytes after a member, too few to tell whether another one follows.
+        self._between: bytes | None = None
+        self._begun = False
+        self._trailing = False
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Unpack the next bytes. Yields after every bounded amount of work, with an empty piece if nothing came of it.
+
+        Raises DamagedGzip.
+        """
+        view = memoryview(data)
+        for start in range(0, len(view), _WINDOW_BYTES):
+            if self._trailing:
+                return
+            yield from self._window(bytes(view[start : start + _WINDOW_BYTES]))
+
+    def finish(self) -> None:
+        """Check that the body has ended where it may. A body without a single byte may."""
+        cut_off = self._begun and not self._member.eof
+        # Padding is ignored, but the first byte of another member is a member that was cut off.
+        if cut_off or self._between:
+            raise DamagedGzip
+
+    def _window(self, data: bytes) -> Iterator[bytes]:
+        self._begun = True
+        while True:
+            if self._member.eof:
+                rest = self._next_member(data)
+                if rest is None:
+                    return
+                data = rest
+            try:
+                piece = self._member.decompress(data, _PIECE_BYTES)
+            except zlib.error:
+                raise DamagedGzip from None
+            yield piece
+            if self._member.eof:
+                data = self._member.unused_data
+                continue
+            data = self._member.unconsumed_tail
+            # zlib keeps output that did not fit, even when it has taken all of its input.
+            if not data and len(piece) < _PIECE_BYTES:
+                return
+
+    def _next_member(self, data: bytes) -> bytes | None:
+        """Begin the next member and return its first bytes; None if there is none, or not yet."""
+        data = (self._between or b"") + data
+        self._between = None
+        if not data:
+            return None
+        if data.startswith(_MAGIC):
+            self._member = zlib.decompressobj(_GZIP)
+            return data
+        if _MAGIC.startswith(data):
+            self._between = data
+        else:
+            self._trailing = True
+        return None
