@@ -370,7 +370,7 @@ class App:
 
         connection = await self.connect()
         say = Say(agent, message, session_id, input, priority, idempotency_key, delay_seconds, webhook_url)
-        posted = await post(connection.database, say, connection.declare, **self._rules(tenant, trace))
+        posted = await post(connection.database, say, **self._rules(tenant, trace))
         connection.bus.ring({posted.accepted.lane})
         # Whoever follows the session hears that there is a turn more; its number stands for an event's.
         connection.bus.publish([Notice(posted.session_id, posted.turn)])

@@ -7,7 +7,7 @@ error, since whoever sends one expects to be remembered.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from runlane.errors import InvalidRequest
@@ -38,7 +38,6 @@ class Say(NamedTuple):
 async def post(
     database: Database,
     say: Say,
-    declare: Callable[[set[str]], Awaitable[None]],
     *,
     tasks: Collection[str],
     max_input_bytes: int,
@@ -46,7 +45,7 @@ async def post(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> Posted:
-    """Accept a turn, pinned to the versions that are current now. `declare` makes its lane known."""
+    """Accept a turn, pinned to the versions that are current now."""
     if not isinstance(cast("object", say.message), str) or not say.message.strip():
         raise InvalidRequest("A message to an agent must be a text that says something.")
     if say.session_id is not None:
@@ -72,7 +71,6 @@ async def post(
         tenant=tenant,
         trace=trace,
     )
-    await declare({wanted.lane})
     session_id = say.session_id or new_id("sess")
     # Only now: the key of a session that begins is not the same when the request is repeated.
     wanted = wanted._replace(ordering_key=scoped_key(tenant, f"{KEY}{session_id}"))

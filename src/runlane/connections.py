@@ -31,25 +31,26 @@ class Connection:
     committer: Committer
     bus: Bus
     vault: Vault
-    _lanes: set[str]
+    _lanes_of_code: Callable[[], set[str]]
+    _declared: set[str]
 
     async def accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
         """Store runs, all that are handed in at the same time in one commit; raise what stands against one."""
         if not new_runs:
             return []
-        await self.declare({run.lane for run in new_runs})
+        await self._declare({run.lane for run in new_runs})
         verdicts = await self.committer.accept(new_runs, self.settings.database_timeout_seconds)
         for verdict in verdicts:
             if isinstance(verdict, Exception):
                 raise verdict
         return cast("list[Accepted]", verdicts)
 
-    async def declare(self, lanes: set[str]) -> None:
-        """Make lanes known that came after the app connected, with a task or a definition."""
-        undeclared = lanes - self._lanes
-        if undeclared:
+    async def _declare(self, lanes: set[str]) -> None:
+        """Make lanes known whose tasks were registered after the app connected. Lanes of definitions come with a sync."""
+        undeclared = lanes - self._declared
+        if undeclared and (undeclared := undeclared & self._lanes_of_code()):
             await declare_lanes(self.database, undeclared)
-            self._lanes |= undeclared
+            self._declared |= undeclared
 
     def tell(self, change: Change) -> Change:
         """Tell workers and readers what was changed."""
@@ -90,7 +91,7 @@ class Connections:
             async with self._opening.setdefault(loop, asyncio.Lock()):
                 connection = self._open.get(loop)
                 if connection is None:
-                    connection = self._open[loop] = await _connect(self._settings(), self._lanes())
+                    connection = self._open[loop] = await _connect(self._settings(), self._lanes)
         return connection
 
     async def close(self) -> None:
@@ -110,10 +111,11 @@ class Connections:
                 connection.database.forget()
 
 
-async def _connect(settings: Settings, lanes: set[str]) -> Connection:
+async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) -> Connection:
     hide(settings)
     database = await open_ready(settings)
     try:
+        lanes = lanes_of_code()
         await declare_lanes(database, lanes)
         bus = make_bus(settings)
         await bus.start()
@@ -122,4 +124,4 @@ async def _connect(settings: Settings, lanes: set[str]) -> Connection:
     except BaseException:
         await database.close()
         raise
-    return Connection(settings, database, committer, bus, Vault(database, settings), lanes)
+    return Connection(settings, database, committer, bus, Vault(database, settings), lanes_of_code, lanes)

@@ -137,6 +137,12 @@ class Settings(BaseSettings):
         description="Workers that may be lost under a run before it fails. Tasks and definitions can ask for less, not "
         "for more.",
     )
+    max_lanes_per_tenant: int = Field(
+        default=50,
+        ge=0,
+        le=10_000,
+        description="New lanes that the definitions of one tenant may name. Lanes that exist do not count.",
+    )
     max_input_bytes: int = Field(default=1024 * 1024, ge=1024, description="Of one run's input, as JSON.")
     max_result_bytes: int = Field(default=16 * 1024 * 1024, ge=1024, description="Of a result or checkpoint.")
     max_step_bytes: int = Field(

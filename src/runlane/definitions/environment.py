@@ -29,13 +29,16 @@ class Environment:
     providers: Mapping[str, Collection[str]]
     allowed: AllowList
     max_losses: int
+    max_lanes: int | None = None
 
 
 def environment_of(settings: Settings) -> Environment:
     """Return the environment that these settings make."""
     providers: dict[str, Collection[str]] = dict.fromkeys(OWN_PROVIDERS, ())
     providers |= {name: tuple(found.prices) for name, found in settings.providers.items()}
-    return Environment(providers, parse_allow_list(settings.outbound_allow or ""), settings.max_losses)
+    return Environment(
+        providers, parse_allow_list(settings.outbound_allow or ""), settings.max_losses, settings.max_lanes_per_tenant
+    )
 
 
 def check_environment(definition: Definition, environment: Environment, place: Place, problems: Problems) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
 
+from runlane.model.lane import DEFAULT_LANE, MAX_NAME
 from runlane.model.step import Step
 from runlane.model.written import Id, Seconds, StateKey, Written
 
@@ -45,7 +46,7 @@ class Orchestration(Written):
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS, description="The steps, in any order.")
     entry_step_id: Id | None = Field(None, description="Where a run begins; the first step if empty.")
     state_schema: dict[StateKey, StateField] = Field(default_factory=dict, description="The state's known keys.")
-    lane: str = Field("default", min_length=1, max_length=100, description="The lane of its runs.")
+    lane: str = Field(DEFAULT_LANE, min_length=1, max_length=MAX_NAME, description="The lane of its runs.")
     max_attempts: int = Field(3, ge=1, le=100, description="Attempts of a run whose worker fails in unforeseen ways.")
     max_losses: int | None = Field(
         None,

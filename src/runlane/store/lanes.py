@@ -45,12 +45,15 @@ class LaneChange:
 def _declare(batch: FromClause) -> Executable:
     return (
         insert(lanes)
-        .from_select(["name", "updated_at"], select(batch.c.name, now_us()).select_from(batch).where(true()))
+        .from_select(
+            ["name", "tenant", "updated_at"],
+            select(batch.c.name, batch.c.tenant, now_us()).select_from(batch).where(true()),
+        )
         .on_conflict_do_nothing(index_elements=["name"])
     )
 
 
-_DECLARE = Statement("declare_lanes", _declare, {"name": Text()})
+DECLARE = Statement("declare_lanes", _declare, {"name": Text(), "tenant": Text()})
 _NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name))
 _LIST = Statement(
     "list_lanes",
@@ -84,6 +87,8 @@ _SET = Statement(
         enabled=func.coalesce(bindparam("new_enabled", type_=Boolean()), lanes.c.enabled),
         max_slots=func.nullif(func.coalesce(bindparam("new_max_slots", type_=Integer()), lanes.c.max_slots), lit(-1)),
         poll_interval_ms=func.coalesce(bindparam("new_poll", type_=Integer()), lanes.c.poll_interval_ms),
+        # What an operator has set must outlive the definitions that named the lane.
+        tenant=None,
         updated_at=now_us(),
     )
     .returning(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms),
@@ -129,7 +134,7 @@ _MOVE = Statement(
 
 async def declare_lanes(database: Database, names: Collection[str]) -> None:
     """Make sure that the lanes exist which code names."""
-    await read(database, _DECLARE, [(name,) for name in sorted(names)])
+    await read(database, DECLARE, [(name, None) for name in sorted(names)])
 
 
 async def list_lanes(database: Database) -> list[Lane]:
@@ -178,7 +183,7 @@ async def set_lane(
         await session.lock(exclusive=[lane_lock(name)])
         old = await _settings(session, name)
         if create and old is None:
-            await session.fetch(_DECLARE, [(name,)])
+            await session.fetch(DECLARE, [(name, None)])
         rows = await session.fetch(
             _SET,
             lane=name,

@@ -34,6 +34,7 @@ from runlane.store.definitions import drop_definitions
 from runlane.store.expressions import lit, now_us
 from runlane.store.schema import api_keys, runs, secrets, tenants
 from runlane.store.statement import Row, Statement
+from runlane.store.tenant_lanes import drop_tenant_lanes
 from runlane.store.turns import drop_sessions
 from runlane.store.usage import FORGET_USAGE
 
@@ -234,6 +235,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             if not await session.fetch(_DELETE, tenant=tenant):
                 raise await unknown_tenant(session, tenant)
             await drop_definitions(session, tenant)
+            await drop_tenant_lanes(session, tenant)
             await session.fetch(_DROP_SECRETS, tenant=tenant)
             await session.fetch(FORGET_USAGE, tenant=tenant)
             await drop_sessions(session, tenant)
