@@ -13,6 +13,7 @@ from runlane.settings import load_settings, variable_of
 
 BAD = {
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
+    "DEFINITIONS_SOURCE": ["two words", "-x", "x" * 201],
     "PGBOUNCER": ["maybe"],
     "MCP_STDIO": ["perhaps"],
     "DATABASE_CONNECTIONS": ["1", "201", "many"],

@@ -13,7 +13,7 @@ from pathlib import Path
 import structlog
 
 from runlane.definitions.load import parse_directory
-from runlane.errors import InvalidDefinitions, Unavailable
+from runlane.errors import Conflict, InvalidDefinitions, Unavailable
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.store.database import Database
 from runlane.store.sync import sync_definitions
@@ -30,8 +30,12 @@ Sight = tuple[tuple[str, int, int], ...]
 class Watch:
     """Follows a folder. Without the folder it waits for one; a folder that goes away changes nothing."""
 
-    def __init__(self, database: Database, directory: Path, tasks: Collection[str]) -> None:
+    def __init__(
+        self, database: Database, directory: Path, tasks: Collection[str], *, source: str, owns_database: bool
+    ) -> None:
         self._database = database
+        self._source = source
+        self._owns_database = owns_database
         self._directory = directory
         self._tasks = list(tasks)
         self._seen: Sight | None = None
@@ -67,6 +71,8 @@ class Watch:
             for place, message in error.problems[:_TOLD]:
                 log.error("definition_wrong", place=place, problem=message)  # noqa: TRY400 - no traceback helps here
             log.error("definitions_refused", errors=len(error.problems), kept="what was synced before")  # noqa: TRY400
+        except Conflict as error:
+            log.error("definitions_refused", problem=str(error))  # noqa: TRY400
         except Exception:
             log.exception("definitions_not_synced")
         self._seen = sight
@@ -74,7 +80,15 @@ class Watch:
     async def _sync(self) -> None:
         loaded = await asyncio.to_thread(parse_directory, self._directory)
         report = await sync_definitions(
-            self._database, DEFAULT_TENANT, loaded, actor=ACTOR, remove_missing=True, tasks=self._tasks
+            self._database,
+            DEFAULT_TENANT,
+            loaded,
+            actor=ACTOR,
+            # The folder decides what is in a database of its own. A shared one keeps what others brought or still use.
+            remove_missing=self._owns_database,
+            take_over=self._owns_database,
+            source=self._source,
+            tasks=self._tasks,
         )
         for problem in report.warnings[:_TOLD]:
             log.warning("definition_odd", place=str(problem.place), problem=problem.message)

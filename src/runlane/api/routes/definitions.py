@@ -60,6 +60,8 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
         actor=principal.actor,
         dry_run=body.dry_run,
         remove_missing=body.remove_missing,
+        source=body.source,
+        take_over=body.take_over,
         tasks=known_tasks(parts),
     )
     return Reply(report.told())
@@ -77,7 +79,14 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
     saved = None
     if body.save and loaded.definitions:
         report = await sync_definitions(
-            parts.database, tenant, loaded, actor=principal.actor, origin="import", tasks=known_tasks(parts)
+            parts.database,
+            tenant,
+            loaded,
+            actor=principal.actor,
+            source=None,
+            take_over=body.take_over,
+            origin="import",
+            tasks=known_tasks(parts),
         )
         saved = report.told()
     else:
@@ -179,6 +188,7 @@ def _summary(item: Current) -> dict[str, Any]:
         "description": item.description,
         "version": item.version,
         "origin": item.origin,
+        "source": item.source,
         "created_at": moment(item.created_at_us),
         "updated_at": moment(item.updated_at_us),
     }
