@@ -296,18 +296,24 @@ class App:
         definitions: str | Path | Mapping[str, Sequence[Any]],
         *,
         remove_missing: bool = False,
+        source: str | None = None,
+        take_over: bool = False,
         tenant: str = DEFAULT_TENANT,
     ) -> dict[str, Any]:
         """Bring definitions: a folder, or lists by the names of its folders. All are stored, or none.
 
-        The answer says what was added, changed, removed and left as it was. `remove_missing` removes what an earlier
-        sync brought and this one does not.
+        The answer says what was added, changed, removed and left as it was. `source` names the project; without it the
+        setting RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists. `remove_missing` removes
+        what the same source brought earlier and this sync does not contain. A definition of another source is changed
+        only with `take_over`.
         """
         from runlane.definitions.environment import environment_of
         from runlane.definitions.load import parse_bodies, parse_directory
         from runlane.definitions.read import FOLDERS
+        from runlane.model.source import DEFAULT_SOURCE, source_of
         from runlane.store.sync import sync_definitions
 
+        source = source or self.settings.definitions_source
         if isinstance(definitions, Mapping):
             for folder in definitions:
                 if folder not in FOLDERS:
@@ -315,12 +321,15 @@ class App:
             loaded = await asyncio.to_thread(parse_bodies, definitions)
         else:
             loaded = await asyncio.to_thread(parse_directory, Path(definitions))
+            source = source or source_of(Path(definitions))
         report = await sync_definitions(
             await self.database(),
             tenant,
             loaded,
             actor="app",
             remove_missing=remove_missing,
+            source=source or DEFAULT_SOURCE,
+            take_over=take_over,
             tasks=self._tasks or None,
             environment=environment_of(self.settings),
         )

@@ -46,7 +46,7 @@ class Connection:
         return cast("list[Accepted]", verdicts)
 
     async def _declare(self, lanes: set[str]) -> None:
-        """Make lanes known whose tasks were registered after the app connected. Lanes of definitions come with a sync."""
+        """Make lanes known whose tasks were registered after the app connected. A sync makes those of definitions."""
         undeclared = lanes - self._declared
         if undeclared and (undeclared := undeclared & self._lanes_of_code()):
             await declare_lanes(self.database, undeclared)

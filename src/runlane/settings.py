@@ -96,6 +96,13 @@ class Settings(BaseSettings):
         default=None,
         description="The folder with definitions. Without it: definitions in the current folder, if it is there.",
     )
+    definitions_source: str | None = Field(
+        default=None,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:/@-]*$",
+        description="The name of the project that definitions come from; a sync changes and removes only those of its "
+        "source. Without it: the name of the project folder.",
+    )
     redis_prefix: str = Field(default="runlane", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Of every key.")
     database_connections: int = Field(default=8, ge=2, le=200, description="At most, per process; +1 for liveness.")
     database_timeout_seconds: float = Field(default=10.0, gt=0, description="For one statement or one connect.")

@@ -122,6 +122,11 @@ class Shell:
         self.children.append(child)
         return child
 
+    def start_dev(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start `runlane dev`, which needs a flag for a database that is not a file of the folder."""
+        shared = ["--shared-database"] if "RUNLANE_DATABASE_URL" in self.environment else []
+        return self.start("dev", *arguments, *shared)
+
     def until(self, child: subprocess.Popen[str], text: str) -> str:
         """Read what the child says until it says this."""
         assert child.stdout is not None
@@ -180,7 +185,7 @@ def worked(shell: Shell) -> tuple[Shell, Sequence[str]]:
         shell.enqueue("greet", {"name": "Bob"}, "delay_seconds=3600"),
         shell.enqueue("greet", {"name": "Eve"}, "hold=True"),
     ]
-    child = shell.start("dev", "tasks:app")
+    child = shell.start_dev("tasks:app")
     ended: set[str] = set()
     while len(ended) < 2:
         said = shell.until(child, "run_ended")

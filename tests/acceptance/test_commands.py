@@ -178,7 +178,7 @@ def test_the_schema_is_made_shown_and_raised_once(shell: Shell, request: pytest.
 
 
 def test_a_reader_that_goes_away_is_no_error(embedded: Shell) -> None:
-    embedded.run("lanes", "list")
+    embedded.run("db", "upgrade")
     done = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m runlane lanes list --json | head -c 1"],
         cwd=embedded.folder,

@@ -131,10 +131,12 @@ def test_sync_on_the_database(project: Path) -> None:
     write(project, "agents/extra.json", {"id": "extra", "name": "E"})
     assert told(project, "sync")["changed"] == 1
     (project / "definitions/agents/extra.json").unlink()
-    assert told(project, "sync", "--keep")["removed"] == 0
-    assert told(project, "sync")["removed"] == 1
-    (project / "definitions/agents/writer.json").unlink()
     done = command(project, "sync")
+    assert "0 removed" in done.stdout
+    assert "Not in the folder any more, kept: agent:extra. Remove with: runlane sync --prune" in done.stderr
+    assert told(project, "sync", "--prune")["removed"] == 1
+    (project / "definitions/agents/writer.json").unlink()
+    done = command(project, "sync", "--prune")
     assert done.returncode == 1
     assert 'error: orchestrations/hello.json: orchestration "hello", step "ask", field agent_id: There is no agent' in (
         done.stderr
@@ -147,6 +149,24 @@ def test_sync_on_the_database(project: Path) -> None:
     entries = told(project, "audit", "list", "--action", "definitions.sync")
     assert len(entries) == 3
     assert all(entry["actor"].startswith("cli") for entry in entries)
+
+
+def test_two_projects_share_a_database(tmp_path: Path) -> None:
+    shared = {"RUNLANE_DATABASE_URL": f"sqlite:///{tmp_path}/shared.db"}
+    shop, news = tmp_path / "shop", tmp_path / "news"
+    write(shop, "agents/clerk.json", {"id": "clerk"})
+    write(news, "agents/writer.json", {"id": "writer"})
+    assert told(shop, "sync", "--prune", **shared)["source"] == "shop"
+    assert told(news, "sync", "--prune", **shared)["removed"] == 0
+    write(news, "agents/clerk.json", {"id": "clerk", "name": "Mine"})
+    done = command(news, "sync", **shared)
+    assert done.returncode == 1
+    assert 'agent:clerk (source "shop")' in done.stderr
+    assert "--take-over" in done.stderr
+    assert told(news, "sync", "--take-over", **shared)["changed"] == 1
+    assert told(shop, "sync", "--source", "news", "--prune", "--dry-run", **shared)["removed"] == 1
+    named = told(shop, "sync", "--dry-run", "--take-over", RUNLANE_DEFINITIONS_SOURCE="store", **shared)
+    assert named["source"] == "store"
 
 
 def test_warnings_do_not_stop_a_sync(project: Path) -> None:
@@ -270,10 +290,10 @@ def test_sync_and_bundles_on_a_server(
     wait_for(folder, server, "definitions_synced")
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     write(elsewhere, "agents/third.json", {"id": "third"})
-    report = told(elsewhere, "sync", "--keep", "--url", server.url)
+    report = told(elsewhere, "sync", "--url", server.url)
     assert [(item["id"], item["change"]) for item in report["items"]] == [("third", "added")]
     write(elsewhere, "agents/third.json", {"id": "third", "delegate_agent_ids": ["nobody"]})
-    done = command(elsewhere, "sync", "--keep", RUNLANE_URL=server.url)
+    done = command(elsewhere, "sync", RUNLANE_URL=server.url)
     assert done.returncode == 1
     assert (
         'error: agents/third.json: agent "third", field delegate_agent_ids: There is no agent "nobody"' in done.stderr

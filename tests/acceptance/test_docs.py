@@ -262,6 +262,7 @@ def test_reading_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     lines = {line.removeprefix("runlane ") for _, line in COMMAND_LINES}
     reading = sorted(line for line in lines if line.startswith(READ_ONLY))
     assert len(reading) >= len(READ_ONLY)
+    assert CliRunner().invoke(cli, ["db", "upgrade"]).exit_code == 0
     for line in reading:
         result = CliRunner().invoke(cli, shlex.split(line))
         assert result.exit_code == 0, f"runlane {line}: {result.output} {result.exception}"

@@ -54,7 +54,7 @@ def test_a_second_signal_ends_the_grace_period(shell: Shell) -> None:
 
 
 def test_dev_tells_what_happens(shell: Shell) -> None:
-    child = shell.start("dev", "tasks:app")
+    child = shell.start_dev("tasks:app")
     said = shell.until(child, "Runlane dev: tasks break, greet, wait")
     run_id = shell.enqueue("greet", {"name": "Ada"})
     said += shell.until(child, "run_ended")

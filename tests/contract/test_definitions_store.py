@@ -85,7 +85,11 @@ async def test_a_sync_tells_what_it_did(store: Store) -> None:
     ]
     entries = await list_audit(store.database, action="definitions.sync")
     assert len(entries) == 2
-    assert entries[0].new == {"added": {"agent:c": second.outcomes[1].version}, "changed": {"agent:a": changed.version}}
+    assert entries[0].new == {
+        "source": "default",
+        "added": {"agent:c": second.outcomes[1].version},
+        "changed": {"agent:a": changed.version},
+    }
     assert entries[0].old == {"changed": {"agent:a": changed.old}, "removed": {"agent:b": first.outcomes[1].version}}
     assert (entries[0].actor, entries[0].tenant) == (ACTOR, "default")
 
@@ -126,7 +130,7 @@ async def test_what_is_stored_is_the_other_end_of_references(store: Store) -> No
 
 
 async def test_imported_definitions_stay_when_a_directory_is_synced(store: Store) -> None:
-    await sync(store.database, agents=[agent("guest")], origin="import")
+    await sync(store.database, agents=[agent("guest")], origin="import", source=None)
     report = await sync(store.database, agents=[agent("own")], remove_missing=True)
     assert told(report) == {"agent:own": "added"}
     await sync(store.database, agents=[agent("own"), agent("guest")], remove_missing=True)
@@ -137,22 +141,22 @@ async def test_imported_definitions_stay_when_a_directory_is_synced(store: Store
 async def test_what_an_imported_definition_uses_cannot_be_removed(store: Store) -> None:
     await sync(store.database, agents=[agent("own")])
     user = orchestration("guest", step("s", "agent", agent_id="own"))
-    await sync(store.database, orchestrations=[user], origin="import")
+    await sync(store.database, orchestrations=[user], origin="import", source=None)
     with pytest.raises(InvalidDefinitions, match='agent "own": It cannot be removed: orchestration "guest"'):
         await sync(store.database, tools=[{"name": "t", "url": "https://example.com"}], remove_missing=True)
 
 
 async def test_loose_ends_are_tolerated_where_asked(store: Store) -> None:
     user = orchestration("o", step("s", "agent", agent_id="nobody", prompt_template="{{tone}}"))
-    report = await sync(store.database, orchestrations=[user], origin="import", tolerant=True)
+    report = await sync(store.database, orchestrations=[user], origin="import", source=None, tolerant=True)
     assert told(report) == {"orchestration:o": "added"}
     assert len(report.warnings) == 2
     assert set(await pins(store.database, "default", "o")) == {"orchestration:o"}
-    await sync(store.database, agents=[agent("nobody")], origin="import")
+    await sync(store.database, agents=[agent("nobody")], origin="import", source=None)
     assert set(await pins(store.database, "default", "o")) == {"orchestration:o", "agent:nobody"}
     broken = orchestration("p", step("s", "end", next_step_id="x"))
     user = orchestration("q", step("s", "orchestration", orchestration_id="p"))
-    report = await sync(store.database, orchestrations=[broken, user], origin="import", tolerant=True)
+    report = await sync(store.database, orchestrations=[broken, user], origin="import", source=None, tolerant=True)
     assert told(report) == {"orchestration:q": "added"}
     (skipped,) = report.skipped
     assert (skipped.kind, skipped.id) == ("orchestration", "p")

@@ -13,6 +13,7 @@ from structlog.testing import CapturingLogger
 from runlane import (
     App,
     ConfigurationError,
+    Conflict,
     Context,
     DuplicateTask,
     InputTooLarge,
@@ -217,7 +218,11 @@ async def test_definitions_are_brought_all_or_none(process: Process, tmp_path: P
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "new.json").write_text('{"id": "new", "model": "scripted", "answers": ["New."]}')
     told = await process.app.sync(tmp_path, remove_missing=True)
-    assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "added"), ("helper", "removed")]
+    assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "added")], "a folder has its own source"
+    with pytest.raises(Conflict, match=r"agent:new \(source"):
+        await process.app.sync({"agents": [{"id": "new", "model": "scripted"}]})
+    told = await process.app.sync(tmp_path, remove_missing=True, source="default", take_over=True)
+    assert [(item["id"], item["change"]) for item in told["items"]] == [("new", "unchanged"), ("helper", "removed")]
 
 
 async def _max_losses(process: Process, run_id: str) -> int:

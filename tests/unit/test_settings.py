@@ -15,6 +15,7 @@ BAD = {
     "MAX_SECRETS": ["0", "many"],
     "MAX_SECRETS_BYTES": ["1023", "4 MB"],
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
+    "DEFINITIONS_SOURCE": ["two words", "-x", "x" * 201],
     "PGBOUNCER": ["maybe"],
     "MCP_STDIO": ["perhaps"],
     "DATABASE_CONNECTIONS": ["1", "201", "many"],

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from runlane import tracing
 from runlane.api.body import BodyLimit
 from runlane.api.door import Access, KeyFirst, LoopbackOnly
+from runlane.api.identity import Identity
 from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
 from runlane.api.problems import handle_problems
 from runlane.api.reply import ROOT
@@ -38,7 +39,9 @@ from runlane.version import VERSION
 _ABOUT = "Durable runs: what is accepted here is stored, and will end."
 
 
-def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | None = None) -> FastAPI:
+def build_api(
+    app: App, *, access: Access = Access.KEYS, worker: WorkerWish | None = None, identity: Identity | None = None
+) -> FastAPI:
     """The API of an app. Its lifespan connects, starts the tail and the duties, and a worker if one is wished for."""
     settings = app.settings
     tracing.start_tracing(settings, "runlane-api")
@@ -65,6 +68,7 @@ def build_api(app: App, *, access: Access = Access.KEYS, worker: WorkerWish | No
         redirect_slashes=False,
         telemetry=_telemetry(),
     )
+    api.state.identity = identity
     handle_problems(api)
     # Routes are tried in this order, and this one is asked for most.
     api.include_router(tasks.swift, prefix=ROOT)

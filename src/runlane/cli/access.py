@@ -1,5 +1,8 @@
-"""The commands for keys, tenants, roles and the audit log. They work on the database, like every command here, so
-whoever can reach it may use them; the first key of a server is made this way."""
+"""The commands for keys, tenants, roles and the audit log.
+
+On a server they need a key that may do it. On the database they need none, because its owner may do everything; the
+first key of a server is made this way.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from runlane.cli.options import ApiKey, Url
 from runlane.cli.show import Json
 
 keys = typer.Typer(help="API keys: make, list, revoke.", no_args_is_help=True)
@@ -29,14 +33,19 @@ Before = Annotated[str | None, typer.Option(help="Continue after this id, the la
 def create_key(
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     role: Annotated[str, typer.Option(help="viewer, operator, developer, platform_admin or one of your own.")],
-    tenant: Annotated[str, typer.Option(help="The tenant it belongs to.")] = "default",
+    tenant: Annotated[
+        str | None,
+        typer.Option(help="The tenant it belongs to. Default: default, or on a server that of the key in use."),
+    ] = None,
     expires_days: Annotated[float | None, typer.Option(help="Days until it expires. Default: never.")] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Make a key and print it. It is not stored and cannot be shown again."""
-    from runlane.cli.administer import make_key
+    from runlane.cli.administer import At, make_key
 
-    make_key(name, role=role, tenant=tenant, expires_days=expires_days, json=json)
+    make_key(name, role=role, tenant=tenant, expires_days=expires_days, at=At(url, api_key), json=json)
 
 
 @keys.command(name="list")
@@ -44,20 +53,27 @@ def list_keys(
     tenant: Annotated[str | None, typer.Option(help="Only keys of this tenant.")] = None,
     before: Before = None,
     limit: Limit = 100,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """List keys, newest first."""
-    from runlane.cli.administer import show_keys
+    from runlane.cli.administer import At, show_keys
 
-    show_keys(tenant=tenant, before=before, limit=limit, json=json)
+    show_keys(tenant=tenant, before=before, limit=limit, at=At(url, api_key), json=json)
 
 
 @keys.command()
-def revoke(key: Annotated[str, typer.Argument(help="The key's id.", metavar="ID")], json: Json = False) -> None:
+def revoke(
+    key: Annotated[str, typer.Argument(help="The key's id.", metavar="ID")],
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
     """Refuse a key from now on, on every server at once."""
-    from runlane.cli.administer import revoke
+    from runlane.cli.administer import At, revoke
 
-    revoke(key, json=json)
+    revoke(key, at=At(url, api_key), json=json)
 
 
 @tenants.command(name="create")
@@ -69,10 +85,12 @@ def create_tenant(
     rate: Rate = None,
     max_cost_per_day: MaxCost = None,
     on_cap: OnCap = None,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Make a tenant."""
-    from runlane.cli.administer import make_tenant
+    from runlane.cli.administer import At, make_tenant
 
     make_tenant(
         tenant,
@@ -82,16 +100,17 @@ def create_tenant(
         rate=rate,
         max_cost_per_day=max_cost_per_day,
         on_cap=on_cap,
+        at=At(url, api_key),
         json=json,
     )
 
 
 @tenants.command(name="list")
-def list_tenants(json: Json = False) -> None:
+def list_tenants(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the tenants with their limits."""
-    from runlane.cli.administer import show_tenants
+    from runlane.cli.administer import At, show_tenants
 
-    show_tenants(json=json)
+    show_tenants(at=At(url, api_key), json=json)
 
 
 @tenants.command(name="set")
@@ -112,10 +131,12 @@ def set_tenant(
     enabled: Annotated[
         bool | None, typer.Option("--enable/--disable", help="A disabled tenant's keys are refused.")
     ] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Change a tenant while everything runs. When this returns, every new run is held to the new limits."""
-    from runlane.cli.administer import change_tenant
+    from runlane.cli.administer import At, change_tenant
 
     change_tenant(
         tenant,
@@ -127,44 +148,49 @@ def set_tenant(
         on_cap=on_cap,
         no_limit=no_limit,
         enabled=enabled,
+        at=At(url, api_key),
         json=json,
     )
 
 
 @tenants.command(name="delete")
-def delete_tenant(tenant: TenantId, json: Json = False) -> None:
+def delete_tenant(tenant: TenantId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Delete a tenant that has no runs, and revoke its keys."""
-    from runlane.cli.administer import remove_tenant
+    from runlane.cli.administer import At, remove_tenant
 
-    remove_tenant(tenant, json=json)
+    remove_tenant(tenant, at=At(url, api_key), json=json)
 
 
 @roles.command(name="list")
-def list_roles(json: Json = False) -> None:
+def list_roles(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the roles with what they allow."""
-    from runlane.cli.administer import show_roles
+    from runlane.cli.administer import At, show_roles
 
-    show_roles(json=json)
+    show_roles(at=At(url, api_key), json=json)
 
 
 @roles.command(name="set")
 def set_role(
     name: Annotated[str, typer.Argument(help="A name of your own.")],
     permissions: Annotated[list[str], typer.Argument(help="What it allows, such as runs:read runs:write.")],
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Make or change a role. Keys that have it are held to it from the next request on."""
-    from runlane.cli.administer import change_role
+    from runlane.cli.administer import At, change_role
 
-    change_role(name, permissions, json=json)
+    change_role(name, permissions, at=At(url, api_key), json=json)
 
 
 @roles.command(name="delete")
-def delete_role(name: Annotated[str, typer.Argument(help="The role.")], json: Json = False) -> None:
+def delete_role(
+    name: Annotated[str, typer.Argument(help="The role.")], url: Url = None, api_key: ApiKey = None, json: Json = False
+) -> None:
     """Delete a role that no key has."""
-    from runlane.cli.administer import remove_role
+    from runlane.cli.administer import At, remove_role
 
-    remove_role(name, json=json)
+    remove_role(name, at=At(url, api_key), json=json)
 
 
 @audit.command(name="list")
@@ -173,9 +199,11 @@ def list_audit(
     action: Annotated[str | None, typer.Option(help="Only this kind of change, such as key.revoke.")] = None,
     before: Before = None,
     limit: Limit = 50,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """List administrative changes with what was before and after, newest first."""
-    from runlane.cli.administer import show_audit
+    from runlane.cli.administer import At, show_audit
 
-    show_audit(tenant=tenant, action=action, before=before, limit=limit, json=json)
+    show_audit(tenant=tenant, action=action, before=before, limit=limit, at=At(url, api_key), json=json)

@@ -2,50 +2,61 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict
-from typing import Any, TypeVar, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
 
-from runlane.cli.own import own_app
+from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.model.access import ApiKey, Role
-from runlane.model.tenant import Budget, Limits, OnCap, Tenant
-from runlane.store.audit import list_audit
+from runlane.model.tenant import DEFAULT_TENANT, Budget, Limits, OnCap, Tenant
+from runlane.store.audit import AuditEntry, list_audit
 from runlane.store.database import Database
 from runlane.store.keys import create_key, list_keys, revoke_key
 from runlane.store.roles import delete_role, list_roles, set_role
 from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, list_tenants, set_tenant
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from runlane.client import AuditRecord, Client
 
 
-def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with own_app() as app:
-            return await work(await app.database())
+@dataclass(frozen=True, slots=True)
+class At:
+    """What a command was told to act on: a server's URL and key, or neither."""
 
-    return asyncio.run(run())
+    url: str | None
+    api_key: str | None
 
 
-def make_key(name: str, *, role: str, tenant: str, expires_days: float | None, json: bool) -> None:
+def make_key(name: str, *, role: str, tenant: str | None, expires_days: float | None, at: At, json: bool) -> None:
     """`runlane keys create`."""
     life_seconds = None if expires_days is None else expires_days * 86400
-    key, secret = _with_database(
-        lambda database: create_key(database, name, role, tenant=tenant, life_seconds=life_seconds, actor=acting())
-    )
+
+    async def on_server(client: Client) -> tuple[ApiKey, str | None]:
+        return await client.admin.create_key(name, role, tenant=tenant, expires_in_seconds=life_seconds)
+
+    async def on_database(database: Database) -> tuple[ApiKey, str | None]:
+        owner = tenant or DEFAULT_TENANT
+        return await create_key(database, name, role, tenant=owner, life_seconds=life_seconds, actor=acting())
+
+    key, secret = with_either(at.url, at.api_key, on_server, on_database, creates=True)
     if json:
         print_json({"key": secret, **asdict(key)})
         return
-    print(secret)
+    print(secret if secret is not None else "The key was created by an earlier try, whose answer was lost. Revoke it.")
     print(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
     print("Keep it now: only its hash is stored, and it cannot be shown again.")
 
 
-def show_keys(*, tenant: str | None, before: str | None, limit: int, json: bool) -> None:
+def show_keys(*, tenant: str | None, before: str | None, limit: int, at: At, json: bool) -> None:
     """`runlane keys list`."""
-    rows = _with_database(lambda database: list_keys(database, tenant=tenant, before=before, limit=limit))
+    rows = with_either(
+        at.url,
+        at.api_key,
+        lambda client: client.admin.keys(tenant=tenant, before=before, limit=limit),
+        lambda database: list_keys(database, tenant=tenant, before=before, limit=limit),
+    )
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -60,9 +71,14 @@ def show_keys(*, tenant: str | None, before: str | None, limit: int, json: bool)
     )  # fmt: skip
 
 
-def revoke(key_id: str, *, json: bool) -> None:
+def revoke(key_id: str, *, at: At, json: bool) -> None:
     """`runlane keys revoke`."""
-    key = _with_database(lambda database: revoke_key(database, key_id, actor=acting()))
+    key = with_either(
+        at.url,
+        at.api_key,
+        lambda client: client.admin.revoke_key(key_id),
+        lambda database: revoke_key(database, key_id, actor=acting()),
+    )
     if json:
         print_json(asdict(key))
     else:
@@ -78,13 +94,19 @@ def make_tenant(
     rate: float | None,
     max_cost_per_day: float | None,
     on_cap: str | None,
+    at: At,
     json: bool,
 ) -> None:
     """`runlane tenants create`."""
     limits = Limits(max_queued, max_running, rate)
     budget = Budget(max_cost_per_day, cast("OnCap", on_cap or "fail"))
-    made = _with_database(
-        lambda database: create_tenant(database, tenant, name=name, limits=limits, budget=budget, actor=acting())
+    fields = _given({"name": name, **asdict(limits), "max_cost_usd_per_day": max_cost_per_day, "on_cap": on_cap})
+    made = with_either(
+        at.url,
+        at.api_key,
+        lambda client: client.admin.create_tenant(tenant, fields),
+        lambda database: create_tenant(database, tenant, name=name, limits=limits, budget=budget, actor=acting()),
+        creates=True,
     )
     if json:
         print_json(_flat(made))
@@ -92,9 +114,9 @@ def make_tenant(
         print(f"{made.id}: created, {_told(made)}.")
 
 
-def show_tenants(*, json: bool) -> None:
+def show_tenants(*, at: At, json: bool) -> None:
     """`runlane tenants list`."""
-    rows = _with_database(list_tenants)
+    rows = with_either(at.url, at.api_key, lambda client: client.admin.tenants(), list_tenants)
     if json:
         print_json([_flat(row) for row in rows])
         return
@@ -122,6 +144,7 @@ def change_tenant(
     on_cap: str | None,
     no_limit: str | None,
     enabled: bool | None,
+    at: At,
     json: bool,
 ) -> None:
     """`runlane tenants set`."""
@@ -135,7 +158,15 @@ def change_tenant(
         on_cap=on_cap,
         unlimited=frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip()),
     )
-    old, new = _with_database(lambda database: set_tenant(database, tenant, change, actor=acting()))
+    fields = _given({field: value for field, value in asdict(change).items() if field != "unlimited"})
+    fields |= dict.fromkeys(change.unlimited)
+
+    async def on_server(client: Client) -> tuple[Tenant, Tenant]:
+        return await client.admin.tenant(tenant), await client.admin.set_tenant(tenant, fields)
+
+    old, new = with_either(
+        at.url, at.api_key, on_server, lambda database: set_tenant(database, tenant, change, actor=acting())
+    )
     before, now = _flat(old), _flat(new)
     changed = {
         field: {"old": before[field], "new": now[field]}
@@ -151,18 +182,23 @@ def change_tenant(
         print(f"{tenant}: nothing changed.")
 
 
-def remove_tenant(tenant: str, *, json: bool) -> None:
+def remove_tenant(tenant: str, *, at: At, json: bool) -> None:
     """`runlane tenants delete`."""
-    gone = _with_database(lambda database: delete_tenant(database, tenant, actor=acting()))
+    gone = with_either(
+        at.url,
+        at.api_key,
+        lambda client: client.admin.delete_tenant(tenant),
+        lambda database: delete_tenant(database, tenant, actor=acting()),
+    )
     if json:
         print_json({"deleted": _flat(gone)})
     else:
         print(f"{gone.id}: deleted.")
 
 
-def show_roles(*, json: bool) -> None:
+def show_roles(*, at: At, json: bool) -> None:
     """`runlane roles list`."""
-    rows = _with_database(list_roles)
+    rows = with_either(at.url, at.api_key, lambda client: client.admin.roles(), list_roles)
     if json:
         print_json([_role(row) for row in rows])
         return
@@ -173,10 +209,17 @@ def show_roles(*, json: bool) -> None:
     )
 
 
-def change_role(name: str, permissions: Sequence[str], *, json: bool) -> None:
+def change_role(name: str, permissions: Sequence[str], *, at: At, json: bool) -> None:
     """`runlane roles set`."""
     wanted = [part for text in permissions for part in text.replace(",", " ").split()]
-    old, new = _with_database(lambda database: set_role(database, name, wanted, actor=acting()))
+
+    async def on_server(client: Client) -> tuple[Role | None, Role]:
+        before = next((role for role in await client.admin.roles() if role.name == name), None)
+        return before, await client.admin.set_role(name, wanted)
+
+    old, new = with_either(
+        at.url, at.api_key, on_server, lambda database: set_role(database, name, wanted, actor=acting()), creates=True
+    )
     if json:
         print_json({"role": _role(new), "old": None if old is None else _role(old)})
         return
@@ -184,20 +227,30 @@ def change_role(name: str, permissions: Sequence[str], *, json: bool) -> None:
     print(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
 
 
-def remove_role(name: str, *, json: bool) -> None:
+def remove_role(name: str, *, at: At, json: bool) -> None:
     """`runlane roles delete`."""
-    gone = _with_database(lambda database: delete_role(database, name, actor=acting()))
+    gone = with_either(
+        at.url,
+        at.api_key,
+        lambda client: client.admin.delete_role(name),
+        lambda database: delete_role(database, name, actor=acting()),
+    )
     if json:
         print_json({"deleted": _role(gone)})
     else:
         print(f"{gone.name}: deleted.")
 
 
-def show_audit(*, tenant: str | None, action: str | None, before: str | None, limit: int, json: bool) -> None:
+def show_audit(*, tenant: str | None, action: str | None, before: str | None, limit: int, at: At, json: bool) -> None:
     """`runlane audit list`."""
-    rows = _with_database(
-        lambda database: list_audit(database, tenant=tenant, action=action, before=before, limit=limit)
-    )
+
+    async def on_server(client: Client) -> Sequence[AuditRecord | AuditEntry]:
+        return await client.admin.audit(tenant=tenant, action=action, before=before, limit=limit)
+
+    async def on_database(database: Database) -> Sequence[AuditRecord | AuditEntry]:
+        return await list_audit(database, tenant=tenant, action=action, before=before, limit=limit)
+
+    rows = with_either(at.url, at.api_key, on_server, on_database)
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -206,6 +259,10 @@ def show_audit(*, tenant: str | None, action: str | None, before: str | None, li
         [[row.id, clock(row.at_us), row.actor, row.tenant, row.action, row.subject, row.old, row.new] for row in rows],
         "Nothing was changed yet.",
     )
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _flat(tenant: Tenant) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+from runlane.cli.either import with_either
 from runlane.cli.show import acting, print_json
-from runlane.cli.source import client_of
+from runlane.cli.target import URL_VARIABLE
 from runlane.definitions.draw import mermaid
 from runlane.definitions.environment import environment_of
 from runlane.definitions.load import Loaded, load_directory, parse_directory
@@ -22,6 +24,7 @@ from runlane.definitions.svg import svg as draw_svg
 from runlane.definitions.version import restore
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound, RunlaneError, UnknownDefinition, nearest
 from runlane.model.definition import KINDS, Orchestration
+from runlane.model.source import check_source, source_of
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.model.text import dump_json
 from runlane.settings import DEFINITIONS_FOLDER, load_settings
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from runlane.client import Client
     from runlane.store.database import Database
 
-T = TypeVar("T")
+_SHOWN = 20
 
 
 def chosen_directory(given: Path | None) -> Path:
@@ -38,28 +41,18 @@ def chosen_directory(given: Path | None) -> Path:
     return given or load_settings().definitions_dir or DEFINITIONS_FOLDER
 
 
-def with_either(
-    url: str | None,
-    api_key: str | None,
-    on_server: Callable[[Client], Awaitable[T]],
-    on_database: Callable[[Database], Awaitable[T]],
-) -> T:
-    """Do it on the server at this URL; without one, on the database."""
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Which definitions a sync may change and remove."""
 
-    async def run() -> T:
-        if url is not None:
-            async with client_of(url, api_key) as client:
-                return await on_server(client)
-        from runlane.cli.own import own_app
+    source: str | None
+    prune: bool
+    take_over: bool
 
-        app = own_app()
-        try:
-            await app.connect()
-            return await on_database(await app.database())
-        finally:
-            await app.close()
 
-    return asyncio.run(run())
+def chosen_source(given: str | None, directory: Path) -> str:
+    """Return the source of a sync: the given one, that of the settings, or the name of the project folder."""
+    return check_source(given or load_settings().definitions_source or source_of(directory))
 
 
 def validate_directory(given: Path | None, *, app: str | None, strict: bool, json: bool) -> int:
@@ -94,6 +87,9 @@ async def _missing_secrets(loaded: Loaded) -> Sequence[Problem]:
     settings = load_settings()
     if settings.sqlite_path is not None and not settings.sqlite_path.exists():
         return []
+    if settings.database_url is None and os.environ.get(URL_VARIABLE):
+        # The definitions are meant for a server; what is set in a local file says nothing about it.
+        return []
     from runlane.store.database import open_database
     from runlane.store.migrate import check_schema
     from runlane.store.missing import missing_secrets
@@ -115,7 +111,7 @@ def sync_directory(
     given: Path | None,
     *,
     dry_run: bool,
-    keep: bool,
+    ownership: Ownership,
     app: str | None,
     tenant: str | None,
     url: str | None,
@@ -129,14 +125,16 @@ def sync_directory(
         loaded.raise_errors()
         if not loaded.definitions:
             raise InvalidRequest(
-                f"There are no definitions in {directory}, so nothing of what was synced would stay. "
+                f"There are no definitions in {directory}. "
                 "Check the folder; see what it should have: runlane sync --help"
             )
+        owner = replace(ownership, source=chosen_source(ownership.source, directory))
         told = with_either(
             url,
             api_key,
-            lambda client: _sync_server(client, directory, dry_run=dry_run, keep=keep, tenant=tenant),
-            lambda database: _sync_database(database, loaded, dry_run=dry_run, keep=keep, tenant=tenant, app=app),
+            lambda client: _sync_server(client, directory, dry_run=dry_run, ownership=owner, tenant=tenant),
+            lambda database: _sync_database(database, loaded, dry_run=dry_run, ownership=owner, tenant=tenant, app=app),
+            creates=True,
         )
     except InvalidDefinitions as error:
         _tell_errors(error, loaded, json=json)
@@ -151,7 +149,7 @@ def sync_directory(
 
 
 async def _sync_database(
-    database: Database, loaded: Loaded, *, dry_run: bool, keep: bool, tenant: str | None, app: str | None
+    database: Database, loaded: Loaded, *, dry_run: bool, ownership: Ownership, tenant: str | None, app: str | None
 ) -> dict[str, Any]:
     from runlane.store.sync import sync_definitions
 
@@ -161,7 +159,9 @@ async def _sync_database(
         loaded,
         actor=acting(),
         dry_run=dry_run,
-        remove_missing=not keep,
+        remove_missing=ownership.prune,
+        source=ownership.source,
+        take_over=ownership.take_over,
         tasks=_tasks(app),
         environment=environment_of(load_settings()),
     )
@@ -169,7 +169,7 @@ async def _sync_database(
 
 
 async def _sync_server(
-    client: Client, directory: Path, *, dry_run: bool, keep: bool, tenant: str | None
+    client: Client, directory: Path, *, dry_run: bool, ownership: Ownership, tenant: str | None
 ) -> dict[str, Any]:
     items = read_directory(directory, Problems())
     names = {kind: folder for folder, kind in FOLDERS.items()}
@@ -177,7 +177,14 @@ async def _sync_server(
     for item in items:
         bodies[names[item.kind]].append(item.body)
     try:
-        return await client.sync(bodies, dry_run=dry_run, remove_missing=not keep, tenant=tenant)
+        return await client.sync(
+            bodies,
+            dry_run=dry_run,
+            remove_missing=ownership.prune,
+            source=ownership.source,
+            take_over=ownership.take_over,
+            tenant=tenant,
+        )
     except InvalidDefinitions as error:
         # The server knows the definitions by name only.
         error.problems = [(_with_file(place, items), message) for place, message in error.problems]
@@ -210,8 +217,11 @@ def _tell_sync(told: dict[str, Any]) -> None:
             print(f"{item['change']:8}  {item['kind']}:{item['id']}  {version}")
     for warning in told["warnings"]:
         print(f"warning: {_placed(warning)}{warning['message']}", file=sys.stderr)
+    if told["missing"]:
+        shown = ", ".join(told["missing"][:_SHOWN]) + (", ..." if len(told["missing"]) > _SHOWN else "")
+        print(f"Not in the folder any more, kept: {shown}. Remove with: runlane sync --prune", file=sys.stderr)
     counts = ", ".join(f"{told[change]} {change}" for change in ("added", "changed", "removed", "unchanged"))
-    print(f"{'Would be: ' if told['dry_run'] else ''}{counts}.")
+    print(f"{'Would be: ' if told['dry_run'] else ''}{counts}. Source: {told['source']}.")
 
 
 def _placed(warning: dict[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from runlane.cli.author import with_either
+from runlane.cli.either import with_either
 from runlane.cli.show import acting, print_json
 from runlane.definitions.read import FOLDERS
 from runlane.errors import InvalidRequest, nearest
@@ -59,6 +59,8 @@ def read_bundle(
     *,
     only: str | None,
     keep_existing: bool,
+    source: str | None,
+    take_over: bool,
     dry_run: bool,
     tenant: str | None,
     url: str | None,
@@ -72,7 +74,15 @@ def read_bundle(
     async def on_server(client: Client) -> dict[str, Any]:
         folders = {kind: folder for folder, kind in FOLDERS.items()}
         named = {folders[kind]: names for kind, names in chosen.items()} if chosen else None
-        return await client.import_bundle(bundle, named, keep_existing=keep_existing, dry_run=dry_run, tenant=tenant)
+        return await client.import_bundle(
+            bundle,
+            named,
+            keep_existing=keep_existing,
+            source=source,
+            take_over=take_over,
+            dry_run=dry_run,
+            tenant=tenant,
+        )
 
     async def on_database(database: Database) -> dict[str, Any]:
         from runlane.definitions.environment import environment_of
@@ -86,12 +96,14 @@ def read_bundle(
             actor=acting(),
             only=chosen,
             keep_existing=keep_existing,
+            source=source,
+            take_over=take_over,
             dry_run=dry_run,
             environment=environment_of(load_settings()),
         )
         return report.told()
 
-    told = with_either(url, api_key, on_server, on_database)
+    told = with_either(url, api_key, on_server, on_database, creates=True)
     if json:
         print_json(told)
     else:

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any
 
-from runlane.cli.follow import DEFAULT_URL, EXIT_FAILED, exit_code, put_question
+from runlane.cli.follow import EXIT_FAILED, exit_code, put_question
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
+from runlane.cli.target import announce, server_for
 from runlane.errors import WrongState
 from runlane.model.event import Event
 from runlane.model.run import Status
@@ -32,7 +33,9 @@ def talk(
     agent: str, *, session: str | None, message: str | None, url: str | None, api_key: str | None, json: bool
 ) -> int:
     """`runlane chat`: its exit code."""
-    chat = _Chat(agent, session, url or DEFAULT_URL, api_key, json=json)
+    server = server_for(url, api_key)
+    announce(server)
+    chat = _Chat(agent, session, server.url, server.api_key, json=json)
     if session is not None:
         chat.greet()
     code = 0

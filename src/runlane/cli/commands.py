@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from runlane.cli import access, interact, mcp, secrets
+from runlane.cli import access, cluster, interact, mcp, secrets
 from runlane.cli import definitions as authoring
 from runlane.cli import limits as metering
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
@@ -42,11 +42,9 @@ cli = typer.Typer(
     # In a pipe nobody sees the colours, and loading what makes them takes half of the time of --help.
     rich_markup_mode="rich" if sys.stdout.isatty() else None,
 )
-db = typer.Typer(help="The database's schema: upgrade it, look at it.", no_args_is_help=True)
-lanes = typer.Typer(help="Lanes: slots in the cluster, and pauses.", no_args_is_help=True)
 runs = typer.Typer(help="Runs: look at them, cancel, retry, approve.", no_args_is_help=True)
-cli.add_typer(db, name="db")
-cli.add_typer(lanes, name="lanes")
+cli.add_typer(cluster.db, name="db")
+cli.add_typer(cluster.lanes, name="lanes")
 cli.add_typer(metering.limits, name="limits")
 cli.add_typer(runs, name="runs")
 cli.add_typer(interact.of_people)
@@ -59,6 +57,8 @@ cli.add_typer(secrets.secrets, name="secrets")
 cli.add_typer(authoring.bundle, name="bundle")
 cli.add_typer(mcp.mcp, name="mcp")
 cli.command()(metering.usage)
+cli.command()(cluster.workers)
+cli.command(name="dead-letters", short_help="List runs that failed for good.")(cluster.dead_letters)
 cli.add_typer(authoring.tools, name="tools")
 cli.command(short_help="Check definitions; tell place and cure.")(authoring.validate)
 cli.command(short_help="Bring a folder of definitions.")(authoring.sync)
@@ -102,6 +102,12 @@ def dev(
         Path | None,
         typer.Option(help="Sync this folder of definitions, and again whenever it changes. Default: definitions."),
     ] = None,
+    shared_database: Annotated[
+        bool,
+        typer.Option(
+            "--shared-database", help="Allow a database that is not a file of this folder. Its runs are executed here."
+        ),
+    ] = False,
 ) -> None:
     """Run everything in this process and tell what happens: API, worker and duties, on the embedded file by default.
 
@@ -112,7 +118,15 @@ def dev(
     from runlane.cli.serve import DEFAULT_HOST, run_server
 
     wish = WorkerWish(lane_names(lanes), concurrency, narrate=True)
-    run_server(app, host=DEFAULT_HOST, port=port, wish=wish, dev=True, definitions=definitions)
+    run_server(
+        app,
+        host=DEFAULT_HOST,
+        port=port,
+        wish=wish,
+        dev=True,
+        definitions=definitions,
+        shared_database=shared_database,
+    )
 
 
 @cli.command(short_help="Serve the HTTP API until SIGTERM.")
@@ -200,85 +214,6 @@ def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     from runlane.cli.doctor import examine
 
     raise typer.Exit(examine(url=url, api_key=api_key, json=json))
-
-
-@cli.command()
-def workers(
-    gone: Annotated[bool, typer.Option("--all", help="Also those that ended lately.")] = False,
-    json: Json = False,
-) -> None:
-    """List the workers."""
-    from runlane.cli.operate import show_workers
-
-    show_workers(gone=gone, json=json)
-
-
-@cli.command(name="dead-letters", short_help="List runs that failed for good.")
-def dead_letters(
-    run: Annotated[str | None, typer.Argument(help="Show this one whole.", metavar="RUN")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many at most.")] = 20,
-    json: Json = False,
-) -> None:
-    """List runs that failed for good, or show one with its input, attempts and tracebacks."""
-    from runlane.cli.operate import show_dead_letters
-
-    show_dead_letters(run, limit=limit, json=json)
-
-
-@db.command()
-def upgrade(json: Json = False) -> None:
-    """Bring the schema to what this version needs. Safe while old workers run, and to repeat."""
-    from runlane.cli.operate import upgrade_database
-
-    upgrade_database(json=json)
-
-
-@db.command()
-def current(json: Json = False) -> None:
-    """Show the schema's revision and the one that this version needs."""
-    from runlane.cli.operate import show_revision
-
-    show_revision(json=json)
-
-
-@lanes.command(name="list")
-def list_lanes(json: Json = False) -> None:
-    """List the lanes with what runs and waits in them."""
-    from runlane.cli.operate import show_lanes
-
-    show_lanes(json=json)
-
-
-@lanes.command(name="set")
-def set_lane(
-    name: Annotated[str, typer.Argument(help="The lane.")],
-    max_slots: Annotated[int | None, typer.Option(help="Runs at once in the whole cluster; 0 pauses the lane.")] = None,
-    uncapped: Annotated[bool, typer.Option("--uncapped", help="Remove the cap.")] = False,
-    enabled: Annotated[
-        bool | None, typer.Option("--enable/--disable", help="A disabled lane starts nothing more.")
-    ] = None,
-    poll_interval_ms: Annotated[
-        int | None, typer.Option(help="How often idle workers look without being called.")
-    ] = None,
-    kinds: Annotated[
-        str | None, typer.Option(help="Send these kinds of runs (task names, comma-separated) here.")
-    ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make the lane if there is none of this name.")] = False,
-    json: Json = False,
-) -> None:
-    """Change a lane while everything runs. When this returns, no claim under the old settings is left."""
-    from runlane.cli.operate import change_lane
-
-    change_lane(
-        name,
-        max_slots=max_slots,
-        uncapped=uncapped,
-        enabled=enabled,
-        poll_interval_ms=poll_interval_ms,
-        kinds=kinds,
-        create=create,
-        json=json,
-    )
 
 
 @runs.command(name="list")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runlane.cli.author import chosen_directory
 from runlane.cli.show import print_json
+from runlane.cli.target import refuse_url
 from runlane.definitions.load import parse_directory
 from runlane.definitions.version import restore
 from runlane.errors import InvalidDefinitions, UnknownDefinition
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 def check_server(name: str, *, directory: Path | None, tenant: str | None, json: bool) -> int:
     """`runlane mcp check`."""
+    refuse_url(
+        "mcp check",
+        "It connects from here and reads secrets, which a server does not give away. Set RUNLANE_DATABASE_URL to the "
+        "server's database, or unset RUNLANE_URL.",
+    )
     from runlane.agents.tools import ToolFailed
 
     try:

@@ -26,6 +26,9 @@ ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="The 
 Tenant = Annotated[
     str | None, typer.Option(help="The tenant. Default: default, or on a server the one that the key belongs to.")
 ]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Change definitions of another source, too, and own them from now on.")
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would happen.")]
 Ids = Annotated[list[str] | None, typer.Argument(help="Orchestrations. Default: everything.", metavar="[ORCH]...")]
 
@@ -45,20 +48,35 @@ def validate(
 def sync(
     directory: Dir = None,
     dry_run: DryRun = False,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Do not remove what an earlier sync brought and is gone from the folder.")
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove what the same source synced earlier and is gone from the folder.")
     ] = False,
+    source: Annotated[
+        str | None,
+        typer.Option(help="The project (RUNLANE_DEFINITIONS_SOURCE). Default: the name of the project folder."),
+    ] = None,
+    take_over: TakeOver = False,
     app: AppOption = None,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Bring the definitions of a folder, all of them or none. Exit code 1 if there are errors."""
-    from runlane.cli.author import sync_directory
+    """Bring the definitions of a folder, all of them or none. Exit code 1 if there are errors.
+
+    Definitions record their source. A sync changes and removes only those of its own source.
+    """
+    from runlane.cli.author import Ownership, sync_directory
 
     code = sync_directory(
-        directory, dry_run=dry_run, keep=keep, app=app, tenant=tenant, url=url, api_key=api_key, json=json
+        directory,
+        dry_run=dry_run,
+        ownership=Ownership(source, prune, take_over),
+        app=app,
+        tenant=tenant,
+        url=url,
+        api_key=api_key,
+        json=json,
     )
     raise typer.Exit(code)
 
@@ -114,6 +132,10 @@ def import_bundle(
     keep_existing: Annotated[
         bool, typer.Option("--keep-existing", help="Skip what is there already instead of changing it.")
     ] = False,
+    source: Annotated[
+        str | None, typer.Option(help="The project that they belong to. Default: none, so the first sync owns them.")
+    ] = None,
+    take_over: TakeOver = False,
     dry_run: DryRun = False,
     tenant: Tenant = None,
     url: Url = None,
@@ -127,6 +149,8 @@ def import_bundle(
         file,
         only=only,
         keep_existing=keep_existing,
+        source=source,
+        take_over=take_over,
         dry_run=dry_run,
         tenant=tenant,
         url=url,

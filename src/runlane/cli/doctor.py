@@ -73,7 +73,11 @@ async def _examine(environment: Mapping[str, str], url: str | None, api_key: str
         return findings
     if not findings:
         findings.append(Finding("settings", Level.OK, "valid"))
-    findings += await _examine_database(settings)
+    if url is not None and settings.database_url is None:
+        message = "not examined, because a server is named; its own check is below"
+        findings.append(Finding("database", Level.NOTE, message, "Set RUNLANE_DATABASE_URL to examine it, too."))
+    else:
+        findings += await _examine_database(settings)
     findings.append(await _examine_redis(settings))
     if url is not None:
         findings.append(await _examine_server(url, api_key))

@@ -20,6 +20,7 @@ from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.show import print_json
 from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.story import sentence
+from runlane.cli.target import announce, server_for
 from runlane.cli.views import View, open_view
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
 from runlane.model.event import Event, EventType
@@ -29,7 +30,6 @@ from runlane.model.text import dump_json
 if TYPE_CHECKING:
     from runlane.client import Client
 
-DEFAULT_URL = "http://127.0.0.1:8765"
 EXIT_FAILED = 1
 EXIT_CANCELLED = 3
 EXIT_TIMEOUT = 4
@@ -54,7 +54,8 @@ def start_run(
 ) -> int:
     """`runlane run`: its exit code."""
     arguments = read_object(given, "--input", "the arguments by name")
-    where = url or DEFAULT_URL
+    server = server_for(url, api_key)
+    announce(server)
     options = {
         "priority": priority,
         "ordering_key": key,
@@ -64,7 +65,7 @@ def start_run(
     }
 
     async def start() -> str:
-        async with client_of(where, api_key) as client:
+        async with client_of(server.url, server.api_key) as client:
             accepted = await _accepted(client, name, message, arguments, options)
         if not follow:
             if json:
@@ -76,7 +77,7 @@ def start_run(
     run_id = run_interruptibly(start())
     if not follow:
         return 0
-    return tail_run(run_id, after=0, timeout=timeout, url=where, api_key=api_key, json=json, may_ask=True)
+    return tail_run(run_id, after=0, timeout=timeout, url=server.url, api_key=server.api_key, json=json, may_ask=True)
 
 
 async def _accepted(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runlane.access.keyring import key_id_of, new_key
-from runlane.cli.author import with_either
+from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.errors import InvalidRequest
 from runlane.model.secret import MAX_BYTES, Secret, check_name, check_value
@@ -38,7 +38,7 @@ def keep(
     async def on_database(database: Database) -> Secret:
         return (await _vault(database).set(tenant or DEFAULT_TENANT, name, value, actor=acting()))[1]
 
-    secret = with_either(url, api_key, on_server, on_database)
+    secret = with_either(url, api_key, on_server, on_database, creates=True)
     if json:
         print_json(asdict(secret))
     else:

@@ -1,4 +1,4 @@
-"""The commands for limits of model providers and for what models took. They work on the database, like `lanes`."""
+"""The commands for limits of model providers and for what models took."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from runlane.cli.options import ApiKey, Url
 from runlane.cli.show import Json
 
 limits = typer.Typer(help="Limits of model providers in the cluster.", no_args_is_help=True)
@@ -21,11 +22,11 @@ Credential = Annotated[
 
 
 @limits.command(name="list")
-def list_limits(json: Json = False) -> None:
+def list_limits(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the credentials with their limits and what is used of them now."""
     from runlane.cli.meter import show_limits
 
-    show_limits(json=json)
+    show_limits(url=url, api_key=api_key, json=json)
 
 
 @limits.command(name="set")
@@ -38,6 +39,8 @@ def set_limits(
         str | None,
         typer.Option(help="Limits to remove, comma-separated: in_flight, requests_per_minute, tokens_per_minute."),
     ] = None,
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Change limits while everything runs. What is left out stays; every worker follows within about a second."""
@@ -49,16 +52,18 @@ def set_limits(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         no_limit=no_limit,
+        url=url,
+        api_key=api_key,
         json=json,
     )
 
 
 @limits.command()
-def reset(credential: Credential, json: Json = False) -> None:
+def reset(credential: Credential, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Set all limits of a credential back to the defaults."""
     from runlane.cli.meter import reset_limits
 
-    reset_limits(credential, json=json)
+    reset_limits(credential, url=url, api_key=api_key, json=json)
 
 
 def usage(
@@ -68,9 +73,11 @@ def usage(
     ] = None,
     last: Annotated[str | None, typer.Option("--to", help="The last day; today without it.")] = None,
     group: Annotated[str, typer.Option(help="One line for each day, agent or model.")] = "day",
+    url: Url = None,
+    api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
     """Calls, tokens and cost of models. A call whose price nobody knows counts as unpriced, not as free."""
     from runlane.cli.meter import show_usage
 
-    show_usage(tenant=tenant, first=first, last=last, group=group, json=json)
+    show_usage(tenant=tenant, first=first, last=last, group=group, url=url, api_key=api_key, json=json)

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from runlane.agents.occupancy import Occupancy, read_occupancy
-from runlane.app import App
-from runlane.cli.own import own_app
+from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
+from runlane.client.wire import micros
 from runlane.errors import InvalidRequest, nearest
-from runlane.model.provider import LimitChange
+from runlane.model.provider import LimitChange, ProviderLimits
+from runlane.settings import load_settings
 from runlane.store import provider_limits
 from runlane.store.database import Database
 from runlane.store.provider_limits import SetLimits
-from runlane.store.usage import GROUPS, read_usage
+from runlane.store.provider_slots import Busy
+from runlane.store.usage import GROUPS, Used, read_usage
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from runlane.client import Client
+
 _DEFAULT_DAYS = 30
+_LIMITS = ("in_flight", "requests_per_minute", "tokens_per_minute")
 
 
-def _with_app(work: Callable[[App, Database], Awaitable[T]]) -> T:
-    async def run() -> T:
-        async with own_app() as app:
-            return await work(app, await app.database())
-
-    return asyncio.run(run())
-
-
-def show_limits(*, json: bool) -> None:
+def show_limits(*, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane limits list`."""
-    rows = _with_app(lambda app, database: read_occupancy(app.settings, database))
+
+    async def on_server(client: Client) -> Sequence[Occupancy]:
+        return [_occupancy(told) for told in await client.limits()]
+
+    rows = with_either(url, api_key, on_server, lambda database: read_occupancy(load_settings(), database))
     if json:
         print_json([_flat(row) for row in rows])
         return
@@ -63,32 +63,59 @@ def change_limits(
     requests_per_minute: int | None,
     tokens_per_minute: int | None,
     no_limit: str | None,
+    url: str | None,
+    api_key: str | None,
     json: bool,
 ) -> None:
     """`runlane limits set`."""
     removed = frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip())
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
 
-    async def work(app: App, database: Database) -> tuple[SetLimits, SetLimits]:
+    async def on_server(client: Client) -> tuple[Sequence[str], SetLimits, SetLimits]:
+        before = await _limits_on(client)
+        given = {name: getattr(change, name) for name in _LIMITS if getattr(change, name) is not None}
+        now = _set_limits(await client.set_limits(credential, **given, **dict.fromkeys(removed)))
+        return list(before), before.get(credential, SetLimits(credential, ProviderLimits())), now
+
+    async def on_database(database: Database) -> tuple[Sequence[str], SetLimits, SetLimits]:
         counted = [limits.credential for limits, _, _ in await provider_limits.list_limits(database)]
-        known = [*counted, *app.settings.providers]
-        changed = await provider_limits.set_limits(database, credential, change, actor=acting())
-        if credential not in known:
-            hint = nearest(credential, known)
-            print(f'No call has counted against "{credential}" yet{hint}.', file=sys.stderr)
-        return changed
+        known = [*counted, *load_settings().providers]
+        return known, *await provider_limits.set_limits(database, credential, change, actor=acting())
 
-    old, new = _with_app(work)
+    known, old, new = with_either(url, api_key, on_server, on_database, creates=True)
+    if credential not in known:
+        hint = nearest(credential, known)
+        print(f'No call has counted against "{credential}" yet{hint}.', file=sys.stderr)
     _print_change(old, new, json=json)
 
 
-def reset_limits(credential: str, *, json: bool) -> None:
+def reset_limits(credential: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane limits reset`."""
-    old, new = _with_app(lambda app, database: provider_limits.reset_limits(database, credential, actor=acting()))
+
+    async def on_server(client: Client) -> tuple[SetLimits, SetLimits]:
+        before = (await _limits_on(client)).get(credential)
+        now = _set_limits(await client.reset_limits(credential))
+        return before or now, now
+
+    old, new = with_either(
+        url,
+        api_key,
+        on_server,
+        lambda database: provider_limits.reset_limits(database, credential, actor=acting()),
+    )
     _print_change(old, new, json=json)
 
 
-def show_usage(*, tenant: str | None, first: str | None, last: str | None, group: str, json: bool) -> None:
+def show_usage(
+    *,
+    tenant: str | None,
+    first: str | None,
+    last: str | None,
+    group: str,
+    url: str | None,
+    api_key: str | None,
+    json: bool,
+) -> None:
     """`runlane usage`."""
     if group not in GROUPS:
         raise InvalidRequest(f'Usage is not grouped by "{group}"{nearest(group, GROUPS)}. Groups: {", ".join(GROUPS)}.')
@@ -96,7 +123,12 @@ def show_usage(*, tenant: str | None, first: str | None, last: str | None, group
     since = _day(first, "--from") or to - timedelta(days=_DEFAULT_DAYS)
     if since > to:
         raise InvalidRequest(f"--from={since} is after --to={to}. Give the earlier day first.")
-    rows = _with_app(lambda app, database: read_usage(database, tenant, since, to, group))
+
+    async def on_server(client: Client) -> Sequence[Used]:
+        told = await client.usage(tenant=tenant, first=since, last=to, group=group)
+        return [Used(**item) for item in told["usage"]]
+
+    rows = with_either(url, api_key, on_server, lambda database: read_usage(database, tenant, since, to, group))
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -152,3 +184,23 @@ def _flat(row: Occupancy) -> dict[str, Any]:
         "updated_at_us": row.limits.updated_at_us,
         "updated_by": row.limits.updated_by,
     }
+
+
+async def _limits_on(client: Client) -> dict[str, SetLimits]:
+    return {told["credential"]: _set_limits(told) for told in await client.limits()}
+
+
+def _set_limits(told: Mapping[str, Any]) -> SetLimits:
+    limits = ProviderLimits(*(told[name] for name in _LIMITS))
+    return SetLimits(told["credential"], limits, micros(told["updated_at"]), told["updated_by"])
+
+
+def _occupancy(told: Mapping[str, Any]) -> Occupancy:
+    now = told["now"]
+    busy = (
+        None
+        if now is None
+        else Busy(now["in_flight"], now["requests_this_minute"], now["tokens_this_minute"], now["waiting_processes"])
+    )
+    until = micros(told["backing_off_until"])
+    return Occupancy(_set_limits(told), busy, until, told["backing_off_reason"] or "")

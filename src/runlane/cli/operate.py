@@ -8,18 +8,21 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runlane.cli.answers import step_cells
+from runlane.cli.either import with_either
 from runlane.cli.show import clock, print_json, print_table, span
 from runlane.cli.source import Source, open_source
+from runlane.cli.target import check_exists, refuse_url
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.event import Event
 from runlane.model.run import AGENT, ORCHESTRATION, Run, Status
 from runlane.model.text import dump_json
+from runlane.settings import load_settings
 
 if TYPE_CHECKING:
+    from runlane.client import Client, Question, WorkerInfo
+    from runlane.model.lane import Lane
     from runlane.store.database import Database
-
-if TYPE_CHECKING:
-    from runlane.client import Question
+    from runlane.store.workers import WorkerRow
 
 T = TypeVar("T")
 
@@ -45,9 +48,12 @@ def _with_source(url: str | None, api_key: str | None, work: Callable[[Source], 
     return asyncio.run(run())
 
 
+_USE_DATABASE = "Set RUNLANE_DATABASE_URL to the server's database, or unset RUNLANE_URL."
+
+
 def upgrade_database(*, json: bool) -> None:
     """`runlane db upgrade`."""
-    from runlane.settings import load_settings
+    refuse_url("db upgrade", _USE_DATABASE)
     from runlane.store.migrate import upgrade
 
     settings = load_settings()
@@ -62,7 +68,7 @@ def upgrade_database(*, json: bool) -> None:
 
 def show_revision(*, json: bool) -> None:
     """`runlane db current`."""
-    from runlane.settings import load_settings
+    refuse_url("db current", _USE_DATABASE)
     from runlane.store.database import open_database
     from runlane.store.migrate import read_version
     from runlane.store.migrations import HEAD
@@ -70,6 +76,8 @@ def show_revision(*, json: bool) -> None:
     settings = load_settings()
 
     async def read() -> str | None:
+        if settings.sqlite_path is not None and not settings.sqlite_path.exists():
+            return None
         database = await open_database(settings, 2)
         try:
             return await read_version(database)
@@ -83,11 +91,18 @@ def show_revision(*, json: bool) -> None:
         print(f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.")
 
 
-def show_workers(*, gone: bool, json: bool) -> None:
+def show_workers(*, gone: bool, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane workers`."""
-    from runlane.store.workers import list_workers
 
-    rows = _with_database(lambda database: list_workers(database, gone_too=gone))
+    async def on_database(database: Database) -> Sequence[WorkerInfo | WorkerRow]:
+        from runlane.store.workers import list_workers
+
+        return await list_workers(database, gone_too=gone)
+
+    async def on_server(client: Client) -> Sequence[WorkerInfo | WorkerRow]:
+        return await client.workers(gone=gone)
+
+    rows = with_either(url, api_key, on_server, on_database)
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -102,11 +117,15 @@ def show_workers(*, gone: bool, json: bool) -> None:
     )  # fmt: skip
 
 
-def show_lanes(*, json: bool) -> None:
+def show_lanes(*, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane lanes list`."""
-    from runlane.store.lanes import list_lanes
 
-    rows = _with_database(list_lanes)
+    async def on_database(database: Database) -> Sequence[Lane]:
+        from runlane.store.lanes import list_lanes
+
+        return await list_lanes(database)
+
+    rows = with_either(url, api_key, lambda client: client.lanes(), on_database)
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -130,6 +149,8 @@ def change_lane(
     poll_interval_ms: int | None,
     kinds: str | None,
     create: bool,
+    url: str | None,
+    api_key: str | None,
     json: bool,
 ) -> None:
     """`runlane lanes set`."""
@@ -142,17 +163,29 @@ def change_lane(
     if change == LaneChange() and not wanted and not create:
         raise InvalidRequest("Nothing to change. See: runlane lanes set --help")
 
-    async def work(database: Database) -> tuple[Mapping[str, Any] | None, Mapping[str, Any], int]:
+    async def on_database(database: Database) -> tuple[Mapping[str, Any], Mapping[str, Any], int]:
         before, now = await set_lane(database, name, change, create=create)
         moved = await move_kinds(database, wanted, name) if wanted else 0
-        return before, now, moved
+        changed = {
+            field: {"old": None if before is None else before[field], "new": now[field]}
+            for field in ("enabled", "max_slots", "poll_interval_ms")
+            if before is None or bool(before[field] != now[field])
+        }
+        return now, changed, moved
 
-    before, now, moved = _with_database(work)
-    changed = {
-        field: {"old": None if before is None else before[field], "new": now[field]}
-        for field in ("enabled", "max_slots", "poll_interval_ms")
-        if before is None or bool(before[field] != now[field])
-    }
+    async def on_server(client: Client) -> tuple[Mapping[str, Any], Mapping[str, Any], int]:
+        if create or wanted:
+            raise InvalidRequest(
+                "A server cannot do --create or --kinds. Run the command on its database: unset RUNLANE_URL and set "
+                "RUNLANE_DATABASE_URL."
+            )
+        given = {"enabled": enabled, "max_slots": max_slots, "poll_interval_ms": poll_interval_ms}
+        fields = {field: value for field, value in given.items() if value is not None}
+        lane, changed = await client.admin.set_lane(name, {**fields, **({"max_slots": None} if uncapped else {})})
+        now = {"enabled": lane.enabled, "max_slots": lane.max_slots, "poll_interval_ms": lane.poll_interval_ms}
+        return now, changed, 0
+
+    now, changed, moved = with_either(url, api_key, on_server, on_database, creates=True)
     if json:
         print_json({"lane": now, "changed": changed, "moved_runs": moved})
         return
@@ -276,6 +309,8 @@ def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
     """`runlane dead-letters`."""
     from runlane.store.dead_letters import list_dead_letters, read_dead_letter
 
+    refuse_url("dead-letters", "List failed runs of a server: runlane runs list --status failed. Or unset RUNLANE_URL.")
+    check_exists(load_settings())
     if run_id is not None:
         letter = _with_database(lambda database: read_dead_letter(database, run_id))
         if letter is None:

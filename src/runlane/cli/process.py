@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 import structlog
 
 from runlane.app import App
+from runlane.cli.dev import describe_sharing, owns_database
+from runlane.cli.target import URL_VARIABLE, refuse_url
 from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
 from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_FILE
@@ -32,6 +34,7 @@ SECOND_SIGNAL = "Press Ctrl-C again, or send SIGTERM again, to hand unfinished r
 
 def run_worker(path: str | None, lanes: str | None, concurrency: int | None) -> None:
     """Execute runs of the app at this path, or those that need no tasks, until a signal says stop."""
+    refuse_url("worker", "Set RUNLANE_DATABASE_URL to the server's database, or unset RUNLANE_URL.")
     configure_logs(dev=False)
     app = App() if path is None else find_app(path)
     if run_loop(_serve(app, lane_names(lanes), concurrency)):
@@ -140,12 +143,19 @@ async def _serve(app: App, lanes: list[str] | None, concurrency: int | None) -> 
         return worker.has_stuck_code
 
 
-def greet(app: App, url: str) -> None:
-    """Tell the person who started `runlane dev` what there is."""
+def greet(app: App, url: str, *, moved: bool = False) -> None:
+    """Print where `runlane dev` serves and what it has. `moved` says that the usual port was taken."""
     database = app.settings.shown_database
+    if moved:
+        print(f"The usual port 8765 is taken. This server is {url}; commands in this folder use it.", flush=True)
+    elsewhere = os.environ.get(URL_VARIABLE)
+    if elsewhere:
+        print(f"RUNLANE_URL is set: commands in such a shell use {elsewhere}, not this server.", flush=True)
     names = ", ".join(sorted(app.tasks)) or "none"
     print(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.", flush=True)
     print(f"API on {url}, reference on {url}/docs", flush=True)
+    if not owns_database(app.settings):
+        print(describe_sharing(app.settings), flush=True)
     if database == str(EMBEDDED_FILE):
         print("Enqueue from another process in this folder; look with: runlane runs list", flush=True)
 

@@ -14,19 +14,25 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
+from uuid import uuid4
 
 import structlog
 import uvicorn
 
 from runlane.api.door import Access, is_loopback
+from runlane.api.identity import Identity, project_id
 from runlane.api.parts import Parts, WorkerWish
 from runlane.api.protocol import server_config
 from runlane.api.server import build_api
 from runlane.app import App
+from runlane.cli.dev import check_database, owns_database
 from runlane.cli.process import SECOND_SIGNAL, configure_logs, end_stuck_process, find_app, greet, run_loop
+from runlane.cli.running import Running, remove_record, write_record
+from runlane.cli.target import refuse_url
 from runlane.cli.watch import Watch
 from runlane.definitions.environment import environment_of
 from runlane.errors import ConfigurationError
+from runlane.model.source import source_of
 from runlane.settings import DEFINITIONS_FOLDER
 from runlane.store.keys import has_keys
 
@@ -46,8 +52,11 @@ def run_server(
     wish: WorkerWish | None,
     dev: bool,
     definitions: Path | None = None,
+    shared_database: bool = False,
 ) -> None:
     """Serve the app at this path, or no tasks at all, until a signal says stop. Dev follows the definitions' folder."""
+    if not dev:
+        refuse_url("serve", "Set RUNLANE_DATABASE_URL to the database to serve, or unset RUNLANE_URL.")
     configure_logs(dev=dev)
     if dev and not is_loopback(host):
         raise ConfigurationError(
@@ -60,6 +69,8 @@ def run_server(
         # Definitions come from the person who started this, on their own machine.
         os.environ.setdefault("RUNLANE_MCP_STDIO", "true")
     app = App() if path is None else find_app(path)
+    if dev:
+        check_database(app.settings, shared=shared_database)
     folder = (definitions or app.settings.definitions_dir or DEFINITIONS_FOLDER) if dev else None
     if run_loop(_serve(app, host=host, port=port, wish=wish, dev=dev, folder=folder)):
         # A thread that will not stop would keep the interpreter alive; its run has been handed back.
@@ -93,23 +104,33 @@ async def _serve(
 ) -> bool:
     listening = _bind(host, port, dev=dev)
     try:
-        return await _serve_on(listening, app, host=host, wish=wish, dev=dev, folder=folder)
+        return await _serve_on(listening, app, host=host, port=port, wish=wish, dev=dev, folder=folder)
     finally:
         listening.close()
 
 
 async def _serve_on(
-    listening: socket.socket, app: App, *, host: str, wish: WorkerWish | None, dev: bool, folder: Path | None
+    listening: socket.socket,
+    app: App,
+    *,
+    host: str,
+    port: int | None,
+    wish: WorkerWish | None,
+    dev: bool,
+    folder: Path | None,
 ) -> bool:
+    identity = Identity(uuid4().hex, project_id(Path.cwd())) if dev else None
     try:
         access = await _access(app, host, dev=dev)
-        api = build_api(app, access=access, worker=wish)
-        url = _url(host, listening.getsockname()[1])
+        api = build_api(app, access=access, worker=wish, identity=identity)
+        used = listening.getsockname()[1]
+        url = _url(host, used)
 
         def say_so() -> None:
             log.info("serving", url=url, access=access.value, tasks=len(app.tasks), worker=wish is not None)
-            if dev:
-                greet(app, url)
+            if identity is not None:
+                write_record(Running(url, os.getpid(), identity.instance, app.settings.shown_database))
+                greet(app, url, moved=port is None and used != DEFAULT_PORT)
 
         async with api.router.lifespan_context(api):
             parts: Parts = api.state.parts
@@ -123,7 +144,7 @@ async def _serve_on(
             stopping = asyncio.Event()
             _handle_signals(server, parts, stopping)
             ending = asyncio.create_task(_end_when_drained(server, parts, stopping))
-            watch = None if folder is None else Watch(parts.database, folder, app.tasks, environment_of(app.settings))
+            watch = None if folder is None else _watch(app, parts, folder)
             try:
                 if watch is not None:
                     await watch.start()
@@ -135,7 +156,21 @@ async def _serve_on(
                     await watch.stop()
         return parts.worker is not None and parts.worker.has_stuck_code
     finally:
+        if identity is not None:
+            remove_record(identity.instance)
         await app.close()
+
+
+def _watch(app: App, parts: Parts, folder: Path) -> Watch:
+    source = app.settings.definitions_source or source_of(folder)
+    return Watch(
+        parts.database,
+        folder,
+        app.tasks,
+        source=source,
+        owns_database=owns_database(app.settings),
+        environment=environment_of(app.settings),
+    )
 
 
 async def _access(app: App, host: str, *, dev: bool) -> Access:

@@ -13,6 +13,7 @@ from dataclasses import asdict
 from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runlane.cli.target import check_exists, server_or_database
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.run import Accepted, Run, Status
@@ -95,14 +96,17 @@ def client_of(url: str, api_key: str | None) -> Client:
 
 @asynccontextmanager
 async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[Source]:
-    """The server at this URL; without one, the database."""
+    """The server at this URL; without one, that of a running `runlane dev` here, or the database."""
+    url, api_key = server_or_database(url, api_key)
     if url is not None:
         async with client_of(url, api_key) as client:
             yield _Server(client)
         return
     from runlane.store.migrate import open_ready
 
-    database = await open_ready(load_settings())
+    settings = load_settings()
+    check_exists(settings)
+    database = await open_ready(settings)
     try:
         yield _OwnDatabase(database)
     finally:

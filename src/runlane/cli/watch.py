@@ -14,7 +14,7 @@ import structlog
 
 from runlane.definitions.environment import Environment
 from runlane.definitions.load import parse_directory
-from runlane.errors import InvalidDefinitions, Unavailable
+from runlane.errors import Conflict, InvalidDefinitions, Unavailable
 from runlane.model.tenant import DEFAULT_TENANT
 from runlane.store.database import Database
 from runlane.store.sync import sync_definitions
@@ -32,9 +32,18 @@ class Watch:
     """Follows a folder. Without the folder it waits for one; a folder that goes away changes nothing."""
 
     def __init__(
-        self, database: Database, directory: Path, tasks: Collection[str], environment: Environment | None = None
+        self,
+        database: Database,
+        directory: Path,
+        tasks: Collection[str],
+        *,
+        source: str,
+        owns_database: bool,
+        environment: Environment | None = None,
     ) -> None:
         self._database = database
+        self._source = source
+        self._owns_database = owns_database
         self._directory = directory
         self._tasks = list(tasks)
         self._environment = environment
@@ -71,6 +80,8 @@ class Watch:
             for place, message in error.problems[:_TOLD]:
                 log.error("definition_wrong", place=place, problem=message)  # noqa: TRY400 - no traceback helps here
             log.error("definitions_refused", errors=len(error.problems), kept="what was synced before")  # noqa: TRY400
+        except Conflict as error:
+            log.error("definitions_refused", problem=str(error))  # noqa: TRY400
         except Exception:
             log.exception("definitions_not_synced")
         self._seen = sight
@@ -82,7 +93,10 @@ class Watch:
             DEFAULT_TENANT,
             loaded,
             actor=ACTOR,
-            remove_missing=True,
+            # The folder decides what is in a database of its own. A shared one keeps what others brought or still use.
+            remove_missing=self._owns_database,
+            take_over=self._owns_database,
+            source=self._source,
             tasks=self._tasks,
             environment=self._environment,
         )

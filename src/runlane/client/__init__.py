@@ -5,6 +5,7 @@ from runlane.client.patience import Patience
 from runlane.client.secrets import RotatedSecrets
 from runlane.client.values import (
     Attempt,
+    AuditRecord,
     ChatMessage,
     ChatPost,
     ChatState,
@@ -19,6 +20,7 @@ from runlane.client.values import (
 
 __all__ = [
     "Attempt",
+    "AuditRecord",
     "ChatMessage",
     "ChatPost",
     "ChatState",

@@ -14,7 +14,9 @@ import orjson
 
 from runlane.client import wire
 from runlane.client.accounting import Accounting
+from runlane.client.administration import Administration
 from runlane.client.chat import ChatCalls, part
+from runlane.client.definitions import DefinitionCalls
 from runlane.client.http import PREFIX, Http
 from runlane.client.patience import Patience
 from runlane.client.secrets import Secrets
@@ -36,7 +38,7 @@ _LOG_PAGE = 1000
 _BATCH = 1000
 
 
-class Client(Accounting, ChatCalls):
+class Client(Accounting, ChatCalls, DefinitionCalls):
     """A server by its URL, and the key to it. Use it in one event loop, in `async with` or with close()."""
 
     def __init__(
@@ -59,6 +61,11 @@ class Client(Accounting, ChatCalls):
     def secrets(self) -> Secrets:
         """The secrets that definitions refer to."""
         return Secrets(self._http)
+
+    @property
+    def admin(self) -> Administration:
+        """Keys, tenants, roles, the audit log, and changes of lanes."""
+        return Administration(self._http)
 
     async def close(self) -> None:
         """Close every connection. Safe to call twice."""
@@ -301,58 +308,10 @@ class Client(Accounting, ChatCalls):
         """The lanes with what runs and waits in them."""
         return [wire.lane_from(lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
 
-    async def workers(self) -> Sequence[WorkerInfo]:
-        """The live workers."""
-        return [wire.worker_from(worker) for worker in (await self._http.read(f"{PREFIX}/workers"))["workers"]]
-
-    async def sync(
-        self,
-        definitions: Mapping[str, Sequence[Mapping[str, Any]]],
-        *,
-        dry_run: bool = False,
-        remove_missing: bool = False,
-        tenant: str | None = None,
-    ) -> dict[str, Any]:
-        """Bring definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; what became of each."""
-        body = {**definitions, "dry_run": dry_run, "remove_missing": remove_missing, "tenant": tenant}
-        return await self._http.change("POST", f"{PREFIX}/sync", body)
-
-    async def definition(
-        self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
-    ) -> dict[str, Any]:
-        """A definition of a kind such as `orchestrations` or `mcp-servers`: its current version, or the one named."""
-        path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
-        return await self._http.read(path, {"version": version, "tenant": tenant})
-
-    async def export_bundle(
-        self,
-        chosen: Mapping[str, Sequence[str]] | None = None,
-        *,
-        with_used: bool = True,
-        tenant: str | None = None,
-    ) -> dict[str, Any]:
-        """A bundle of everything, or of what is chosen (lists of ids by kind) and all that it uses."""
-        body = {**(chosen or {}), "with_used": with_used, "tenant": tenant}
-        return await self._http.change("POST", f"{PREFIX}/bundles/export", body)
-
-    async def import_bundle(
-        self,
-        bundle: Mapping[str, Any],
-        chosen: Mapping[str, Sequence[str]] | None = None,
-        *,
-        keep_existing: bool = False,
-        dry_run: bool = False,
-        tenant: str | None = None,
-    ) -> dict[str, Any]:
-        """Bring what is in a bundle, all of it or what is chosen; what became of each, and which secrets it needs."""
-        body = {
-            "bundle": bundle,
-            **(chosen or {}),
-            "keep_existing": keep_existing,
-            "dry_run": dry_run,
-            "tenant": tenant,
-        }
-        return await self._http.change("POST", f"{PREFIX}/bundles/import", body)
+    async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
+        """The live workers; with `gone` also those that ended lately."""
+        told = await self._http.read(f"{PREFIX}/workers", {"gone": "true" if gone else None})
+        return [wire.worker_from(worker) for worker in told["workers"]]
 
     async def health(self) -> Health:
         """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""

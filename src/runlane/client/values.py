@@ -137,6 +137,20 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditRecord:
+    """An administrative change. `old` is None for something new, `new` for something deleted."""
+
+    id: str
+    at_us: int
+    actor: str
+    tenant: str
+    action: str
+    subject: str
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """Whether a server can work, and what it says about its parts."""
 

@@ -38,6 +38,11 @@ _OWN = frozenset({"type", "seq", "run_id", "attempt", "at"})
 _SHOWN = 200
 
 
+def ownership(source: str | None, take_over: bool) -> dict[str, Any]:
+    """Return the fields that differ from the server's defaults, because an older server does not have them."""
+    return {**({} if source is None else {"source": source}), **({"take_over": True} if take_over else {})}
+
+
 def load(content: bytes, what: str) -> Any:
     """The JSON of an answer."""
     try:

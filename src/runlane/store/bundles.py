@@ -87,11 +87,17 @@ async def import_bundle(
     actor: str,
     only: Mapping[Kind, Collection[str]] | None = None,
     keep_existing: bool = False,
+    source: str | None = None,
+    take_over: bool = False,
     dry_run: bool = False,
     tasks: Collection[str] | None = None,
     environment: Environment | None = None,
 ) -> ImportReport:
-    """Bring what is in a bundle, all of it or `only` what is named. What cannot be brought is skipped, and told."""
+    """Bring what is in a bundle, all of it or `only` what is named. What cannot be brought is skipped, and told.
+
+    Without `source` the definitions have none, and the first sync that brings them owns them. Definitions that belong
+    to a source are skipped unless `take_over` is set.
+    """
     unpacked = await asyncio.to_thread(unpack, bundle, only)
     report = await sync_definitions(
         database,
@@ -100,6 +106,8 @@ async def import_bundle(
         actor=actor,
         dry_run=dry_run,
         origin="import",
+        source=source,
+        take_over=take_over,
         tasks=tasks,
         tolerant=True,
         keep_existing=keep_existing,

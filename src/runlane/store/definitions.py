@@ -33,7 +33,7 @@ _KNOWN_NAMES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """What is current of a definition. `origin` says how it came: sync or import."""
+    """What is current of a definition. `origin` says how it came: sync or import; `source` from which project."""
 
     kind: Kind
     id: str
@@ -41,6 +41,7 @@ class Current:
     name: str
     description: str
     origin: str
+    source: str | None
     created_at_us: int
     updated_at_us: int
 
@@ -246,6 +247,7 @@ def _summary(row: Row) -> Current:
         name=row["name"],
         description=row["description"],
         origin=row["origin"],
+        source=row["source"],
         created_at_us=row["created_at"],
         updated_at_us=row["updated_at"],
     )

@@ -3,18 +3,18 @@
 They are checked together with what is stored already, outside of any transaction because that takes time. The
 transaction then holds the tenant's lock and looks whether anything changed meanwhile; if so, all is checked anew. So
 what is stored is always what was checked, and two who sync at once do it one after the other.
+
+A sync has a source, the project that it comes from. It changes and removes only definitions of that source, and those
+that have none; see `store.definition_rows`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final, Literal
-
-from sqlalchemy import FromClause, Text, bindparam, select, true, update
-from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.sql.base import Executable
 
 from runlane.definitions.bundle import Skipped
 from runlane.definitions.environment import Environment
@@ -23,16 +23,16 @@ from runlane.definitions.problem import KIND_WORDS, Place, Problem, Severity, re
 from runlane.definitions.reach import reach, uses
 from runlane.definitions.scope import Scope, scope_of
 from runlane.definitions.version import address, canonical, kind_of
-from runlane.errors import Conflict, InvalidDefinitions
-from runlane.model.definition import Definition, Kind, McpServer, Tool
+from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
+from runlane.model.definition import Definition, Kind, McpServer, Orchestration, Tool
 from runlane.model.ids import lock_key
+from runlane.model.source import DEFAULT_SOURCE, check_source
 from runlane.store.audit import append_audit
 from runlane.store.database import Database, Session
+from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, read_rows
 from runlane.store.definitions import load_all, pins_json
-from runlane.store.expressions import now_us
 from runlane.store.missing import missing_secrets
-from runlane.store.schema import definition_versions, definitions
-from runlane.store.statement import Statement
+from runlane.store.tenant_lanes import check_tenant_lanes, settle_tenant_lanes
 from runlane.store.tenants import FIND_TENANT, unknown_tenant
 
 Change = Literal["added", "changed", "removed", "unchanged"]
@@ -41,6 +41,7 @@ Origin = Literal["sync", "import"]
 _TRIES: Final = 8
 _MAX_PINS: Final = 20_000
 _AUDITED: Final = 200
+_NAMED: Final = 5
 _EXISTS: Final = "There is one of this name already."
 
 
@@ -72,12 +73,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync did, or with `dry_run` would do. `skipped` are those that a tolerant one did not take."""
+    """What a sync did, or with `dry_run` would do. `skipped` are those that a tolerant one did not take.
+
+    `missing` are definitions of the same source that the sync does not contain and did not remove.
+    """
 
     outcomes: Sequence[Outcome]
     warnings: Sequence[Problem]
     dry_run: bool
     skipped: Sequence[Skipped] = ()
+    source: str | None = None
+    missing: Sequence[str] = ()
 
     def of(self, change: Change) -> list[Outcome]:
         """The definitions that this happened to."""
@@ -93,20 +99,12 @@ class SyncReport:
         changes: tuple[Change, ...] = ("added", "changed", "removed", "unchanged")
         return {
             "dry_run": self.dry_run,
+            "source": self.source,
             **{change: len(self.of(change)) for change in changes},
             "items": [outcome.told() for outcome in self.outcomes],
+            "missing": list(self.missing),
             "warnings": [problem.told() for problem in self.warnings],
         }
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    version: str
-    origin: str
-    pins: str | None
-
-
-_Rows = dict[tuple[Kind, str], _Row]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +114,8 @@ class _Wanted:
     loaded: Loaded
     gone: Collection[tuple[Kind, str]]
     origin: Origin
+    source: str | None
+    take_over: bool
     tasks: Collection[str] | None
     tolerant: bool
     environment: Environment | None
@@ -130,70 +130,7 @@ class _Plan:
     put: list[tuple[str | None, ...]] = field(default_factory=list[tuple[str | None, ...]])
     touch: list[tuple[str | None, ...]] = field(default_factory=list[tuple[str | None, ...]])
     remove: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
-
-
-_CURRENT = Statement(
-    "current_definitions",
-    select(definitions.c.kind, definitions.c.id, definitions.c.version, definitions.c.origin, definitions.c.pins)
-    .where(definitions.c.tenant == bindparam("tenant"), definitions.c.removed_at.is_(None))
-    .order_by(definitions.c.kind, definitions.c.id),
-)
-
-
-def _keep_versions(batch: FromClause) -> Executable:
-    return (
-        insert(definition_versions)
-        .from_select(
-            ["tenant", "kind", "id", "version", "body", "created_at"],
-            select(bindparam("tenant", type_=Text()), batch.c.kind, batch.c.id, batch.c.version, batch.c.body, now_us())
-            .select_from(batch)
-            .where(true()),
-        )
-        .on_conflict_do_nothing(index_elements=["tenant", "kind", "id", "version"])
-    )
-
-
-_KEEP_VERSIONS = Statement(
-    "keep_definition_versions", _keep_versions, {"kind": Text(), "id": Text(), "version": Text(), "body": Text()}
-)
-_PUT_COLUMNS = ("kind", "id", "version", "name", "description", "origin", "pins")
-
-
-def _put(batch: FromClause) -> Executable:
-    statement = insert(definitions).from_select(
-        ["tenant", *_PUT_COLUMNS, "created_at", "updated_at"],
-        select(bindparam("tenant", type_=Text()), *(batch.c[name] for name in _PUT_COLUMNS), now_us(), now_us())
-        .select_from(batch)
-        .where(true()),
-    )
-    excluded = statement.excluded
-    changed = {name: excluded[name] for name in (*_PUT_COLUMNS[2:], "updated_at")}
-    return statement.on_conflict_do_update(
-        index_elements=["tenant", "kind", "id"], set_={**changed, "removed_at": None}
-    )
-
-
-_PUT = Statement("put_definitions", _put, {name: Text() for name in _PUT_COLUMNS})
-
-
-def _of_batch(batch: FromClause) -> Any:
-    return (
-        (definitions.c.tenant == bindparam("tenant"))
-        & (definitions.c.kind == batch.c.kind)
-        & (definitions.c.id == batch.c.id)
-    )
-
-
-_TOUCH = Statement(
-    "touch_definitions",
-    lambda batch: update(definitions).where(_of_batch(batch)).values(origin=batch.c.origin, pins=batch.c.pins),
-    {"kind": Text(), "id": Text(), "origin": Text(), "pins": Text()},
-)
-_REMOVE = Statement(
-    "remove_definitions",
-    lambda batch: update(definitions).where(_of_batch(batch)).values(removed_at=now_us(), pins=None),
-    {"kind": Text(), "id": Text()},
-)
+    lanes: set[str] = field(default_factory=set[str])
 
 
 async def sync_definitions(
@@ -204,6 +141,8 @@ async def sync_definitions(
     actor: str,
     dry_run: bool = False,
     remove_missing: bool = False,
+    source: str | None = DEFAULT_SOURCE,
+    take_over: bool = False,
     origin: Origin = "sync",
     tasks: Collection[str] | None = None,
     tolerant: bool = False,
@@ -212,48 +151,87 @@ async def sync_definitions(
 ) -> SyncReport:
     """Bring parsed definitions into the database.
 
-    `remove_missing` removes what an earlier sync brought and is not among them; what was imported stays. For bundles
-    made elsewhere, `tolerant` skips what has errors and takes loose ends, which lead to something that is not there,
-    as warnings; `keep_existing` skips what is there already. With an `environment`, what this installation does not
-    have is a warning.
+    `remove_missing` removes what `source` brought earlier and is not among them; the definitions of other sources and
+    imported ones stay. A definition of another source is changed only with `take_over`, otherwise that is a Conflict.
+    For bundles made elsewhere, `tolerant` skips what has errors or belongs to another source and takes loose ends,
+    which lead to something that is not there, as warnings; `keep_existing` skips what is there already. With
+    an `environment`, what this installation does not have is a warning.
     """
+    if source is not None:
+        check_source(source)
+    elif remove_missing:
+        raise InvalidRequest("Only a sync with a source can remove definitions. Name the source.")
     loaded.raise_errors()
     for _ in range(_TRIES):
         before, stored = await read_current(database, tenant)
-        gone = _gone(loaded, before) if remove_missing else set[tuple[Kind, str]]()
+        missing = _missing(loaded, before, source)
+        gone = missing if remove_missing else set[tuple[Kind, str]]()
         kept, skipped = _without(loaded, dict.fromkeys(before, _EXISTS) if keep_existing else {})
-        wanted = _Wanted(kept, gone, origin, tasks, tolerant, environment)
+        if not take_over:
+            foreign = await asyncio.to_thread(_foreign, kept, before, source)
+            _refuse_foreign({} if tolerant else foreign, source)
+            kept, more = _without(kept, {key: _belongs_to(owner) for key, owner in foreign.items()})
+            skipped += more
+        wanted = _Wanted(kept, gone, origin, source, take_over, tasks, tolerant, environment)
         plan, warnings, broken = await asyncio.to_thread(_work_out, wanted, before, stored)
         brought = {(outcome.kind, outcome.id) for outcome in plan.outcomes}
         warnings += await missing_secrets(database, tenant, [item for item in kept.definitions if item.key in brought])
-        report = SyncReport(plan.outcomes, warnings, dry_run, [*skipped, *broken])
-        if dry_run or await _write(database, tenant, before, plan, report, actor, origin):
+        staying = () if remove_missing else [f"{kind}:{name}" for kind, name in sorted(missing)]
+        report = SyncReport(plan.outcomes, warnings, dry_run, [*skipped, *broken], source, staying)
+        max_lanes = None if environment is None else environment.max_lanes
+        if dry_run:
+            await database.transact(partial(check_tenant_lanes, tenant=tenant, named=plan.lanes, most=max_lanes))
+            return report
+        if await _write(database, tenant, before, plan, report, actor, origin, max_lanes):
             return report
     raise Conflict(f'The definitions of tenant "{tenant}" keep changing while they are checked. Try again.')
 
 
-async def read_current(database: Database, tenant: str) -> tuple[_Rows, list[Definition]]:
+async def read_current(database: Database, tenant: str) -> tuple[Rows, list[Definition]]:
     """What is current of a tenant: rows by kind and id, and their definitions in the same order."""
 
-    async def work(session: Session) -> tuple[_Rows, list[Definition]]:
+    async def work(session: Session) -> tuple[Rows, list[Definition]]:
         if not await session.fetch(FIND_TENANT, tenant=tenant):
             raise await unknown_tenant(session, tenant)
-        rows = await _current(session, tenant)
+        rows = await read_rows(session, tenant)
         return rows, await load_all(session, tenant, [(*key, row.version) for key, row in rows.items()])
 
     return await database.transact(work)
 
 
-async def _current(session: Session, tenant: str) -> _Rows:
-    return {
-        (row["kind"], row["id"]): _Row(row["version"], row["origin"], row["pins"])
-        for row in await session.fetch(_CURRENT, tenant=tenant)
-    }
-
-
-def _gone(loaded: Loaded, before: _Rows) -> set[tuple[Kind, str]]:
+def _missing(loaded: Loaded, before: Rows, source: str | None) -> set[tuple[Kind, str]]:
+    """Return the definitions of the source that it does not bring any more."""
     given = {parsed.key for parsed in loaded.definitions}
-    return {key for key, row in before.items() if row.origin == "sync" and key not in given}
+    return {key for key, row in before.items() if source is not None and row.source == source and key not in given}
+
+
+def _foreign(loaded: Loaded, before: Rows, source: str | None) -> dict[tuple[Kind, str], str]:
+    """Return the definitions that would change although they belong to another source, with that source."""
+    found: dict[tuple[Kind, str], str] = {}
+    for parsed in loaded.definitions:
+        row = before.get(parsed.key)
+        if row is None or row.source is None or row.source == source:
+            continue
+        if address(canonical(parsed.definition)) != row.version:
+            found[parsed.key] = row.source
+    return found
+
+
+def _belongs_to(owner: str) -> str:
+    return f'It belongs to the source "{owner}". Use another name, or take it over (--take-over, take_over).'
+
+
+def _refuse_foreign(foreign: Mapping[tuple[Kind, str], str], source: str | None) -> None:
+    if not foreign:
+        return
+    shown = [f'{kind}:{name} (source "{owner}")' for (kind, name), owner in sorted(foreign.items())[:_NAMED]]
+    more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+    own = "has no source" if source is None else f'has the source "{source}"'
+    raise Conflict(
+        f"These definitions belong to another source and would be changed: {', '.join(shown)}{more}. This sync {own}. "
+        "Give them other names, correct the source (--source, source), or take them over (--take-over, take_over). "
+        "Nothing was changed."
+    )
 
 
 def _without(loaded: Loaded, reasons: Mapping[tuple[Kind, str], str]) -> tuple[Loaded, list[Skipped]]:
@@ -263,7 +241,7 @@ def _without(loaded: Loaded, reasons: Mapping[tuple[Kind, str], str]) -> tuple[L
 
 
 def _work_out(
-    wanted: _Wanted, before: _Rows, stored: Sequence[Definition]
+    wanted: _Wanted, before: Rows, stored: Sequence[Definition]
 ) -> tuple[_Plan, list[Problem], list[Skipped]]:
     loaded, skipped = wanted.loaded, list[Skipped]()
     keys = dict(zip(before, stored, strict=True))
@@ -287,7 +265,10 @@ def _work_out(
     _refuse_used(staying, [keys[key] for key in wanted.gone], scope_of(stored))
     warnings = [Problem(Severity.WARNING, problem.place, problem.message) for problem in told.problems]
     scope = scope_of((*staying, *(parsed.definition for parsed in loaded.definitions)))
-    return _plan(loaded, before, wanted.gone, staying, scope, wanted.origin), warnings, skipped
+    plan = _plan(replace(wanted, loaded=loaded), before, staying, scope)
+    everything = (*staying, *(parsed.definition for parsed in loaded.definitions))
+    plan.lanes = {definition.lane for definition in everything if isinstance(definition, Orchestration)}
+    return plan, warnings, skipped
 
 
 def _refuse_used(staying: Iterable[Definition], removed: Sequence[Definition], scope: Scope) -> None:
@@ -295,25 +276,15 @@ def _refuse_used(staying: Iterable[Definition], removed: Sequence[Definition], s
     problems: list[tuple[str, str]] = []
     for user in staying if keys else ():
         for kind, name in sorted(uses(user, scope) & keys):
-            problems.append(
-                (
-                    str(Place(kind=kind, id=name)),
-                    f'It cannot be removed: {KIND_WORDS[kind_of(user)]} "{user.id}", which was imported, uses it.',
-                )
-            )
+            about = f'{KIND_WORDS[kind_of(user)]} "{user.id}", which is not part of this sync, uses it.'
+            problems.append((str(Place(kind=kind, id=name)), f"It cannot be removed: {about}"))
     if problems:
         raise InvalidDefinitions(problems)
 
 
-def _plan(
-    loaded: Loaded,
-    before: _Rows,
-    gone: Collection[tuple[Kind, str]],
-    staying: Sequence[Definition],
-    scope: Scope,
-    origin: Origin,
-) -> _Plan:
+def _plan(wanted: _Wanted, before: Rows, staying: Sequence[Definition], scope: Scope) -> _Plan:
     plan = _Plan()
+    loaded, gone = wanted.loaded, wanted.gone
     contents = {parsed.key: canonical(parsed.definition) for parsed in loaded.definitions}
     versions: dict[tuple[Kind, str], str] = {key: row.version for key, row in before.items() if key not in gone}
     versions |= {key: address(content) for key, content in contents.items()}
@@ -326,14 +297,22 @@ def _plan(
         pinned = _pins(key, scope, versions)
         if change != "unchanged":
             plan.versions.append((*key, version, contents[key].decode()))
-            plan.put.append((*key, version, _name(definition), _about(definition), origin, pinned))
-        elif row is not None and (row.origin != origin or row.pins != pinned):
-            plan.touch.append((*key, origin, pinned))
+            plan.put.append(
+                (*key, version, _name(definition), _about(definition), wanted.origin, wanted.source, pinned)
+            )
+            continue
+        assert row is not None  # noqa: S101 - only what is stored can be unchanged
+        # An equal definition stays with the source that brought it first.
+        own = wanted.take_over or row.source in (None, wanted.source)
+        touched = (wanted.origin, wanted.source, pinned) if own else (row.origin, row.source, pinned)
+        if touched != (row.origin, row.source, row.pins):
+            plan.touch.append((*key, *touched))
     for definition in staying:
         key = (kind_of(definition), definition.id)
         pinned = _pins(key, scope, versions)
-        if pinned != before[key].pins:
-            plan.touch.append((*key, before[key].origin, pinned))
+        row = before[key]
+        if pinned != row.pins:
+            plan.touch.append((*key, row.origin, row.source, pinned))
     for key in sorted(gone):
         plan.outcomes.append(Outcome(*key, "removed", None, before[key].version))
         plan.remove.append(key)
@@ -352,22 +331,30 @@ def _pins(key: tuple[Kind, str], scope: Scope, versions: Mapping[tuple[Kind, str
 
 
 async def _write(
-    database: Database, tenant: str, before: _Rows, plan: _Plan, report: SyncReport, actor: str, origin: Origin
+    database: Database,
+    tenant: str,
+    before: Rows,
+    plan: _Plan,
+    report: SyncReport,
+    actor: str,
+    origin: Origin,
+    max_lanes: int | None,
 ) -> bool:
     """Store the plan, if nothing has changed since it was made."""
 
     async def work(session: Session) -> bool:
         await session.lock(exclusive=[lock_key("definitions", tenant)])
-        if await _current(session, tenant) != before:
+        if await read_rows(session, tenant) != before:
             return False
         for statement, members in (
-            (_KEEP_VERSIONS, plan.versions),
-            (_PUT, plan.put),
-            (_TOUCH, plan.touch),
-            (_REMOVE, plan.remove),
+            (KEEP_VERSIONS, plan.versions),
+            (PUT, plan.put),
+            (TOUCH, plan.touch),
+            (REMOVE, plan.remove),
         ):
             if members:
                 await session.fetch(statement, members, tenant=tenant)
+        await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
         if report.changes:
             await append_audit(
                 session,
@@ -376,7 +363,8 @@ async def _write(
                 action=f"definitions.{origin}",
                 subject=tenant,
                 old={change: _audited(report, change, old=True) for change in ("changed", "removed")},
-                new={change: _audited(report, change, old=False) for change in ("added", "changed")},
+                new={"source": report.source}
+                | {change: _audited(report, change, old=False) for change in ("added", "changed")},
             )
         return True
 

@@ -43,6 +43,8 @@ async def post_import(request: Request, principal: DefinitionsWrite, body: Impor
         actor=principal.actor,
         only=_chosen(body),
         keep_existing=body.keep_existing,
+        source=body.source,
+        take_over=body.take_over,
         dry_run=body.dry_run,
         tasks=known_tasks(parts),
         environment=environment_of(parts.app.settings),

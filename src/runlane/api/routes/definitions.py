@@ -61,6 +61,8 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
         actor=principal.actor,
         dry_run=body.dry_run,
         remove_missing=body.remove_missing,
+        source=body.source,
+        take_over=body.take_over,
         tasks=known_tasks(parts),
         environment=environment_of(parts.app.settings),
     )
@@ -83,6 +85,8 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
             tenant,
             loaded,
             actor=principal.actor,
+            source=None,
+            take_over=body.take_over,
             origin="import",
             tasks=known_tasks(parts),
             environment=environment_of(parts.app.settings),
@@ -187,6 +191,7 @@ def _summary(item: Current) -> dict[str, Any]:
         "description": item.description,
         "version": item.version,
         "origin": item.origin,
+        "source": item.source,
         "created_at": moment(item.created_at_us),
         "updated_at": moment(item.updated_at_us),
     }

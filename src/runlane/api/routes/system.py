@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from importlib.resources import files
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
 from runlane.api.door import WorkersView
+from runlane.api.identity import Identity
 from runlane.api.metrics import CONTENT_TYPE, scrape
 from runlane.api.parts import parts_of
 from runlane.api.problems import answers
@@ -24,9 +26,10 @@ router = APIRouter(tags=["system"])
 
 
 @public.get("/health", response_model=Alive)
-async def get_health() -> Reply:
+async def get_health(request: Request) -> Reply:
     """The process runs and its loop turns."""
-    return Reply({"status": "ok", "version": VERSION})
+    identity: Identity | None = request.app.state.identity
+    return Reply({"status": "ok", "version": VERSION, "dev": None if identity is None else asdict(identity)})
 
 
 @public.get(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.shapes.definitions import DefinitionWarning
+from runlane.api.shapes.definitions import TAKE_OVER, DefinitionWarning, Source
 from runlane.api.shapes.fields import Answer, Name, Request
 
 _BUNDLE: dict[str, Any] = {
@@ -58,6 +58,11 @@ class ImportRequest(Choice):
 
     bundle: dict[str, Any] = Field(description="As it was exported, here or by another product of the same format.")
     keep_existing: bool = Field(default=False, description="Skip what is there already instead of changing it.")
+    source: Source | None = Field(
+        default=None,
+        description="The project that owns them from now on. Without it: the first sync that brings them.",
+    )
+    take_over: bool = TAKE_OVER
     dry_run: bool = Field(default=False, description="Only tell what would happen.")
     tenant: Name | None = Field(default=None, description="For platform admins; others import into their own.")
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, StringConstraints
 
 from runlane.api.shapes.fields import Answer, At, Name, Request
 from runlane.definitions.read import MAX_DEFINITIONS
+from runlane.model.source import DEFAULT_SOURCE, MAX_SOURCE, SOURCE_PATTERN
 
 Bodies = list[dict[str, Any]]
+Source = Annotated[str, StringConstraints(max_length=MAX_SOURCE, pattern=SOURCE_PATTERN)]
+TAKE_OVER: Any = Field(
+    default=False, description="Change definitions of another source, too, and make them part of this one."
+)
 
 _STEP: dict[str, Any] = {"id": "say", "type": "print", "print_content": "Hello, {{user_input}}"}
 _VERSION = "439a53bd9d3b5df6b6dd2b1b59fbab9b1a76766fc8c3552ab962d296ebfc4237"
@@ -28,8 +33,12 @@ class SyncRequest(Request):
     mcp_servers: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     dry_run: bool = Field(default=False, description="Only tell what would happen.")
     remove_missing: bool = Field(
-        default=False, description="Remove what an earlier sync brought and this one does not; imported ones stay."
+        default=False,
+        description="Remove what the same source brought earlier and this sync does not contain. Definitions of other "
+        "sources and imported ones stay.",
     )
+    source: Source = Field(default=DEFAULT_SOURCE, description="The project that the definitions come from.")
+    take_over: bool = TAKE_OVER
     tenant: Name | None = Field(default=None, description="For platform admins; others sync their own.")
 
 
@@ -59,11 +68,15 @@ class SyncAnswer(Answer):
     """What a sync did, or would do."""
 
     dry_run: bool
+    source: str | None = Field(description="The source that the definitions belong to.")
     added: int
     changed: int
     removed: int
     unchanged: int
     items: list[SyncItem]
+    missing: list[str] = Field(
+        description="Definitions of this source, as kind:id, that the sync does not contain and did not remove."
+    )
     warnings: list[DefinitionWarning]
 
 
@@ -89,6 +102,7 @@ class OpenApiRequest(Request):
     )
     name_prefix: str = Field(default="", max_length=32, description="Put before the name of every tool.")
     save: bool = Field(default=False, description="Store the tools, all of them or none.")
+    take_over: bool = TAKE_OVER
     tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
 
 
@@ -116,6 +130,7 @@ class DefinitionSummary(Answer):
     description: str
     version: str = Field(description="The SHA-256 of its content.", examples=[_VERSION])
     origin: str = Field(description="How it came: sync or import.")
+    source: str | None = Field(description="The project that brought it; null if it was imported.", examples=["shop"])
     created_at: At
     updated_at: At
 

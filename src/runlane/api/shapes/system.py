@@ -7,11 +7,19 @@ from pydantic import Field
 from runlane.api.shapes.fields import Answer
 
 
+class DevIdentity(Answer):
+    """Which `runlane dev` answers."""
+
+    instance: str = Field(description="Different for every process.")
+    project: str = Field(description="The same for every process of a folder.")
+
+
 class Alive(Answer):
     """The process runs."""
 
     status: str
     version: str
+    dev: DevIdentity | None = Field(description="Null unless this is `runlane dev`.")
 
 
 class Ready(Answer):

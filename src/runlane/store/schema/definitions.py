@@ -8,6 +8,7 @@ from runlane.store.schema.base import metadata
 
 # What is current of each definition; a removed one keeps its row. `pins` is, for orchestrations and agents, the version
 # of everything that a run of it may use, worked out when definitions change so that accepting a run reads one row.
+# `source` is the project that brought it; null for imported definitions and those older than the column.
 definitions = Table(
     "definitions",
     metadata,
@@ -22,6 +23,7 @@ definitions = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("updated_at", BigInteger, nullable=False),
     Column("removed_at", BigInteger),
+    Column("source", Text),
 )
 
 # Rows are never changed: `version` is the SHA-256 of `body`.

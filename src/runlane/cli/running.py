@@ -1,0 +1,101 @@
+"""The record of a running `runlane dev`, so that commands in its folder reach it whatever its port is.
+
+`.runlane/dev.json` holds the address, the process id and an instance id. A record that a killed process left behind is
+ignored: its process is gone, or the server at its address does not answer with its instance id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+from runlane.api.identity import Identity, project_id
+from runlane.settings import EMBEDDED_FILE
+
+RECORD: Final = EMBEDDED_FILE.parent / "dev.json"
+_ASK_SECONDS: Final = 2.0
+_MAX_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A `runlane dev` of the current folder."""
+
+    url: str
+    pid: int
+    instance: str
+    database: str
+
+
+def write_record(running: Running) -> None:
+    """Record the address of this process. The file is replaced at once, so that no command reads half of it."""
+    RECORD.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = RECORD.with_suffix(f".{running.pid}.tmp")
+    draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
+    draft.replace(RECORD)
+
+
+def remove_record(instance: str) -> None:
+    """Remove the record of this process; that of a later one stays."""
+    found = _read()
+    if found is not None and found.instance == instance:
+        with contextlib.suppress(OSError):
+            RECORD.unlink()
+
+
+def find_running() -> Running | None:
+    """Return the `runlane dev` of the current folder, if one runs."""
+    found = _read()
+    if found is None or not _is_alive(found.pid):
+        return None
+    identity = ask_identity(found.url)
+    return found if identity is not None and identity.instance == found.instance else None
+
+
+def ask_identity(url: str) -> Identity | None:
+    """Return what the server at a URL of this machine says of itself; None if no `runlane dev` answers there."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_ASK_SECONDS)
+    try:
+        connection.request("GET", "/health")
+        answer = json.loads(connection.getresponse().read(_MAX_BYTES))
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    told = cast("dict[str, Any]", answer).get("dev") if isinstance(answer, dict) else None
+    try:
+        return None if told is None else Identity(str(told["instance"]), str(told["project"]))
+    except (KeyError, TypeError):
+        return None
+
+
+def is_of_this_folder(identity: Identity) -> bool:
+    """Return whether a server is `runlane dev` of the current folder or of one around it."""
+    here = Path.cwd().resolve()
+    return identity.project in {project_id(folder) for folder in (here, *here.parents)}
+
+
+def _read() -> Running | None:
+    try:
+        told = json.loads(RECORD.read_text(encoding="utf-8"))
+        return Running(str(told["url"]), int(told["pid"]), str(told["instance"]), str(told["database"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # It exists and belongs to another user.
+        return True
+    return True

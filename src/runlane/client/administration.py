@@ -1,0 +1,126 @@
+"""Administration over HTTP: keys, tenants, roles, the audit log and lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+from runlane.client.http import PREFIX, Http
+from runlane.client.values import AuditRecord
+from runlane.client.wire import lane_from, micros
+from runlane.model.access import ApiKey, Permission, Role
+from runlane.model.lane import Lane
+from runlane.model.tenant import Budget, Limits, Tenant
+
+
+class Administration:
+    """What platform admins and managers of keys and lanes do. Changes are exact when they return."""
+
+    def __init__(self, http: Http) -> None:
+        self._http = http
+
+    async def keys(self, *, tenant: str | None = None, before: str | None = None, limit: int = 100) -> Sequence[ApiKey]:
+        """Return keys, newest first, revoked ones included. `before` is the id of the last key of the page before."""
+        query = {"tenant": tenant, "cursor": before, "limit": limit}
+        return [_key(told) for told in (await self._http.read(f"{PREFIX}/keys", query))["keys"]]
+
+    async def create_key(
+        self, name: str, role: str, *, tenant: str | None = None, expires_in_seconds: float | None = None
+    ) -> tuple[ApiKey, str | None]:
+        """Create a key. The second value is the key itself; None if only a repeated request was answered."""
+        body = {"name": name, "role": role, "tenant": tenant, "expires_in_seconds": expires_in_seconds}
+        told = await self._http.change("POST", f"{PREFIX}/keys", body)
+        return _key(told), told["key"]
+
+    async def revoke_key(self, key_id: str) -> ApiKey:
+        """Refuse a key from now on."""
+        return _key(await self._http.change("DELETE", f"{PREFIX}/keys/{_part(key_id)}"))
+
+    async def tenants(self) -> Sequence[Tenant]:
+        """Return the tenants that the key may see."""
+        return [_tenant(told) for told in (await self._http.read(f"{PREFIX}/tenants"))["tenants"]]
+
+    async def tenant(self, tenant_id: str) -> Tenant:
+        """Return one tenant."""
+        return _tenant(await self._http.read(f"{PREFIX}/tenants/{_part(tenant_id)}"))
+
+    async def create_tenant(self, tenant_id: str, fields: Mapping[str, Any] | None = None) -> Tenant:
+        """Create a tenant. `fields` are those of `POST /api/v2/tenants`."""
+        return _tenant(await self._http.change("POST", f"{PREFIX}/tenants", {"id": tenant_id, **(fields or {})}))
+
+    async def set_tenant(self, tenant_id: str, fields: Mapping[str, Any]) -> Tenant:
+        """Change a tenant. `fields` are those of `PATCH /api/v2/tenants/{tenant}`; a limit that is None is removed."""
+        return _tenant(await self._http.change("PATCH", f"{PREFIX}/tenants/{_part(tenant_id)}", fields))
+
+    async def delete_tenant(self, tenant_id: str) -> Tenant:
+        """Delete a tenant that has no runs, and revoke its keys."""
+        return _tenant(await self._http.change("DELETE", f"{PREFIX}/tenants/{_part(tenant_id)}"))
+
+    async def roles(self) -> Sequence[Role]:
+        """Return the built-in roles, then the custom ones."""
+        return [_role(told) for told in (await self._http.read(f"{PREFIX}/roles"))["roles"]]
+
+    async def set_role(self, name: str, permissions: Sequence[str]) -> Role:
+        """Create or change a custom role."""
+        body = {"permissions": list(permissions)}
+        return _role(await self._http.change("PUT", f"{PREFIX}/roles/{_part(name)}", body))
+
+    async def delete_role(self, name: str) -> Role:
+        """Delete a custom role that no key has."""
+        return _role(await self._http.change("DELETE", f"{PREFIX}/roles/{_part(name)}"))
+
+    async def audit(
+        self,
+        *,
+        tenant: str | None = None,
+        action: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[AuditRecord]:
+        """Return administrative changes, newest first. `before` is the id of the last entry of the page before."""
+        query = {"tenant": tenant, "action": action, "cursor": before, "limit": limit}
+        entries = (await self._http.read(f"{PREFIX}/audit", query))["entries"]
+        return [AuditRecord(at_us=micros(told.pop("at")) or 0, **told) for told in entries]
+
+    async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
+        """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""
+        told = await self._http.change("PATCH", f"{PREFIX}/lanes/{_part(name)}", fields)
+        return lane_from(told["lane"]), told["changed"]
+
+
+def _part(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _key(told: Mapping[str, Any]) -> ApiKey:
+    return ApiKey(
+        id=told["id"],
+        tenant=told["tenant"],
+        name=told["name"],
+        prefix=told["key_prefix"],
+        role=told["role"],
+        created_at_us=micros(told["created_at"]) or 0,
+        expires_at_us=micros(told["expires_at"]),
+        revoked_at_us=micros(told["revoked_at"]),
+        last_used_at_us=micros(told["last_used_at"]),
+        created_by=told["created_by"],
+    )
+
+
+def _tenant(told: Mapping[str, Any]) -> Tenant:
+    return Tenant(
+        id=told["id"],
+        name=told["name"],
+        limits=Limits(told["max_queued"], told["max_running"], told["rate_per_second"]),
+        enabled=told["enabled"],
+        created_at_us=micros(told["created_at"]) or 0,
+        updated_at_us=micros(told["updated_at"]) or 0,
+        budget=Budget(told["max_cost_usd_per_day"], told["on_cap"]),
+    )
+
+
+def _role(told: Mapping[str, Any]) -> Role:
+    # A newer server may have permissions that this version does not know.
+    known = frozenset(Permission(name) for name in told["permissions"] if name in set(Permission))
+    return Role(told["name"], known, told["built_in"])

@@ -1,0 +1,72 @@
+"""The client's calls about definitions and bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runlane.client.chat import part
+from runlane.client.http import PREFIX, Http
+from runlane.client.wire import ownership
+
+
+class DefinitionCalls:
+    """Definitions and bundles; a part of Client."""
+
+    _http: Http
+
+    async def sync(
+        self,
+        definitions: Mapping[str, Sequence[Mapping[str, Any]]],
+        *,
+        dry_run: bool = False,
+        remove_missing: bool = False,
+        source: str | None = None,
+        take_over: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring definitions, lists by `orchestrations`, `agents`, `tools` and `mcp_servers`; what became of each.
+
+        `remove_missing` removes what the same `source` ("default" without one) brought earlier and this sync does not
+        contain. A definition of another source is changed only with `take_over`; otherwise that is a Conflict.
+        """
+        body = {**definitions, "dry_run": dry_run, "remove_missing": remove_missing, "tenant": tenant}
+        body |= ownership(source, take_over)
+        return await self._http.change("POST", f"{PREFIX}/sync", body)
+
+    async def definition(
+        self, kind: str, name: str, version: str | None = None, *, tenant: str | None = None
+    ) -> dict[str, Any]:
+        """A definition of a kind such as `orchestrations` or `mcp-servers`: its current version, or the one named."""
+        path = f"{PREFIX}/{part(kind.replace('_', '-'))}/{part(name)}"
+        return await self._http.read(path, {"version": version, "tenant": tenant})
+
+    async def export_bundle(
+        self,
+        chosen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        with_used: bool = True,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """A bundle of everything, or of what is chosen (lists of ids by kind) and all that it uses."""
+        body = {**(chosen or {}), "with_used": with_used, "tenant": tenant}
+        return await self._http.change("POST", f"{PREFIX}/bundles/export", body)
+
+    async def import_bundle(
+        self,
+        bundle: Mapping[str, Any],
+        chosen: Mapping[str, Sequence[str]] | None = None,
+        *,
+        keep_existing: bool = False,
+        source: str | None = None,
+        take_over: bool = False,
+        dry_run: bool = False,
+        tenant: str | None = None,
+    ) -> dict[str, Any]:
+        """Bring what is in a bundle, all of it or what is chosen; what became of each, and which secrets it needs.
+
+        Definitions that a source brought are skipped unless `take_over` is set.
+        """
+        body = {"bundle": bundle, **(chosen or {}), "keep_existing": keep_existing, "dry_run": dry_run}
+        body |= {"tenant": tenant, **ownership(source, take_over)}
+        return await self._http.change("POST", f"{PREFIX}/bundles/import", body)

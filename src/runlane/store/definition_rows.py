@@ -1,0 +1,116 @@
+"""The rows of current definitions, as a sync reads and writes them.
+
+Each row records its source: the project that brought it. A sync changes and removes only what has its own source, so
+several projects can share a tenant. A row without a source was imported, or is older than sources; the first sync that
+brings it becomes its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import FromClause, Text, bindparam, select, true, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.base import Executable
+
+from runlane.model.definition import Kind
+from runlane.store.database import Session
+from runlane.store.expressions import now_us
+from runlane.store.schema import definition_versions, definitions
+from runlane.store.statement import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class DefinitionRow:
+    """What is stored of a current definition, without its body."""
+
+    version: str
+    origin: str
+    source: str | None
+    pins: str | None
+
+
+Rows = dict[tuple[Kind, str], DefinitionRow]
+
+_CURRENT = Statement(
+    "current_definitions",
+    select(
+        definitions.c.kind,
+        definitions.c.id,
+        definitions.c.version,
+        definitions.c.origin,
+        definitions.c.source,
+        definitions.c.pins,
+    )
+    .where(definitions.c.tenant == bindparam("tenant"), definitions.c.removed_at.is_(None))
+    .order_by(definitions.c.kind, definitions.c.id),
+)
+
+
+def _keep_versions(batch: FromClause) -> Executable:
+    return (
+        insert(definition_versions)
+        .from_select(
+            ["tenant", "kind", "id", "version", "body", "created_at"],
+            select(bindparam("tenant", type_=Text()), batch.c.kind, batch.c.id, batch.c.version, batch.c.body, now_us())
+            .select_from(batch)
+            .where(true()),
+        )
+        .on_conflict_do_nothing(index_elements=["tenant", "kind", "id", "version"])
+    )
+
+
+KEEP_VERSIONS = Statement(
+    "keep_definition_versions", _keep_versions, {"kind": Text(), "id": Text(), "version": Text(), "body": Text()}
+)
+_PUT_COLUMNS = ("kind", "id", "version", "name", "description", "origin", "source", "pins")
+
+
+def _put(batch: FromClause) -> Executable:
+    statement = insert(definitions).from_select(
+        ["tenant", *_PUT_COLUMNS, "created_at", "updated_at"],
+        select(bindparam("tenant", type_=Text()), *(batch.c[name] for name in _PUT_COLUMNS), now_us(), now_us())
+        .select_from(batch)
+        .where(true()),
+    )
+    excluded = statement.excluded
+    changed = {name: excluded[name] for name in (*_PUT_COLUMNS[2:], "updated_at")}
+    return statement.on_conflict_do_update(
+        index_elements=["tenant", "kind", "id"], set_={**changed, "removed_at": None}
+    )
+
+
+PUT = Statement("put_definitions", _put, {name: Text() for name in _PUT_COLUMNS})
+
+
+def _of_batch(batch: FromClause) -> Any:
+    return (
+        (definitions.c.tenant == bindparam("tenant"))
+        & (definitions.c.kind == batch.c.kind)
+        & (definitions.c.id == batch.c.id)
+    )
+
+
+TOUCH = Statement(
+    "touch_definitions",
+    lambda batch: (
+        update(definitions)
+        .where(_of_batch(batch))
+        .values(origin=batch.c.origin, source=batch.c.source, pins=batch.c.pins)
+    ),
+    {"kind": Text(), "id": Text(), "origin": Text(), "source": Text(), "pins": Text()},
+)
+REMOVE = Statement(
+    "remove_definitions",
+    lambda batch: update(definitions).where(_of_batch(batch)).values(removed_at=now_us(), pins=None),
+    {"kind": Text(), "id": Text()},
+)
+
+
+async def read_rows(session: Session, tenant: str) -> Rows:
+    """Return the current definitions of a tenant by kind and id."""
+    return {
+        (row["kind"], row["id"]): DefinitionRow(row["version"], row["origin"], row["source"], row["pins"])
+        for row in await session.fetch(_CURRENT, tenant=tenant)
+    }
