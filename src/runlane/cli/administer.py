@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from runlane.cli.own import own_app
 from runlane.cli.show import acting, clock, print_json, print_table
+from runlane.cli.terminal import say
 from runlane.model.access import ApiKey, Role
 from runlane.model.tenant import Budget, Limits, OnCap, Tenant
 from runlane.store.audit import list_audit
@@ -38,9 +39,9 @@ def make_key(name: str, *, role: str, tenant: str, expires_days: float | None, j
     if json:
         print_json({"key": secret, **asdict(key)})
         return
-    print(secret)
-    print(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
-    print("Keep it now: only its hash is stored, and it cannot be shown again.")
+    say(secret)
+    say(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
+    say("Keep it now: only its hash is stored, and it cannot be shown again.")
 
 
 def show_keys(*, tenant: str | None, before: str | None, limit: int, json: bool) -> None:
@@ -66,7 +67,7 @@ def revoke(key_id: str, *, json: bool) -> None:
     if json:
         print_json(asdict(key))
     else:
-        print(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
+        say(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
 
 
 def make_tenant(
@@ -89,7 +90,7 @@ def make_tenant(
     if json:
         print_json(_flat(made))
     else:
-        print(f"{made.id}: created, {_told(made)}.")
+        say(f"{made.id}: created, {_told(made)}.")
 
 
 def show_tenants(*, json: bool) -> None:
@@ -146,9 +147,9 @@ def change_tenant(
         print_json({"tenant": now, "changed": changed})
         return
     for field, values in changed.items():
-        print(f"{tenant}: {field} {values['old']} -> {values['new']}")
+        say(f"{tenant}: {field} {values['old']} -> {values['new']}")
     if not changed:
-        print(f"{tenant}: nothing changed.")
+        say(f"{tenant}: nothing changed.")
 
 
 def remove_tenant(tenant: str, *, json: bool) -> None:
@@ -157,7 +158,7 @@ def remove_tenant(tenant: str, *, json: bool) -> None:
     if json:
         print_json({"deleted": _flat(gone)})
     else:
-        print(f"{gone.id}: deleted.")
+        say(f"{gone.id}: deleted.")
 
 
 def show_roles(*, json: bool) -> None:
@@ -181,7 +182,7 @@ def change_role(name: str, permissions: Sequence[str], *, json: bool) -> None:
         print_json({"role": _role(new), "old": None if old is None else _role(old)})
         return
     before = "none" if old is None else " ".join(sorted(old.permissions))
-    print(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
+    say(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
 
 
 def remove_role(name: str, *, json: bool) -> None:
@@ -190,7 +191,7 @@ def remove_role(name: str, *, json: bool) -> None:
     if json:
         print_json({"deleted": _role(gone)})
     else:
-        print(f"{gone.name}: deleted.")
+        say(f"{gone.name}: deleted.")
 
 
 def show_audit(*, tenant: str | None, action: str | None, before: str | None, limit: int, json: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -13,6 +12,7 @@ from runlane.agents.occupancy import Occupancy, read_occupancy
 from runlane.app import App
 from runlane.cli.own import own_app
 from runlane.cli.show import acting, clock, print_json, print_table
+from runlane.cli.terminal import say
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.provider import LimitChange
 from runlane.store import provider_limits
@@ -74,7 +74,7 @@ def change_limits(
         changed = await provider_limits.set_limits(database, credential, change, actor=acting())
         if credential not in known:
             hint = nearest(credential, known)
-            print(f'No call has counted against "{credential}" yet{hint}.', file=sys.stderr)
+            say(f'No call has counted against "{credential}" yet{hint}.', err=True)
         return changed
 
     old, new = _with_app(work)
@@ -132,9 +132,9 @@ def _print_change(old: SetLimits, new: SetLimits, *, json: bool) -> None:
         print_json({"credential": new.credential, "limits": now, "changed": changed})
         return
     for name, values in changed.items():
-        print(f"{new.credential}: {name} {values['old']} -> {values['new']}")
+        say(f"{new.credential}: {name} {values['old']} -> {values['new']}")
     if not changed:
-        print(f"{new.credential}: nothing changed.")
+        say(f"{new.credential}: nothing changed.")
 
 
 def _of(used: int | None, limit: int | None) -> str:

@@ -8,14 +8,16 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, MutableMapping
+from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import structlog
 
 from runlane import redaction
 from runlane.app import App
+from runlane.cli.terminal import block, one_line, say
 from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
 from runlane.settings import EMBEDDED_FILE
 from runlane.tracing import start_tracing, stop_tracing
@@ -128,10 +130,10 @@ def greet(app: App, url: str) -> None:
     """Tell the person who started `runlane dev` what there is."""
     database = app.settings.shown_database
     names = ", ".join(sorted(app.tasks)) or "none"
-    print(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.", flush=True)
-    print(f"API on {url}, reference on {url}/docs", flush=True)
+    say(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.")
+    say(f"API on {url}, reference on {url}/docs")
     if database == str(EMBEDDED_FILE):
-        print("Enqueue from another process in this folder; look with: runlane runs list", flush=True)
+        say("Enqueue from another process in this folder; look with: runlane runs list")
 
 
 def configure_logs(*, dev: bool, quiet: bool = False) -> None:
@@ -139,11 +141,14 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
 
     `quiet` is for commands that are over soon: only what went wrong.
     """
-    renderer = (
-        # Pretty tracebacks with the value of every variable take seconds, in which no run goes on, and show inputs.
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    renderers: list[Any] = (
+        [
+            _without_control_characters,
+            # Pretty tracebacks with the value of every variable take seconds, in which no run goes on, and show inputs.
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_safe_traceback),
+        ]
         if dev or sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
+        else [structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
@@ -151,7 +156,7 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([] if dev else [structlog.processors.format_exc_info]),
-            renderer,
+            *renderers,
             _without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
@@ -164,6 +169,26 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
+def _without_control_characters(logger: Any, method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape the fields of a log line before colours are added to it."""
+    return {one_line(name): _safe_field(name, value) for name, value in fields.items()}
+
+
+def _safe_field(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return block(value) if name in ("exception", "stack") else one_line(value)
+    # The console shows these with repr(), which escapes the strings inside.
+    if name == "exc_info" or value is None or isinstance(value, int | float | list | tuple | dict):
+        return value  # pyright: ignore[reportUnknownVariableType]
+    return one_line(repr(value))
+
+
+def _safe_traceback(out: TextIO, exc_info: Any) -> None:
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(block(text.getvalue()))
+
+
 def _without_secrets(logger: Any, method: str, line: Any) -> Any:
     return redaction.clean_json(line) if isinstance(line, str) else line
 
@@ -172,4 +197,4 @@ class _CleanFormatter(logging.Formatter):
     """The last hand on a line of somebody else's."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return redaction.clean(super().format(record))
+        return block(redaction.clean(super().format(record)))
