@@ -20,6 +20,7 @@ from runlane.model.event import Delta, EventType
 from runlane.model.text import clean_text, dump_fields, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Recorded
+from runlane.worker.open_answers import OpenAnswers
 
 MAX_LOG_CHARACTERS = 64 * 1024
 # Progress is for eyes: more often than this it is not stored, only the newest value is.
@@ -35,6 +36,11 @@ class Desk(Protocol):
     @property
     def draining(self) -> bool:
         """Whether the worker wants to stop."""
+        ...
+
+    @property
+    def open_answers(self) -> OpenAnswers:
+        """The answers of models that are being streamed."""
         ...
 
     async def record(self, entry: Entry) -> Recorded:
