@@ -35,6 +35,7 @@ HELPER = {
         {"when": "sum", "tool": "add", "arguments": {"a": 1, "b": 2}},
         {"when": "pay", "tool": "pay", "arguments": {"amount": 5}},
         {"when": "think", "thinking": "Let me see.", "say": "I have thought about it."},
+        {"when": "story", "thinking": "hm", "say": "Once upon a time. " * 20, "piece_delay_seconds": 2},
         {"when": "slow", "say": "too late", "delay_seconds": 60},
         {"when": "fail", "fail": {"code": "broken", "message": "It is broken.", "passing": False}},
         {"say": "Hello, and welcome."},
@@ -222,6 +223,33 @@ def test_a_conversation_at_a_terminal(server: ServerProcess, terminal: Callable[
     again.wait_for("> ")
     assert again.leave() == 0
     assert "too late" not in chat.seen
+
+
+def test_an_answer_that_began_before_its_stream_is_shown_from_the_beginning(
+    folder: Path, server: ServerProcess, terminal: Callable[..., Terminal]
+) -> None:
+    run = json.loads(runlane(folder, server, "run", "agent:helper", "--message", "story", "--json"))["run_id"]
+    # The stream of the run itself has brought pieces, so a reader that comes now is late.
+    with urllib.request.urlopen(f"{server.url}/api/v2/runs/{run}/stream") as stream:
+        while b'"offset":0,"text":"Once' not in stream.readline():
+            pass
+    watching = terminal("runs", "tail", run)
+    watching.wait_for("Once upon")
+    assert runlane(folder, server, "runs", "cancel", run) == f"{run}: running\n"
+    watching.wait_for("cancelled")
+
+
+def test_a_long_answer_is_shown_while_it_is_written(server: ServerProcess, terminal: Callable[..., Terminal]) -> None:
+    chat = terminal("chat", "helper")
+    chat.wait_for("> ")
+    chat.type("story")
+    chat.wait_for("hm")
+    chat.wait_for("Once upon")
+    wait_for_turn(server)
+    chat.process.send_signal(signal.SIGINT)
+    chat.wait_for("cancelled")
+    chat.wait_for("> ")
+    assert chat.leave() == 0
 
 
 def wait_for_turn(server: ServerProcess) -> None:

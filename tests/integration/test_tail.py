@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from runlane.api import tail as tail_module
 from runlane.api.tail import Follower, Tail
 from runlane.bus.memory import MemoryBus
 from runlane.errors import Unauthorized
-from runlane.model.event import Line
+from runlane.model.event import Delta, Line, Notice
 from runlane.store.runs import cancel_run
 from tests.harness import Store
 
@@ -41,7 +42,7 @@ async def test_an_expelled_reader_gets_nothing_that_waits(store: Store) -> None:
     refusal = Unauthorized()
     follower.expel(refusal)
     follower.hear(line(3, "done"), b"three")
-    follower.hear_delta(b"delta")
+    follower.hear_delta(b"delta", repeat=False)
     assert await follower.next(10) == b""
     assert follower.ended
     assert not follower.complete
@@ -78,3 +79,27 @@ async def test_the_reader_that_leaves_last_ends_the_feed(store: Store) -> None:
     other.close()
     other.close()
     assert tail.followers == 0
+
+
+async def test_repeats_reach_only_readers_that_have_just_joined_or_missed_something(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await store.add()
+    bus = MemoryBus()
+    announced: list[str] = []
+    bus.on_reader(announced.append)
+    tail = Tail(store.database, bus)
+    monkeypatch.setattr(tail_module, "REPEATS_SECONDS", -1.0)
+    early, late = await tail.follow(run_id, 0), await tail.follow(run_id, 0)
+    assert await early.next(10)
+    monkeypatch.setattr(tail_module, "REPEATS_SECONDS", 60.0)
+    assert await late.next(10)
+    assert announced == [run_id, run_id]
+    bus.send_delta(Delta(run_id, 1, "text", '{"text":"so far"}', repeat=True))
+    assert b"so far" in await late.next(10)
+    assert await early.next(0) == b""
+    # What the bus could not bring until now was missed by all of them.
+    bus.publish([Notice(run_id, -1)])
+    assert announced == [run_id] * 3
+    bus.send_delta(Delta(run_id, 1, "text", '{"text":"so far"}', repeat=True))
+    assert b"so far" in await early.next(10)

@@ -55,3 +55,14 @@ def test_ending_a_cancel_subscription_twice_is_harmless() -> None:
     end = bus.on_cancel(heard.append)
     end()
     end()
+
+
+def test_readers_are_announced_to_all_who_listen() -> None:
+    bus = MemoryBus()
+    heard: list[str] = []
+    end = bus.on_reader(heard.append)
+    bus.announce_reader("run_1")
+    end()
+    end()
+    bus.announce_reader("run_2")
+    assert heard == ["run_1"]

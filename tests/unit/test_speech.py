@@ -83,3 +83,44 @@ def test_a_pipe_gets_the_answer_alone() -> None:
     said, out = speech(live=False)
     said.end(None)
     assert out.getvalue() == ""
+
+
+def test_a_reader_that_joins_late_prints_from_the_beginning() -> None:
+    said, out = speech()
+    said.show(piece("ht", 4, "thinking"))
+    said.show(piece("thought", 0, "thinking"))
+    said.show(piece("three", 8))
+    assert out.getvalue() == "thought"
+    said.show(piece("one two three", 0))
+    said.show(piece(" four", 13))
+    said.show(piece("one two three", 0))
+    assert out.getvalue() == "thought\none two three four"
+    said.show(whole("one two three four"))
+    # Meant for somebody who came later still, and overtaken by the stored answer.
+    said.show(piece("one two", 0))
+    said.end("one two three four")
+    assert out.getvalue() == "thought\none two three four\n"
+
+
+def test_a_gap_that_nobody_fills_does_not_hold_the_rest_back() -> None:
+    now = [0.0]
+    out = io.StringIO()
+    said = Speech(out, colours=False, live=True, clock=lambda: now[0])
+    said.show(piece("two ", 4))
+    assert out.getvalue() == ""
+    now[0] = 2.0
+    said.show(piece("three ", 8))
+    said.show(piece("four", 14))
+    assert out.getvalue() == "... two three four"
+    said.show(whole("one two three four"))
+    said.end("one two three four")
+    assert out.getvalue() == "... two three four\none two three four\n"
+
+
+def test_a_model_that_is_asked_again_begins_on_a_new_line() -> None:
+    said, out = speech()
+    said.show(piece("on", 0))
+    said.show(piece("tw", 0))
+    said.show(piece("o", 2))
+    said.show(whole("two"))
+    assert out.getvalue() == "on\ntwo\n"

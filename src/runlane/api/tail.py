@@ -33,6 +33,8 @@ PAGE = 500
 # Without a bus that reaches others this is how news arrive; with one it only finds what was never published.
 POLL_SECONDS = 0.25
 SAFETY_POLL_SECONDS = 1.0
+# How long a reader that has joined takes the text so far of open answers, which their worker repeats for it.
+REPEATS_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -67,6 +69,7 @@ class Follower:
         self._frames: list[bytes] = []
         self._bytes = 0
         self._live = False
+        self._repeats_until = 0.0
         self._over = False
         self.complete = False
         self.refusal: RunlaneError | None = None
@@ -127,10 +130,19 @@ class Follower:
         self._live = False
         self._wake()
 
-    def hear_delta(self, frame: bytes) -> None:
+    def hear_delta(self, frame: bytes, *, repeat: bool) -> None:
         """Take something live; a reader that is behind misses it, which is its nature."""
+        if repeat and asyncio.get_running_loop().time() > self._repeats_until:
+            return  # it has heard this before
         if self._live and not self._over and self._bytes + len(frame) <= MAX_BUFFER_BYTES:
             self._push(frame)
+
+    def expect_repeats(self) -> bool:
+        """Take, for a moment, what is repeated for readers that have missed it; whether this reader is live."""
+        if self._live and not self._over:
+            self._repeats_until = asyncio.get_running_loop().time() + REPEATS_SECONDS
+            return True
+        return False
 
     def _push(self, frame: bytes) -> None:
         self._frames.append(frame)
@@ -168,6 +180,8 @@ class Follower:
         elif self._seq >= self._feed.seq:
             # Perhaps further than the feed: then it hears nothing new until the feed has come here too.
             self._live = True
+            self.expect_repeats()
+            self._tail.announce(self._feed)
 
 
 class Tail:
@@ -253,6 +267,10 @@ class Tail:
             del self._feeds[feed.run_id]
             feed.unfollow()
 
+    def announce(self, feed: Feed) -> None:
+        """Ask the run's worker to repeat the live text of open answers, which a reader here has missed."""
+        self._bus.announce_reader(feed.run_id)
+
     async def page(self, run_id: str, after: int) -> Page:
         """Stored events of one run. Readers that want the same at the same time share one read and its encoding."""
         key = (run_id, after)
@@ -288,11 +306,16 @@ class Tail:
         if isinstance(told, Delta):
             frame = delta_frame(told)
             for follower in feed.followers:
-                follower.hear_delta(frame)
+                follower.hear_delta(frame, repeat=told.repeat)
             return
         for line in told.lines:
             if feed.seq >= 0 and line.seq == feed.seq + 1:
                 self._pass_on(feed, line)
+        if told.last_seq < 0:
+            # The subscription has just begun, so live text until now was not heard here.
+            live = [follower for follower in feed.followers if follower.expect_repeats()]
+            if live:
+                self.announce(feed)
         if told.last_seq < 0 or told.last_seq > feed.seq:
             self._news.set()
 

@@ -2,7 +2,9 @@
 
 A bell says "look at this lane now" and carries nothing. A notice says that a run has events up to a number, and may
 bring the newest ones along. A delta is live only. A cancel signal tells the executing worker at once what its next
-heartbeat would tell it anyway. Losing any of them costs time: a poll finds the run, a reader reads the database.
+heartbeat would tell it anyway. A reader that has just begun to follow a run is announced to the worker that executes
+it, which then repeats the live text that this reader has missed. Losing any of them costs time: a poll finds the run, a
+reader reads the database.
 """
 
 from __future__ import annotations
@@ -69,6 +71,14 @@ class Bus(Protocol):
 
     def send_delta(self, delta: Delta) -> None:
         """Tell readers of a run something that is not stored."""
+        ...
+
+    def announce_reader(self, run_id: str) -> None:
+        """Tell the worker that executes the run that a reader has joined, or has missed live text."""
+        ...
+
+    def on_reader(self, heard: Callable[[str], None]) -> Callable[[], None]:
+        """Call `heard` with the run's id for each announced reader; the returned function ends that."""
         ...
 
     def follow(self, run_id: str, heard: Heard) -> Callable[[], None]:

@@ -50,6 +50,7 @@ class MemoryBus:
     def __init__(self) -> None:
         self._listeners: list[MemoryListener] = []
         self._cancel_hearers: list[Callable[[str], None]] = []
+        self._reader_hearers: list[Callable[[str], None]] = []
         self._followers: defaultdict[str, list[Heard]] = defaultdict(list)
 
     async def start(self) -> None:
@@ -86,13 +87,14 @@ class MemoryBus:
             heard(run_id)
 
     def on_cancel(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        self._cancel_hearers.append(heard)
+        return _added(self._cancel_hearers, heard)
 
-        def end() -> None:
-            if heard in self._cancel_hearers:
-                self._cancel_hearers.remove(heard)
+    def announce_reader(self, run_id: str) -> None:
+        for heard in tuple(self._reader_hearers):
+            heard(run_id)
 
-        return end
+    def on_reader(self, heard: Callable[[str], None]) -> Callable[[], None]:
+        return _added(self._reader_hearers, heard)
 
     def publish(self, notices: Iterable[Notice]) -> None:
         if self._followers:
@@ -118,3 +120,14 @@ class MemoryBus:
                     del self._followers[run_id]
 
         return end
+
+
+def _added(hearers: list[Callable[[str], None]], heard: Callable[[str], None]) -> Callable[[], None]:
+    """Add a hearer; the returned function removes it."""
+    hearers.append(heard)
+
+    def end() -> None:
+        if heard in hearers:
+            hearers.remove(heard)
+
+    return end

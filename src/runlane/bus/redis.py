@@ -18,7 +18,7 @@ import structlog
 from runlane.bus import Heard
 from runlane.bus.memory import MemoryBus, MemoryListener
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
-from runlane.bus.wire import decode, encode_cancel, encode_delta, encode_notice
+from runlane.bus.wire import Cancel, Reader, decode, encode_cancel, encode_delta, encode_notice, encode_reader
 from runlane.model.event import Delta, Notice
 from runlane.model.ids import new_id
 
@@ -107,6 +107,12 @@ class RedisBus(MemoryBus):
     def signal_cancel(self, run_id: str) -> None:
         super().signal_cancel(run_id)
         self._send(self._cancels(), encode_cancel(self._origin, run_id))
+
+    def announce_reader(self, run_id: str) -> None:
+        super().announce_reader(run_id)
+        if self.connected:
+            # The channel that every worker hears anyway.
+            self._send(self._cancels(), encode_reader(self._origin, run_id))
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
@@ -235,10 +241,13 @@ class RedisBus(MemoryBus):
         heard = decode(message)
         if heard is None or heard.origin == self._origin:
             return
-        if isinstance(heard.told, str):
-            super().signal_cancel(heard.told)
-        else:
-            self.tell_here(heard.told)
+        match heard.told:
+            case Cancel(run_id):
+                super().signal_cancel(run_id)
+            case Reader(run_id):
+                super().announce_reader(run_id)
+            case told:
+                self.tell_here(told)
 
     def _subscribe(self, run_id: str) -> None:
         self._change_subscription("subscribe", run_id)

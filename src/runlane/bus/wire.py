@@ -1,4 +1,4 @@
-"""How notices, deltas and cancel signals travel between processes: small JSON with the sender's mark.
+"""How notices, deltas and signals travel between processes: small JSON with the sender's mark.
 
 The mark lets a process ignore its own words, which it has heard already without the way round.
 """
@@ -16,11 +16,23 @@ from runlane.model.event import Delta, Line, Notice
 MAX_NOTICE_BYTES = 256 * 1024
 
 
+class Cancel(NamedTuple):
+    """A run was cancelled."""
+
+    run_id: str
+
+
+class Reader(NamedTuple):
+    """A reader has joined a run."""
+
+    run_id: str
+
+
 class Message(NamedTuple):
     """A decoded message: who sent it, and what it says."""
 
     origin: str
-    told: Notice | Delta | str
+    told: Notice | Delta | Cancel | Reader
 
 
 def encode_notice(origin: str, notice: Notice) -> bytes:
@@ -33,12 +45,18 @@ def encode_notice(origin: str, notice: Notice) -> bytes:
 
 def encode_delta(origin: str, delta: Delta) -> bytes:
     """A delta for the channel of its run."""
-    return orjson.dumps([origin, "d", *delta])
+    # A process of an older version does not know repeats, and ignores them.
+    return orjson.dumps([origin, "a" if delta.repeat else "d", *delta[:4]])
 
 
 def encode_cancel(origin: str, run_id: str) -> bytes:
     """A cancel signal."""
     return orjson.dumps([origin, "c", run_id])
+
+
+def encode_reader(origin: str, run_id: str) -> bytes:
+    """The announcement of a reader. A process of an older version ignores it."""
+    return orjson.dumps([origin, "r", run_id])
 
 
 def decode(message: bytes) -> Message | None:
@@ -49,10 +67,12 @@ def decode(message: bytes) -> Message | None:
             case [str(origin), "n", str(run_id), int(last_seq), list()]:
                 rows = cast("list[list[Any]]", parts[4])
                 return Message(origin, Notice(run_id, last_seq, tuple(Line(*row) for row in rows)))
-            case [str(origin), "d", str(run_id), int(attempt), str(kind), str(data)]:
-                return Message(origin, Delta(run_id, attempt, kind, data))
+            case [str(origin), "d" | "a" as letter, str(run_id), int(attempt), str(kind), str(data)]:
+                return Message(origin, Delta(run_id, attempt, kind, data, repeat=letter == "a"))
             case [str(origin), "c", str(run_id)]:
-                return Message(origin, run_id)
+                return Message(origin, Cancel(run_id))
+            case [str(origin), "r", str(run_id)]:
+                return Message(origin, Reader(run_id))
             case _:
                 return None
     except (orjson.JSONDecodeError, TypeError):

@@ -7,21 +7,33 @@ failed with the reason on stderr, 2 wrong usage.
 from __future__ import annotations
 
 import sys
+from types import TracebackType
 
 
 def main() -> None:
     """Entry point of the `runlane` command."""
     from runlane.cli.commands import cli
+    from runlane.cli.terminal import say_block
     from runlane.errors import RunlaneError
     from runlane.redaction import LOGS
 
+    sys.excepthook = _print_traceback
     try:
         cli()
     except RunlaneError as error:
-        print(f"Error ({error.code}): {LOGS.clean(str(error))}", file=sys.stderr)
+        say_block(f"Error ({error.code}): {LOGS.clean(str(error))}", err=True, indent=2)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
         # The reader of a pipe went away, as `| head` does.
         raise SystemExit(0) from None
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
+    """Print an unexpected error as Python does; its message may contain text of a tenant."""
+    import traceback
+
+    from runlane.cli.terminal import say_block
+
+    say_block("".join(traceback.format_exception(kind, error, where)), err=True, end="")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
+from runlane.cli.terminal import say
 from runlane.model.access import ApiKey, Role
 from runlane.model.tenant import DEFAULT_TENANT, Budget, Limits, OnCap, Tenant
 from runlane.store.audit import AuditEntry, list_audit
@@ -44,9 +45,9 @@ def make_key(name: str, *, role: str, tenant: str | None, expires_days: float | 
     if json:
         print_json({"key": secret, **asdict(key)})
         return
-    print(secret if secret is not None else "The key was created by an earlier try, whose answer was lost. Revoke it.")
-    print(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
-    print("Keep it now: only its hash is stored, and it cannot be shown again.")
+    say(secret if secret is not None else "The key was created by an earlier try, whose answer was lost. Revoke it.")
+    say(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
+    say("Keep it now: only its hash is stored, and it cannot be shown again.")
 
 
 def show_keys(*, tenant: str | None, before: str | None, limit: int, at: At, json: bool) -> None:
@@ -82,7 +83,7 @@ def revoke(key_id: str, *, at: At, json: bool) -> None:
     if json:
         print_json(asdict(key))
     else:
-        print(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
+        say(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
 
 
 def make_tenant(
@@ -111,7 +112,7 @@ def make_tenant(
     if json:
         print_json(_flat(made))
     else:
-        print(f"{made.id}: created, {_told(made)}.")
+        say(f"{made.id}: created, {_told(made)}.")
 
 
 def show_tenants(*, at: At, json: bool) -> None:
@@ -177,9 +178,9 @@ def change_tenant(
         print_json({"tenant": now, "changed": changed})
         return
     for field, values in changed.items():
-        print(f"{tenant}: {field} {values['old']} -> {values['new']}")
+        say(f"{tenant}: {field} {values['old']} -> {values['new']}")
     if not changed:
-        print(f"{tenant}: nothing changed.")
+        say(f"{tenant}: nothing changed.")
 
 
 def remove_tenant(tenant: str, *, at: At, json: bool) -> None:
@@ -193,7 +194,7 @@ def remove_tenant(tenant: str, *, at: At, json: bool) -> None:
     if json:
         print_json({"deleted": _flat(gone)})
     else:
-        print(f"{gone.id}: deleted.")
+        say(f"{gone.id}: deleted.")
 
 
 def show_roles(*, at: At, json: bool) -> None:
@@ -224,7 +225,7 @@ def change_role(name: str, permissions: Sequence[str], *, at: At, json: bool) ->
         print_json({"role": _role(new), "old": None if old is None else _role(old)})
         return
     before = "none" if old is None else " ".join(sorted(old.permissions))
-    print(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
+    say(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
 
 
 def remove_role(name: str, *, at: At, json: bool) -> None:
@@ -238,7 +239,7 @@ def remove_role(name: str, *, at: At, json: bool) -> None:
     if json:
         print_json({"deleted": _role(gone)})
     else:
-        print(f"{gone.name}: deleted.")
+        say(f"{gone.name}: deleted.")
 
 
 def show_audit(*, tenant: str | None, action: str | None, before: str | None, limit: int, at: At, json: bool) -> None:

@@ -13,6 +13,7 @@ import orjson
 from runlane.cli.follow import read_object, read_value
 from runlane.cli.show import clock, print_json, print_table, span
 from runlane.cli.source import Source, open_source
+from runlane.cli.terminal import say
 from runlane.errors import InvalidRequest
 from runlane.model.run import Status
 from runlane.model.text import dump_json
@@ -91,7 +92,7 @@ def fork_run(run_id: str, path: str, *, state: str | None, url: str | None, api_
     if json:
         print_json(asdict(accepted))
     else:
-        print(f"{accepted.run_id}: {accepted.status}")
+        say(f"{accepted.run_id}: {accepted.status}")
 
 
 def send_event(run_id: str, name: str, *, data: str | None, url: str | None, api_key: str | None, json: bool) -> None:
@@ -167,7 +168,7 @@ def _print_change(run_id: str, status: Status, *, json: bool) -> None:
     if json:
         print_json({"run_id": run_id, "status": status})
     else:
-        print(f"{run_id}: {status}")
+        say(f"{run_id}: {status}")
 
 
 def _about(context: Any) -> str:

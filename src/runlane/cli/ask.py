@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from runlane.cli.terminal import one_line, read_line, say_block
 from runlane.errors import InvalidInput
 from runlane.model.form import RESPONSE, validate
 from runlane.model.ids import INSIDE
@@ -48,7 +49,9 @@ def told(question: Question, several: bool = False) -> list[str]:
     return [*lines, f"  answer: {shlex.join(command)}"]
 
 
-def ask(question: Question, read: Callable[[str], str] = input, write: Callable[[str], None] = print) -> dict[str, Any]:
+def ask(
+    question: Question, read: Callable[[str], str] = read_line, write: Callable[[str], None] = say_block
+) -> dict[str, Any]:
     """A person's answer: each field is asked for until it fits. EOFError when there is nobody."""
     write("")
     write(f"{question.name}: {question.prompt}" if question.prompt else question.name)
@@ -77,7 +80,7 @@ def _context(question: Question) -> str:
 
 def _one(field: HumanField, read: Callable[[str], str], write: Callable[[str], None]) -> Mapping[str, Any]:
     for number, option in enumerate(field.options, 1):
-        write(f"  {number}. {option}")
+        write(f"  {number}. {one_line(option)}")
     hint = _hint(field)
     prompt = f"{field.label or field.name}{f' ({hint})' if hint else ''}: "
     while True:
@@ -85,7 +88,7 @@ def _one(field: HumanField, read: Callable[[str], str], write: Callable[[str], N
         try:
             return validate([field], {field.name: _chosen(field, given)} if given.strip() else {})
         except InvalidInput as error:
-            write(f"  {error}")
+            write(f"  {one_line(str(error))}")
 
 
 def _lines(prompt: str, read: Callable[[str], str]) -> str:

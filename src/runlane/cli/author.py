@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, print_json
 from runlane.cli.target import URL_VARIABLE
+from runlane.cli.terminal import say, say_block
 from runlane.definitions.draw import mermaid
 from runlane.definitions.environment import environment_of
 from runlane.definitions.load import Loaded, load_directory, parse_directory
@@ -71,12 +71,12 @@ def validate_directory(given: Path | None, *, app: str | None, strict: bool, jso
         )
         return 1 if failed else 0
     for problem in (*loaded.errors, *loaded.warnings):
-        print(f"{problem.severity}: {problem}")
+        say(f"{problem.severity}: {problem}")
     count = _count(len(loaded.definitions), "definition")
     if loaded.errors:
-        print(f"{directory}: {_count(len(loaded.errors), 'error')}, {_count(len(loaded.warnings), 'warning')}.")
+        say(f"{directory}: {_count(len(loaded.errors), 'error')}, {_count(len(loaded.warnings), 'warning')}.")
         return 1
-    print(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
+    say(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
     return 1 if failed else 0
 
 
@@ -205,23 +205,23 @@ def _tell_errors(error: InvalidDefinitions, loaded: Loaded, *, json: bool) -> No
         print_json({"error": error.code, "problems": problems})
         return
     for place, message in error.problems:
-        print(f"error: {place}: {message}", file=sys.stderr)
+        say(f"error: {place}: {message}", err=True)
     _print_warnings(loaded.warnings)
-    print(f"{_count(len(error.problems), 'error')}; nothing was changed.", file=sys.stderr)
+    say(f"{_count(len(error.problems), 'error')}; nothing was changed.", err=True)
 
 
 def _tell_sync(told: dict[str, Any]) -> None:
     for item in told["items"]:
         if item["change"] != "unchanged":
             version = (item["version"] or item["old_version"] or "")[:12]
-            print(f"{item['change']:8}  {item['kind']}:{item['id']}  {version}")
+            say(f"{item['change']:8}  {item['kind']}:{item['id']}  {version}")
     for warning in told["warnings"]:
-        print(f"warning: {_placed(warning)}{warning['message']}", file=sys.stderr)
+        say(f"warning: {_placed(warning)}{warning['message']}", err=True)
     if told["missing"]:
         shown = ", ".join(told["missing"][:_SHOWN]) + (", ..." if len(told["missing"]) > _SHOWN else "")
-        print(f"Not in the folder any more, kept: {shown}. Remove with: runlane sync --prune", file=sys.stderr)
+        say(f"Not in the folder any more, kept: {shown}. Remove with: runlane sync --prune", err=True)
     counts = ", ".join(f"{told[change]} {change}" for change in ("added", "changed", "removed", "unchanged"))
-    print(f"{'Would be: ' if told['dry_run'] else ''}{counts}. Source: {told['source']}.")
+    say(f"{'Would be: ' if told['dry_run'] else ''}{counts}. Source: {told['source']}.")
 
 
 def _placed(warning: dict[str, Any]) -> str:
@@ -233,7 +233,7 @@ def _placed(warning: dict[str, Any]) -> str:
 
 def _print_warnings(warnings: Sequence[Problem]) -> None:
     for problem in warnings:
-        print(f"warning: {problem}", file=sys.stderr)
+        say(f"warning: {problem}", err=True)
 
 
 def draw(
@@ -259,10 +259,10 @@ def draw(
         )
     text = draw_svg(found) if svg else mermaid(found)
     if out is None:
-        print(text, end="")
+        say_block(text, end="")
     else:
         out.write_text(text, encoding="utf-8")
-        print(f"Wrote {out}.")
+        say(f"Wrote {out}.")
 
 
 def _in_folder(folder: Path, name: str) -> Orchestration:

@@ -12,6 +12,7 @@ import orjson
 
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, print_json
+from runlane.cli.terminal import say
 from runlane.definitions.read import FOLDERS
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.definition import KINDS, Kind
@@ -51,7 +52,7 @@ def write_bundle(
         return
     out.write_bytes(orjson.dumps(bundle, option=orjson.OPT_INDENT_2) + b"\n")
     lists = ("orchestrations", "agents", "custom_tools", "mcp_servers")
-    print(f"Wrote {out}: {', '.join(f'{len(bundle[name])} {name}' for name in lists)}.")
+    say(f"Wrote {out}: {', '.join(f'{len(bundle[name])} {name}' for name in lists)}.")
 
 
 def read_bundle(
@@ -114,14 +115,14 @@ def read_bundle(
 def _tell(told: dict[str, Any]) -> None:
     for item in told["items"]:
         reason = f"  {item['reason']}" if item["reason"] else ""
-        print(f"{item['status']:9}  {item['kind']}:{item['id']}{reason}")
+        say(f"{item['status']:9}  {item['kind']}:{item['id']}{reason}")
     for warning in told["warnings"]:
         where = f"{warning['kind']}:{warning['id']}" + (f', step "{warning["step"]}"' if warning["step"] else "")
-        print(f"warning: {where}: {warning['message']}", file=sys.stderr)
+        say(f"warning: {where}: {warning['message']}", err=True)
     for secret in told["secrets"]:
-        print(f"needs the secret {secret['name']}: {secret['kind']}:{secret['id']}, {secret['field']}")
+        say(f"needs the secret {secret['name']}: {secret['kind']}:{secret['id']}, {secret['field']}")
     counts = ", ".join(f"{told[status]} {status}" for status in ("imported", "unchanged", "skipped"))
-    print(f"{'Would be: ' if told['dry_run'] else ''}{counts}.")
+    say(f"{'Would be: ' if told['dry_run'] else ''}{counts}.")
 
 
 def _load(file: str) -> Any:

@@ -18,6 +18,7 @@ from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
 from runlane.cli.target import announce, server_for
+from runlane.cli.terminal import read_line, say, say_block
 from runlane.errors import WrongState
 from runlane.model.event import Event
 from runlane.model.run import Status
@@ -44,7 +45,7 @@ def talk(
         if code == EXIT_FAILED and not _at_terminal():
             break
     if message is None and _at_terminal() and chat.session is not None:
-        print(f"Go on later: runlane chat {agent} --session {chat.session}", file=sys.stderr)
+        say(f"Go on later: runlane chat {agent} --session {chat.session}", err=True)
     return code if message is not None or not _at_terminal() else 0
 
 
@@ -55,9 +56,9 @@ def _messages(given: str | None) -> Iterator[str]:
         return
     while True:
         try:
-            line = input("> ") if _at_terminal() else sys.stdin.readline()
+            line = read_line("> ") if _at_terminal() else sys.stdin.readline()
         except (EOFError, KeyboardInterrupt):
-            print()
+            say()
             return
         if not line and not _at_terminal():
             return
@@ -89,7 +90,7 @@ class _Chat:
                 for message in state.messages[-2:]:
                     who = ">" if message.role == "user" else ""
                     content = message.content if isinstance(message.content, str) else dump_json(message.content)
-                    print(f"{who} {content}".strip())
+                    say_block(f"{who} {content}".strip(), indent=2)
 
         run_interruptibly(look())
 
@@ -108,7 +109,7 @@ class _Chat:
             if self._json:
                 about = {"session_id": posted.session_id, "turn": posted.turn, "run_id": posted.run_id}
                 end = {"type": "answer", **about, "status": run.status, "answer": run.result, "error": run.error}
-                print(dump_json(end), flush=True)
+                say(dump_json(end))
             else:
                 speech.end(run.result)
                 self._tell_end(run.status, run.error)
@@ -116,9 +117,9 @@ class _Chat:
 
     def _tell_end(self, status: Status, error: dict[str, Any] | None) -> None:
         if status is Status.FAILED and error:
-            print(f"error  {error.get('type')}: {error.get('message')}", file=sys.stderr, flush=True)
+            say_block(f"error  {error.get('type')}: {error.get('message')}", err=True, indent=7)
         elif status is Status.CANCELLED:
-            print("cancelled", file=sys.stderr, flush=True)
+            say("cancelled", err=True)
 
 
 async def _post(client: Client, agent: str, message: str, session: str | None) -> ChatPost:
@@ -175,7 +176,7 @@ class _Following:
                 if isinstance(event, Event):
                     self._after = f"{self._posted.turn}.{event.seq}"
                 if self._json:
-                    print(wire_line(event), flush=True)
+                    say(wire_line(event))
                 else:
                     self._speech.show(event)
                     if event.type == "human_input_required":

@@ -14,6 +14,7 @@ from runlane.cli import definitions as authoring
 from runlane.cli import limits as metering
 from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
 from runlane.cli.show import Json
+from runlane.cli.terminal import say
 
 # As somebody meets them: try it, write definitions, start and answer runs, operate, let others in.
 _ORDER = (
@@ -79,7 +80,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from runlane.version import VERSION
 
-        typer.echo(VERSION)
+        say(VERSION)
         raise typer.Exit
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runlane.cli.author import chosen_directory
 from runlane.cli.show import print_json
 from runlane.cli.target import refuse_url
+from runlane.cli.terminal import say
 from runlane.definitions.load import parse_directory
 from runlane.definitions.version import restore
 from runlane.errors import InvalidDefinitions, UnknownDefinition
@@ -38,15 +38,15 @@ def check_server(name: str, *, directory: Path | None, tenant: str | None, json:
         if json:
             print_json({"server": name, "error": failure.code, "message": failure.message})
         else:
-            print(f"{failure.code}: {failure.message}", file=sys.stderr)
+            say(f"{failure.code}: {failure.message}", err=True)
         return 1
     if json:
         print_json({"server": name, "tools": [_told(server, offer) for offer in offers]})
         return 0
     for offer in offers:
         first = offer.description.strip().partition("\n")[0]
-        print(f"{name}__{offer.name}{f'  {first}' if first else ''}")
-    print(f"{len(offers)} tool{'' if len(offers) == 1 else 's'}.")
+        say(f"{name}__{offer.name}{f'  {first}' if first else ''}")
+    say(f"{len(offers)} tool{'' if len(offers) == 1 else 's'}.")
     return 0
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, say
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
 from runlane.model.run import AGENT, ORCHESTRATION
 from runlane.settings import Settings, load_settings, variable_of
@@ -315,11 +315,8 @@ async def _examine_server(url: str, api_key: str | None) -> Finding:
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    colours = {Level.OK: "32", Level.NOTE: "2", Level.WARNING: "33", Level.BROKEN: "31"}
+    colours = {Level.OK: GREEN, Level.NOTE: DIM, Level.WARNING: YELLOW, Level.BROKEN: RED}
     for finding in findings:
-        level = f"{finding.level:<8}"
-        if sys.stdout.isatty():
-            level = f"\x1b[{colours[finding.level]}m{level}\x1b[0m"
-        print(f"{level} {finding.check:<13} {finding.message}")
+        say(f" {finding.check:<13} {finding.message}", label=(f"{finding.level:<8}", colours[finding.level]))
         if finding.cure is not None:
-            print(f"{'':<8} {'':<13} -> {finding.cure}")
+            say(f"{'':<8} {'':<13} -> {finding.cure}")

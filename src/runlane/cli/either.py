@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from runlane.cli.target import check_exists, server_or_database
+from runlane.cli.terminal import say
 from runlane.settings import load_settings
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def with_either(
         check_exists(settings)
     done = asyncio.run(_on_database(on_database))
     if is_new:
-        print(f"Created the database {settings.shown_database}.", file=sys.stderr)
+        say(f"Created the database {settings.shown_database}.", err=True)
     return done
 
 

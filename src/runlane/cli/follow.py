@@ -21,6 +21,7 @@ from runlane.cli.show import print_json
 from runlane.cli.source import Source, client_of, open_source
 from runlane.cli.story import sentence
 from runlane.cli.target import announce, server_for
+from runlane.cli.terminal import say, say_block
 from runlane.cli.views import View, open_view
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
 from runlane.model.event import Event, EventType
@@ -71,7 +72,7 @@ def start_run(
             if json:
                 print_json(asdict(accepted))
             else:
-                print(f"{accepted.run_id}: {accepted.status}")
+                say(f"{accepted.run_id}: {accepted.status}")
         return accepted.run_id
 
     run_id = run_interruptibly(start())
@@ -129,10 +130,10 @@ def tail_run(
     try:
         run = run_interruptibly(watch())
     except TimeoutError:
-        print(f"Run {run_id} has not ended after {timeout:g} s; it goes on. {_again(run_id)}", file=sys.stderr)
+        say(f"Run {run_id} has not ended after {timeout:g} s; it goes on. {_again(run_id)}", err=True)
         return EXIT_TIMEOUT
     except KeyboardInterrupt:
-        print(f"Run {run_id} goes on. {_again(run_id)}", file=sys.stderr)
+        say(f"Run {run_id} goes on. {_again(run_id)}", err=True)
         return EXIT_INTERRUPTED
     _print_end(run, json=json)
     return exit_code(run.status)
@@ -150,9 +151,9 @@ def show_logs(run_id: str, *, since: int, follow: bool, url: str | None, api_key
                         continue
                     if json:
                         line = {"index": event.seq - 1, "at": iso(event.at_us), "attempt": event.attempt, **event.data}
-                        print(dump_json(line), flush=True)
+                        say(dump_json(line))
                     else:
-                        print(sentence(event), flush=True)
+                        say_block(sentence(event))
 
     run_interruptibly(work())
 
@@ -195,13 +196,13 @@ async def put_question(source: Source, run_id: str, path: str, view: View, *, ma
             try:
                 await source.resume(run_id, answer, question.path)
             except InvalidInput as error:
-                print(error)
+                say_block(str(error))
                 continue
             except (WrongState, NotFound) as error:
-                print(f"The answer came too late: {error}")
+                say(f"The answer came too late: {error}")
             return
     except EOFError:
-        print()
+        say()
         view.say(told(question, several=len(open_ones) > 1))
     finally:
         view.go_on()
@@ -210,11 +211,11 @@ async def put_question(source: Source, run_id: str, path: str, view: View, *, ma
 def _print_end(run: Run, *, json: bool) -> None:
     if json:
         end = {"type": "result", "run_id": run.id, "status": run.status, "result": run.result, "error": run.error}
-        print(dump_json(end), flush=True)
+        say(dump_json(end))
     elif run.status is Status.COMPLETED:
-        print(f"result  {dump_json(run.result)}", flush=True)
+        say(f"result  {dump_json(run.result)}")
     elif run.error:
-        print(f"error  {run.error.get('type')}: {run.error.get('message')}", flush=True)
+        say_block(f"error  {run.error.get('type')}: {run.error.get('message')}", indent=7)
 
 
 def exit_code(status: Status) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from runlane.access.keyring import key_id_of, new_key
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
+from runlane.cli.terminal import read_hidden, say
 from runlane.errors import InvalidRequest
 from runlane.model.secret import MAX_BYTES, Secret, check_name, check_value
 from runlane.model.tenant import DEFAULT_TENANT
@@ -42,7 +42,7 @@ def keep(
     if json:
         print_json(asdict(secret))
     else:
-        print(f"{secret.name}: version {secret.version}, kept with the key {secret.key_id}.")
+        say(f"{secret.name}: version {secret.version}, kept with the key {secret.key_id}.")
 
 
 def show(*, tenant: str | None, url: str | None, api_key: str | None, json: bool) -> None:
@@ -91,7 +91,7 @@ def drop(name: str, *, tenant: str | None, url: str | None, api_key: str | None,
     if json:
         print_json({"deleted": asdict(gone)})
     else:
-        print(f"{gone.name}: deleted.")
+        say(f"{gone.name}: deleted.")
 
 
 def rotate_keys(*, tenant: str | None, url: str | None, api_key: str | None, json: bool) -> int:
@@ -113,8 +113,8 @@ def rotate_keys(*, tenant: str | None, url: str | None, api_key: str | None, jso
         )
     else:
         for owner, name, key_id in unreadable:
-            print(f"unreadable: {name} of tenant {owner}, kept with the key {key_id}", file=sys.stderr)
-        print(f"{told['rotated']} encrypted anew with the key {told['key_id']}, {len(unreadable)} unreadable.")
+            say(f"unreadable: {name} of tenant {owner}, kept with the key {key_id}", err=True)
+        say(f"{told['rotated']} encrypted anew with the key {told['key_id']}, {len(unreadable)} unreadable.")
     return 1 if unreadable else 0
 
 
@@ -124,11 +124,11 @@ def print_key(*, json: bool) -> None:
     if json:
         print_json({"key": key, "key_id": key_id_of(parse_secret_keys(key)[0])})
         return
-    print(key)
-    print(
+    say(key)
+    say(
         "Set it as RUNLANE_SECRET_KEY for every server and worker, or write it to a file that RUNLANE_SECRET_KEY_FILE "
         "names, and keep a copy elsewhere: without it no secret can be read.",
-        file=sys.stderr,
+        err=True,
     )
 
 
@@ -140,7 +140,7 @@ def _vault(database: Database) -> Vault:
 
 def _value(name: str, from_file: Path | None) -> str:
     if from_file is None and sys.stdin.isatty():
-        return getpass.getpass(f"Value of {name}: ")
+        return read_hidden(f"Value of {name}: ")
     try:
         raw = sys.stdin.buffer.read(MAX_BYTES + 3) if from_file is None else _read(from_file)
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from runlane.agents.occupancy import Occupancy, read_occupancy
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
+from runlane.cli.terminal import say
 from runlane.client.wire import micros
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.provider import LimitChange, ProviderLimits
@@ -85,7 +85,7 @@ def change_limits(
     known, old, new = with_either(url, api_key, on_server, on_database, creates=True)
     if credential not in known:
         hint = nearest(credential, known)
-        print(f'No call has counted against "{credential}" yet{hint}.', file=sys.stderr)
+        say(f'No call has counted against "{credential}" yet{hint}.', err=True)
     _print_change(old, new, json=json)
 
 
@@ -165,9 +165,9 @@ def _print_change(old: SetLimits, new: SetLimits, *, json: bool) -> None:
         print_json({"credential": new.credential, "limits": now, "changed": changed})
         return
     for name, values in changed.items():
-        print(f"{new.credential}: {name} {values['old']} -> {values['new']}")
+        say(f"{new.credential}: {name} {values['old']} -> {values['new']}")
     if not changed:
-        print(f"{new.credential}: nothing changed.")
+        say(f"{new.credential}: nothing changed.")
 
 
 def _of(used: int | None, limit: int | None) -> str:

@@ -12,6 +12,7 @@ import orjson
 
 from runlane.cli.author import chosen_directory
 from runlane.cli.show import print_json
+from runlane.cli.terminal import say
 from runlane.definitions.load import check_loaded, parse_bodies
 from runlane.definitions.openapi import Imported, import_openapi
 from runlane.errors import InvalidRequest
@@ -99,14 +100,14 @@ def _write(folder: Path, tool: Mapping[str, Any], *, overwrite: bool, dry_run: b
 
 def _tell(found: Imported, states: Mapping[str, _State], folder: Path, *, dry_run: bool) -> None:
     for name, state in states.items():
-        print(f"{state:9}  {name}")
+        say(f"{state:9}  {name}")
     for item in found.notes:
-        print(f"note: {item.operation}: {item.why}", file=sys.stderr)
+        say(f"note: {item.operation}: {item.why}", err=True)
     for item in found.left_out:
-        print(f"left out: {item.operation}: {item.why}", file=sys.stderr)
+        say(f"left out: {item.operation}: {item.why}", err=True)
     kept = [name for name, state in states.items() if state == "kept"]
     if kept:
-        print(f"Kept as they are: {', '.join(kept[:10])}. --overwrite replaces them.", file=sys.stderr)
+        say(f"Kept as they are: {', '.join(kept[:10])}. --overwrite replaces them.", err=True)
     counts = {state: list(states.values()).count(state) for state in ("written", "unchanged", "kept")}
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    print(f"{'Would be in ' if dry_run else ''}{folder}: {told}, {len(found.left_out)} left out.")
+    say(f"{'Would be in ' if dry_run else ''}{folder}: {told}, {len(found.left_out)} left out.")

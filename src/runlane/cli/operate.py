@@ -12,6 +12,7 @@ from runlane.cli.either import with_either
 from runlane.cli.show import clock, print_json, print_table, span
 from runlane.cli.source import Source, open_source
 from runlane.cli.target import check_exists, refuse_url
+from runlane.cli.terminal import say
 from runlane.errors import InvalidRequest, nearest
 from runlane.model.event import Event
 from runlane.model.run import AGENT, ORCHESTRATION, Run, Status
@@ -61,9 +62,9 @@ def upgrade_database(*, json: bool) -> None:
     if json:
         print_json({"before": before, "now": now})
     elif before == now:
-        print(f"{settings.shown_database}: schema {now}, nothing to do.")
+        say(f"{settings.shown_database}: schema {now}, nothing to do.")
     else:
-        print(f"{settings.shown_database}: schema {before or 'none'} -> {now}.")
+        say(f"{settings.shown_database}: schema {before or 'none'} -> {now}.")
 
 
 def show_revision(*, json: bool) -> None:
@@ -88,7 +89,7 @@ def show_revision(*, json: bool) -> None:
     if json:
         print_json({"database": version, "code": HEAD})
     else:
-        print(f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.")
+        say(f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.")
 
 
 def show_workers(*, gone: bool, url: str | None, api_key: str | None, json: bool) -> None:
@@ -190,11 +191,11 @@ def change_lane(
         print_json({"lane": now, "changed": changed, "moved_runs": moved})
         return
     for field, values in changed.items():
-        print(f"{name}: {field} {values['old']} -> {values['new']}")
+        say(f"{name}: {field} {values['old']} -> {values['new']}")
     if wanted:
-        print(f"{name}: now takes {', '.join(wanted)}; {moved} waiting runs moved here.")
+        say(f"{name}: now takes {', '.join(wanted)}; {moved} waiting runs moved here.")
     if not changed and not wanted:
-        print(f"{name}: nothing changed.")
+        say(f"{name}: nothing changed.")
 
 
 def show_runs(
@@ -263,42 +264,42 @@ def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -
         "losses",
         "max_attempts",
     ):
-        print(f"{field:>14}  {run[field]}")
+        say(f"{field:>14}  {run[field]}")
     for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
         if run[field] is not None:
-            print(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
+            say(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
     for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):
         if run[field] is not None:
-            print(f"{field:>14}  {run[field]}")
+            say(f"{field:>14}  {run[field]}")
     for field in ("input", "result"):
         if run[field] is not None:
-            print(f"{field:>14}  {dump_json(run[field])}")
+            say(f"{field:>14}  {dump_json(run[field])}")
     if run["state"] is not None:
-        print(f"{'state':>14}  {dump_json(run['state'])}")
+        say(f"{'state':>14}  {dump_json(run['state'])}")
     if run["definition"] is not None:
-        print(f"{'definition':>14}  {run['definition']}")
+        say(f"{'definition':>14}  {run['definition']}")
     if run["forked_from"] is not None:
-        print(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
+        say(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
     if run["parent"] is not None:
-        print(f"{'parent':>14}  {run['parent']['run_id']} at {run['parent']['path']}")
+        say(f"{'parent':>14}  {run['parent']['run_id']} at {run['parent']['path']}")
     for child in run["children"] or ():
-        print(f"{'child':>14}  {child['run_id']}  {child['status']}  {child['target']}  at {child['path']}")
+        say(f"{'child':>14}  {child['run_id']}  {child['status']}  {child['target']}  at {child['path']}")
     if run["error"]:
-        print(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
+        say(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:
         error: dict[str, Any] = attempt["error"] or {}
         took = span(attempt["started_at_us"], attempt["ended_at_us"])
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
-        print(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
+        say(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
     for wait in run["waits"]:
         since = f"since {clock(wait['opened_at_us'])}"
-        print(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
+        say(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
     if run["target"].startswith((ORCHESTRATION, AGENT)):
         for step in run["steps"]:
-            print(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
+            say(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
     for event in run["events"]:
         data = dump_json(event["data"]) if event["data"] else ""
-        print(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
+        say(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
 
 
 async def _waits(source: Source, run: Run) -> Sequence[Question]:
@@ -359,4 +360,4 @@ def _print_change(run_id: str, status: Status, *, json: bool) -> None:
     if json:
         print_json({"run_id": run_id, "status": status})
     else:
-        print(f"{run_id}: {status}")
+        say(f"{run_id}: {status}")

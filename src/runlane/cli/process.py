@@ -8,15 +8,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, MutableMapping
+from io import StringIO
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import structlog
 
 from runlane.app import App
 from runlane.cli.dev import describe_sharing, owns_database
 from runlane.cli.target import URL_VARIABLE, refuse_url
+from runlane.cli.terminal import block, one_line, say
 from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
 from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_FILE
@@ -147,17 +149,17 @@ def greet(app: App, url: str, *, moved: bool = False) -> None:
     """Print where `runlane dev` serves and what it has. `moved` says that the usual port was taken."""
     database = app.settings.shown_database
     if moved:
-        print(f"The usual port 8765 is taken. This server is {url}; commands in this folder use it.", flush=True)
+        say(f"The usual port 8765 is taken. This server is {url}; commands in this folder use it.")
     elsewhere = os.environ.get(URL_VARIABLE)
     if elsewhere:
-        print(f"RUNLANE_URL is set: commands in such a shell use {elsewhere}, not this server.", flush=True)
+        say(f"RUNLANE_URL is set: commands in such a shell use {elsewhere}, not this server.")
     names = ", ".join(sorted(app.tasks)) or "none"
-    print(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.", flush=True)
-    print(f"API on {url}, reference on {url}/docs", flush=True)
+    say(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.")
+    say(f"API on {url}, reference on {url}/docs")
     if not owns_database(app.settings):
-        print(describe_sharing(app.settings), flush=True)
+        say(describe_sharing(app.settings))
     if database == str(EMBEDDED_FILE):
-        print("Enqueue from another process in this folder; look with: runlane runs list", flush=True)
+        say("Enqueue from another process in this folder; look with: runlane runs list")
 
 
 def configure_logs(*, dev: bool, quiet: bool = False) -> None:
@@ -165,11 +167,14 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
 
     `quiet` is for commands that are over soon: only what went wrong.
     """
-    renderer = (
-        # Pretty tracebacks with the value of every variable take seconds, in which no run goes on, and show inputs.
-        structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)
+    renderers: list[Any] = (
+        [
+            _without_control_characters,
+            # Pretty tracebacks with the value of every variable take seconds, in which no run goes on, and show inputs.
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=_safe_traceback),
+        ]
         if dev or sys.stderr.isatty()
-        else structlog.processors.JSONRenderer()
+        else [structlog.processors.JSONRenderer()]
     )
     structlog.configure(
         processors=[
@@ -177,7 +182,7 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *([] if dev else [structlog.processors.format_exc_info]),
-            renderer,
+            *renderers,
             _without_secrets,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
@@ -190,6 +195,26 @@ def configure_logs(*, dev: bool, quiet: bool = False) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
 
 
+def _without_control_characters(logger: Any, method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Escape the fields of a log line before colours are added to it."""
+    return {one_line(name): _safe_field(name, value) for name, value in fields.items()}
+
+
+def _safe_field(name: str, value: Any) -> Any:
+    if isinstance(value, str):
+        return block(value) if name in ("exception", "stack") else one_line(value)
+    # The console shows these with repr(), which escapes the strings inside.
+    if name == "exc_info" or value is None or isinstance(value, int | float | list | tuple | dict):
+        return value  # pyright: ignore[reportUnknownVariableType]
+    return one_line(repr(value))
+
+
+def _safe_traceback(out: TextIO, exc_info: Any) -> None:
+    text = StringIO()
+    structlog.dev.plain_traceback(text, exc_info)
+    out.write(block(text.getvalue()))
+
+
 def _without_secrets(logger: Any, method: str, line: Any) -> Any:
     return LOGS.clean_json(line) if isinstance(line, str) else line
 
@@ -198,4 +223,4 @@ class _CleanFormatter(logging.Formatter):
     """The last hand on a line of somebody else's."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return LOGS.clean(super().format(record))
+        return block(LOGS.clean(super().format(record)))

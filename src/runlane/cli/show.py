@@ -11,35 +11,36 @@ from typing import Annotated, Any
 import orjson
 import typer
 
+from runlane.cli.terminal import console, say, say_block, say_cells, styled
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def print_json(value: Any) -> None:
     """One JSON document on stdout."""
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str)
-    print(text.decode())
+    say_block(text.decode())
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> None:
     """A table on a terminal; tab-separated lines with a heading in a pipe."""
     if not sys.stdout.isatty():
-        print("\t".join(columns))
+        say_cells(list(columns))
         for row in rows:
-            print("\t".join(_cell(value) for value in row))
+            say_cells([_cell(value) for value in row])
         return
     if not rows:
-        print(empty)
+        say(empty)
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for position, column in enumerate(columns):
         table.add_column(column, no_wrap=position == 0, overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
-    Console().print(table)
+        table.add_row(*(styled(_cell(value)) for value in row))
+    console().print(table)
 
 
 def clock(at_us: int | None) -> str:

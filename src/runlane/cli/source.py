@@ -6,7 +6,6 @@ Both give the same values, so that what is printed does not depend on the way it
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.cli.target import check_exists, server_or_database
+from runlane.cli.terminal import say
 from runlane.errors import InvalidRequest
 from runlane.model.event import Event
 from runlane.model.run import Accepted, Run, Status
@@ -89,7 +89,7 @@ def client_of(url: str, api_key: str | None) -> Client:
     from runlane.client import Client, Patience
 
     def waiting(why: str) -> None:
-        print(f"{why}; trying on. If no server runs there, start one: runlane dev", file=sys.stderr, flush=True)
+        say(f"{why}; trying on. If no server runs there, start one: runlane dev", err=True)
 
     return Client(url, api_key, patience=Patience(waiting=waiting))
 

@@ -1,14 +1,19 @@
 """An agent's answer as it is printed: text as it comes, thoughts dim, a line for each tool.
 
-Pieces are live only, so some may be missing: whoever joined late, or a worker that was lost in the middle. The event
-that closes an answer has all of it, and what was not printed yet is printed then.
+Pieces are live only, so some may be missing: the reader joined late, or a worker was lost in the middle. A reader that
+joins gets the text so far as one piece at offset 0, so pieces behind a gap are held back for a moment; if the gap is
+not filled, printing begins behind it. The event that closes an answer has all of it, and what is missing is printed
+then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
+from runlane.cli.terminal import DIM, Output, one_line
 from runlane.model.event import Event
 from runlane.model.text import dump_json
 
@@ -16,6 +21,47 @@ if TYPE_CHECKING:
     from runlane.client import LiveEvent
 
 _SHOWN: Final = 200
+# How long pieces behind a gap are held back.
+GAP_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Text:
+    """What was printed of one text of an answer, from `start` on, and the pieces that wait behind a gap."""
+
+    start: int = 0
+    said: str = ""
+    held: dict[int, str] = field(default_factory=dict[int, str])
+    held_since: float | None = None
+
+    def take(self, offset: int, text: str, now: float) -> str:
+        """Return what can be printed after this piece."""
+        if offset > self.start + len(self.said):
+            self.held[offset] = text
+            self.held_since = now if self.held_since is None else self.held_since
+            if now - self.held_since < GAP_SECONDS or self.said:
+                return ""
+            self.start = min(self.held)
+            return f"... {self._take_held()}"
+        if offset < self.start:
+            return ""
+        if offset == 0 and not (text.startswith(self.said) or self.said.startswith(text)):
+            # The model was asked again.
+            self.said = text
+            return f"\n{text}"
+        return self._add(offset, text) + self._take_held()
+
+    def _add(self, offset: int, text: str) -> str:
+        fresh = text[self.start + len(self.said) - offset :]
+        self.said += fresh
+        return fresh
+
+    def _take_held(self) -> str:
+        fresh = ""
+        for offset in sorted(self.held):
+            if offset <= self.start + len(self.said):
+                fresh += self._add(offset, self.held.pop(offset))
+        return fresh
 
 
 def for_terminal(out: TextIO, *, colours: bool, live: bool) -> Speech:
@@ -26,13 +72,13 @@ def for_terminal(out: TextIO, *, colours: bool, live: bool) -> Speech:
 class Speech:
     """Prints one turn. It has the ways of a View, so that questions can be asked in between."""
 
-    def __init__(self, out: TextIO, *, colours: bool, live: bool) -> None:
-        self._out = out
-        self._colours = colours
+    def __init__(self, out: TextIO, *, colours: bool, live: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._out = Output(out, colours=colours)
         self._live = live
-        # What was printed of each answer, and which kind of text the line is at.
-        self._said: dict[str, str] = {}
-        self._thought: dict[str, int] = {}
+        self._clock = clock
+        # What was printed of each open answer by the kind of text; which ones are closed; the kind that the line is at.
+        self._open: dict[str, dict[str, _Text]] = {}
+        self._closed: set[str] = set()
         self._at: str | None = None
         self._last = ""
         self._attempt = 0
@@ -75,7 +121,7 @@ class Speech:
         """Print something beside the answer."""
         self._break()
         for line in lines:
-            self._out.write(f"{line}\n")
+            self._out.write(f"{one_line(line)}\n")
         self._out.flush()
 
     def pause(self) -> None:
@@ -87,22 +133,19 @@ class Speech:
         """Nothing to do: nothing is painted over."""
 
     def _piece(self, kind: str, data: dict[str, Any]) -> None:
-        key, offset, text = str(data.get("answer", "")), int(data.get("offset", 0)), str(data.get("text", ""))
-        if kind == "thinking":
-            if offset == self._thought.get(key, 0):
-                self._thought[key] = offset + len(text)
-                self._write("thinking", text)
+        answer = str(data.get("answer", ""))
+        if answer in self._closed:
+            # A repeat for another reader that was on its way when the answer was stored.
             return
-        said = self._said.get(key, "")
-        # A hole, or something twice: the closing event repairs it.
-        if offset == len(said):
-            self._said[key] = said + text
-            self._write("text", text)
+        text = self._open.setdefault(answer, {}).setdefault(kind, _Text())
+        self._write(kind, text.take(int(data.get("offset", 0)), str(data.get("text", "")), self._clock()))
 
     def _close(self, data: dict[str, Any]) -> None:
-        key, text = str(data.get("answer", "")), str(data.get("text", ""))
-        said = self._said.pop(key, "")
-        if text.startswith(said):
+        answer, text = str(data.get("answer", "")), str(data.get("text", ""))
+        printed = self._open.pop(answer, {}).get("text", _Text())
+        self._closed.add(answer)
+        said = printed.said
+        if text.startswith(said) and printed.start == 0:
             self._write("text", text[len(said) :])
         else:
             self._break()
@@ -112,10 +155,9 @@ class Speech:
         self._break()
 
     def _void(self) -> None:
-        if self._said:
+        if self._open:
             self._line("[the worker was lost; the answer begins again]")
-        self._said.clear()
-        self._thought.clear()
+        self._open.clear()
 
     def _write(self, kind: str, text: str) -> None:
         if not text:
@@ -123,21 +165,19 @@ class Speech:
         if self._at not in (None, kind):
             self._break()
         self._at = kind
-        self._out.write(self._dim(text) if kind == "thinking" else text)
+        self._out.write(text, DIM if kind == "thinking" else None)
         self._out.flush()
 
     def _line(self, text: str) -> None:
         self._break()
-        self._out.write(f"{self._dim(text)}\n")
+        self._out.write(one_line(text), DIM)
+        self._out.write("\n")
         self._out.flush()
 
     def _break(self) -> None:
         if self._at is not None:
             self._out.write("\n")
             self._at = None
-
-    def _dim(self, text: str) -> str:
-        return f"\x1b[2m{text}\x1b[0m" if self._colours else text
 
 
 def _short(text: str) -> str:

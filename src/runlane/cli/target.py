@@ -8,11 +8,11 @@ refuses RUNLANE_URL, so that none acts on a local file while its caller believes
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from typing import Final
 
 from runlane.cli.running import ask_identity, find_running, is_of_this_folder
+from runlane.cli.terminal import say
 from runlane.errors import ConfigurationError, InvalidRequest, NotFound
 from runlane.settings import EMBEDDED_FILE, Settings
 
@@ -49,7 +49,7 @@ def server_for(url: str | None, api_key: str | None) -> Server:
 
 def announce(server: Server) -> None:
     """Name the server on stderr, because stdout is for the answer."""
-    print(f"Server: {server.about}", file=sys.stderr, flush=True)
+    say(f"Server: {server.about}", err=True)
 
 
 def server_or_database(url: str | None, api_key: str | None) -> tuple[str | None, str | None]:

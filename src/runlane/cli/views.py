@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.cli.story import plain_line, wire_line
+from runlane.cli.terminal import console, one_line, say, styled
 from runlane.cli.tree import Row, State, StepTree
 from runlane.model.event import Event, EventType
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from runlane.client import LiveEvent
 
 _REFRESHES_PER_SECOND = 8
@@ -48,13 +51,13 @@ class Lines:
         """Print the event, if it is worth a line."""
         line = wire_line(event) if self._json else plain_line(event)
         if line is not None:
-            print(line, flush=True)
+            say(line)
 
     def say(self, lines: Sequence[str]) -> None:
         """Print lines for people; programs get events only."""
         if not self._json:
             for line in lines:
-                print(line, flush=True)
+                say(line)
 
     def pause(self) -> None:
         """Nothing to do."""
@@ -67,36 +70,35 @@ class ProgressBar:
     """Events scroll by; a bar below them moves with the run's progress and begins again with each attempt."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (
-            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn(),
-        )  # fmt: skip
-        self._progress = Progress(*columns, console=Console(), transient=True)
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+        )
+        self._progress = Progress(*columns, console=console(), transient=True)
         self._bar = self._progress.add_task("waiting", total=None, note="")
 
     def show(self, event: Event | LiveEvent) -> None:
         """Print an event, or move the bar."""
-        from rich.markup import escape
-
         progress = self._progress
         if isinstance(event, Event):
             style = {"log": "default", "done": "bold", "attempt_failed": "red", "worker_lost": "red"}
-            said = escape(plain_line(event) or "")
-            progress.console.print(f"[{style.get(event.type, 'dim')}]{said}[/]", highlight=False)
+            progress.console.print(styled(plain_line(event) or "", style.get(event.type, "dim")))
             if event.type == EventType.PICKED_UP:
                 progress.update(self._bar, description=f"attempt {event.attempt}", total=None, completed=0, note="")
         elif (line := plain_line(event)) is not None:
-            progress.console.print(f"[dim]{escape(line)}[/]", highlight=False)
+            progress.console.print(styled(line, "dim"))
         elif isinstance(event.data.get("progress"), int | float):
-            note = escape(str(event.data.get("note") or ""))
+            note = one_line(str(event.data.get("note") or ""))
             progress.update(self._bar, total=1.0, completed=float(event.data["progress"]), note=note)
 
     def say(self, lines: Sequence[str]) -> None:
         """Print above the bar."""
         for line in lines:
-            self._progress.console.print(line, highlight=False, markup=False)
+            self._progress.console.print(styled(line))
 
     def pause(self) -> None:
         """Take the bar away."""
@@ -121,11 +123,10 @@ class LiveTree:
     """The steps as a tree that is painted anew as they go; it stays when the run has ended."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
         self._tree = StepTree()
-        self._console = Console(highlight=False)
+        self._console = console()
         self._live: Live = self._new()
 
     def _new(self) -> Any:
@@ -147,7 +148,7 @@ class LiveTree:
     def say(self, lines: Sequence[str]) -> None:
         """Print above the tree."""
         for line in lines:
-            self._console.print(line, markup=False)
+            self._console.print(styled(line))
 
     def pause(self) -> None:
         """Leave the tree as it is."""
@@ -160,21 +161,22 @@ class LiveTree:
 
     def _picture(self) -> Any:
         from rich.console import Group
-        from rich.text import Text
 
-        return Group(*(_painted(row, Text) for row in self._tree.rows(time.time_ns() // 1000)))
+        return Group(*(_painted(row) for row in self._tree.rows(time.time_ns() // 1000)))
 
 
-def _painted(row: Row, text_type: Any) -> Any:
-    text = text_type(no_wrap=True, overflow="ellipsis")
+def _painted(row: Row) -> Text:
+    text = styled("")
+    text.no_wrap, text.overflow = True, "ellipsis"
+    said = one_line(row.text)
     if row.depth == 0:
-        return text.append(row.text, "bold")
+        return text.append(said, "bold")
     text.append("  " * row.depth)
     if row.node is None:
-        return text.append(row.text, "dim italic")
+        return text.append(said, "dim italic")
     state = row.node.standing()
     text.append(f"{state.value:<8}", _STYLES[state])
-    return text.append(row.text)
+    return text.append(said)
 
 
 @contextmanager

@@ -60,9 +60,13 @@ class Notice(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """Something live that has no number and is not stored, such as progress. `data` is JSON text."""
+    """Something live that has no number and is not stored, such as progress. `data` is JSON text.
+
+    A repeat says again what was said before, for readers that have joined since.
+    """
 
     run_id: str
     attempt: int
     type: str
     data: str
+    repeat: bool = False

@@ -23,6 +23,7 @@ from runlane.model.text import clean_text, dump_fields, dump_json, load_json
 from runlane.store.claim import Claimed
 from runlane.store.record import Entry, Recorded
 from runlane.worker.context_call import ContextCall
+from runlane.worker.open_answers import OpenAnswers
 
 T = TypeVar("T")
 
@@ -40,6 +41,11 @@ class Desk(Protocol):
     @property
     def handing_over(self) -> bool:
         """Whether runs of several steps should stop at the next boundary."""
+        ...
+
+    @property
+    def open_answers(self) -> OpenAnswers:
+        """The answers of models that are being streamed."""
         ...
 
     async def record(self, entry: Entry) -> Recorded:

@@ -17,11 +17,9 @@ from typing import Any
 
 from runlane import meters
 from runlane.agents.journal import Journal
-from runlane.agents.models import Piece
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration
-from runlane.model.event import Delta
 from runlane.model.text import dump_json, load_json
 from runlane.steps.flights import Flights
 from runlane.steps.perform import Held, Tools, Waiting, WaitKind, perform
@@ -40,6 +38,7 @@ from runlane.worker.ends import HANDED_BACK, Ends
 from runlane.worker.execution import Ending
 from runlane.worker.history import History
 from runlane.worker.memory import HOLD_SECONDS, TOO_LARGE, Account, StepRoom
+from runlane.worker.open_answers import StepAnswers
 from runlane.worker.outbox import Outbox
 from runlane.worker.patience import patiently
 from runlane.worker.pinned import Pinned
@@ -250,8 +249,11 @@ class Drive:
             return Failed("timeout", f"The step took longer than its {todo.step.timeout_seconds:g} s.", passing=True)
         finally:
             room.close()
+            self._desk.open_answers.close(self._claimed.run_id, todo.path)
 
     def _tools_for(self, todo: Todo, room: StepRoom) -> Tools:
+        claimed, desk = self._claimed, self._desk
+
         async def emit(kind: str, data: Mapping[str, Any]) -> None:
             note(kind, data)
             self._outbox.store_soon()
@@ -259,27 +261,19 @@ class Drive:
         def note(kind: str, data: Mapping[str, Any]) -> None:
             about = {"orch_step_id": todo.step.id, "step_name": todo.step.title, "path": todo.path}
             self._outbox.say(kind, **{**about, **data})
+            if kind == "model_response":
+                self._desk.open_answers.close(claimed.run_id, todo.path)
 
         async def check_budget(agent: Agent | None, step_cap: float | None) -> None:
             await self._spending.check(self._machine, self._journals, todo, agent, step_cap)
-
-        def delta(piece: Piece) -> None:
-            told = {
-                "orch_step_id": todo.step.id,
-                "path": todo.path,
-                "answer": piece.answer,
-                "offset": piece.offset,
-                "text": piece.text,
-            }
-            if piece.call_id is not None:
-                told |= {"call_id": piece.call_id, "tool_name": piece.tool}
-            self._desk.send_delta(Delta(self._claimed.run_id, self._claimed.attempt, piece.kind, dump_json(told)))
 
         return replace(
             self._tools,
             emit=emit,
             note=note,
-            delta=delta,
+            delta=StepAnswers(
+                desk.open_answers, claimed.run_id, claimed.attempt, todo.step.id, todo.path, desk.send_delta
+            ),
             history=self._history.before(todo.path),
             journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
             check_budget=check_budget,

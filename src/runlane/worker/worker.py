@@ -36,6 +36,7 @@ from runlane.worker.children import tell_parent
 from runlane.worker.execution import Execution, Program, Reason
 from runlane.worker.health import Health
 from runlane.worker.liveness import Incarnation, Liveness
+from runlane.worker.open_answers import OpenAnswers
 from runlane.worker.tags import tag
 
 log = structlog.get_logger(__name__)
@@ -79,6 +80,7 @@ class Worker:
         self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
         self._listener = bus.listen(self._memory.only)
         self._unhear = bus.on_cancel(self._cancel)
+        self.open_answers = OpenAnswers(bus)
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(self._loop, "runlane-task", limit=self._capacity)
         self._running: dict[str, Execution] = {}
@@ -142,6 +144,7 @@ class Worker:
         await self.drain(grace_seconds)
         self._listener.close()
         self._unhear()
+        self.open_answers.stop()
         await self._liveness.stop()
         self._threads.stop()
         if self._orchestrations is not None:
