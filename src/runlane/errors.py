@@ -64,6 +64,11 @@ class RunlaneError(Exception):
     code: ClassVar[str] = "error"
     http_status: ClassVar[int] = 500
 
+    @property
+    def public_message(self) -> str:
+        """The message for callers over HTTP, without anything about the server."""
+        return str(self)
+
 
 class InvalidRequest(RunlaneError):
     """What was asked cannot be accepted. Nothing was stored."""
@@ -221,7 +226,12 @@ class RunNotFound(RunlaneError):
     http_status = 404
 
     def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
         super().__init__(f'No run "{run_id}" is kept here. Check the id, RUNLANE_DATABASE_URL and the retention time.')
+
+    @property
+    def public_message(self) -> str:
+        return f'No run "{self.run_id}" is kept here. Check the id and the retention time.'
 
 
 class NotFound(RunlaneError):
@@ -311,6 +321,10 @@ class Unavailable(RunlaneError):
 
     code = "unavailable"
     http_status = 503
+
+    @property
+    def public_message(self) -> str:
+        return "The database cannot be used right now. Try again later."
 
 
 class OutboundError(RunlaneError):

@@ -15,6 +15,7 @@ from runlane.access.sentry import Sentry
 from runlane.api.key_quota import KeyQuota, SearchLimited, StreamLimited
 from runlane.api.tail import Follower, Tail
 from runlane.api.talk import Place, Talk
+from runlane.api.write_probe import WriteProbe
 from runlane.app import App
 from runlane.connections import Connection
 from runlane.duties.duty import Duty
@@ -38,6 +39,7 @@ class Parts:
     sentry: Sentry
     streams: KeyQuota
     searches: KeyQuota
+    writes: WriteProbe
     duties: list[Duty] = field(default_factory=list[Duty])
     worker: Worker | None = None
     stopping: bool = False
@@ -106,10 +108,12 @@ async def start_parts(app: App, access: str, wish: WorkerWish | None) -> Parts:
         Sentry(database),
         streams=KeyQuota(app.settings.api_max_streams_per_key, StreamLimited),
         searches=KeyQuota(app.settings.api_max_searches_per_key, SearchLimited),
+        writes=WriteProbe(database),
     )
     try:
         await parts.tail.start()
         await parts.sentry.start()
+        await parts.writes.start()
         parts.duties = await app.duties()
         if wish is not None:
             parts.worker = await app.worker(wish.lanes, wish.concurrency)
@@ -128,6 +132,7 @@ async def stop_parts(parts: Parts) -> None:
     parts.end_streams()
     await parts.tail.stop()
     await parts.sentry.stop()
+    await parts.writes.stop()
     if parts.worker is not None:
         await parts.worker.stop()
     for duty in parts.duties:

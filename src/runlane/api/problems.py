@@ -10,6 +10,7 @@ nothing but what the caller sent, and what every caller may know.
 from __future__ import annotations
 
 import math
+import time
 from typing import Any, cast
 
 import structlog
@@ -43,7 +44,7 @@ _CODES = {
     415: "unsupported_media_type",
 }
 _UNAVAILABLE_SECONDS = 2
-_UNAVAILABLE = "The database of this server cannot be reached right now. Try again in a few seconds."
+_OUTAGE_SECONDS = 10.0
 _INTERNAL = "Something went wrong here; the server's log tells what."
 
 
@@ -117,21 +118,36 @@ async def _runlane(request: Request, error: Exception) -> Response:
     return refusal(known)
 
 
+class _Outage:
+    """Logs what makes requests fail, with a count instead of a line for each of them."""
+
+    def __init__(self) -> None:
+        self._told_at = -math.inf
+        self._since = 0
+
+    def note(self, error: Unavailable) -> None:
+        """Count a request that failed."""
+        self._since += 1
+        now = time.monotonic()
+        if now - self._told_at >= _OUTAGE_SECONDS:
+            log.warning("requests_unavailable", error=str(error), requests=self._since)
+            self._told_at, self._since = now, 0
+
+
+_outage = _Outage()
+
+
 def refusal(error: RunlaneError) -> JSONResponse:
-    """One of our own errors as an answer."""
+    """One of our own errors as an answer, which says nothing about the server itself; the log does."""
+    if isinstance(error, Unavailable):
+        _outage.note(error)
+    message = _INTERNAL if error.http_status == 500 else error.public_message
     fields = None
     if isinstance(error, InvalidDefinitions):
         fields = [{"field": place, "message": message} for place, message in error.problems]
     if isinstance(error, InvalidInput) and error.fields:
         fields = [{"field": f"body.response.{name}", "message": told} for name, told in error.fields.items()]
-    return problem(error.http_status, error.code, _public(error), fields=fields, headers=_headers(error))
-
-
-def _public(error: RunlaneError) -> str:
-    """What a caller is told: of errors of this server's own, such as a wrong setting, not where they come from."""
-    if isinstance(error, Unavailable):
-        return _UNAVAILABLE
-    return _INTERNAL if error.http_status == 500 else str(error)
+    return problem(error.http_status, error.code, message, fields=fields, headers=_headers(error))
 
 
 def _headers(error: RunlaneError) -> dict[str, str] | None:

@@ -92,12 +92,9 @@ class Limits:
     @property
     def head_too_large(self) -> _Refusal:
         """The answer to a request with too large a head."""
-        return _Refusal(
-            431,
-            "head_too_large",
-            f"The request line and headers have more than {self.head_bytes} bytes (RUNLANE_API_MAX_HEAD_BYTES). "
-            "Send fewer or shorter headers.",
-        )
+        limit = f"{self.head_bytes} bytes (RUNLANE_API_MAX_HEAD_BYTES)"
+        message = f"The request line and headers have more than {limit}. Send fewer or shorter headers."
+        return _Refusal(431, "head_too_large", message)
 
     def too_slow(self, awaiting: _Awaiting) -> _Refusal:
         """The answer to a request that did not arrive in time."""
@@ -122,7 +119,7 @@ def limited_protocol(settings: Settings) -> type[HttpToolsProtocol]:
         settings.api_body_seconds,
         _possible_connections(settings.api_max_connections),
     )
-    return type("Protocol", (LimitedProtocol,), {"limits": limits})
+    return type("Protocol", (LimitedProtocol,), {"limits": limits, "__slots__": ()})
 
 
 def server_config(app: ASGIApp, settings: Settings, **options: Any) -> uvicorn.Config:
@@ -155,6 +152,11 @@ def _possible_connections(wanted: int) -> int:
 class LimitedProtocol(HttpToolsProtocol):
     """One connection. `limits` is set by the subclass of each server."""
 
+    # An instance with more than 30 attributes in its dictionary takes a kilobyte more, and there may be thousands.
+    __slots__ = (
+        "_body_bytes", "_check_head", "_completed", "_counted", "_counting", "_head_bytes", "_headed", "_loose_bytes",
+        "_refused", "_timed", "_timed_body_bytes", "_timer", "_unsent",
+    )  # fmt: skip
     limits: ClassVar[Limits]
 
     def __init__(

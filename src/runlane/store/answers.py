@@ -52,6 +52,12 @@ _CLAIM = Statement(
     .on_conflict_do_nothing(index_elements=["key"])
     .returning(api_answers.c.key),
 )
+_TRY_WRITE = Statement(
+    "try_write",
+    insert(api_answers)
+    .values(key=bindparam("key"), fingerprint="", created_at=now_us())
+    .on_conflict_do_update(index_elements=["key"], set_={"created_at": now_us()}),
+)
 _READ = Statement("read_answer", select(api_answers).where(_by_key))
 _KEEP = Statement(
     "keep_answer",
@@ -92,5 +98,14 @@ async def drop_claim(database: Database, key: str) -> None:
 
     async def work(session: Session) -> None:
         await session.fetch(_DROP, key=key)
+
+    await database.transact(work)
+
+
+async def try_write(database: Database, key: str) -> None:
+    """Write a row without meaning, to see whether the database accepts writes. It is deleted a day later."""
+
+    async def work(session: Session) -> None:
+        await session.fetch(_TRY_WRITE, key=key)
 
     await database.transact(work)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import asdict
+from hashlib import sha256
 from importlib.resources import files
+from typing import Final
 
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
@@ -19,6 +22,18 @@ from runlane.errors import Unavailable
 from runlane.store.migrate import read_version
 from runlane.store.migrations import HEAD
 from runlane.version import VERSION
+
+_PAGE: Final = files("runlane.api").joinpath("docs.html").read_text(encoding="utf-8")
+_SCRIPT: Final = _PAGE.partition("<script>")[2].partition("</script>")[0]
+_SCRIPT_HASH: Final = b64encode(sha256(_SCRIPT.encode()).digest()).decode()
+# The page runs its own script, reads this server, and is shown in no frame of another page.
+_PAGE_HEADERS: Final = {
+    "Content-Security-Policy": f"default-src 'none'; script-src 'sha256-{_SCRIPT_HASH}'; style-src 'unsafe-inline'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
 
 # Without a key: probes have none, and the answers tell nothing about anybody's runs.
 public = APIRouter(tags=["system"])
@@ -38,7 +53,7 @@ async def get_health(request: Request) -> Reply:
     responses={503: {"model": Ready, "description": "Not ready; `problems` says why."}},
 )
 async def get_ready(request: Request) -> Reply:
-    """Whether this process should get requests: the database answers, its schema fits, it is not stopping."""
+    """Whether this process should get requests: the database answers and accepts writes, its schema fits."""
     parts = parts_of(request)
     problems: list[str] = []
     revision: str | None = None
@@ -48,6 +63,8 @@ async def get_ready(request: Request) -> Reply:
             problems.append(f"the schema is {revision}, this version needs {HEAD}: runlane db upgrade")
     except Unavailable:
         problems.append("the database does not answer")
+    if parts.writes.failing and not problems:
+        problems.append("the database does not accept writes")
     if parts.stopping:
         problems.append("stopping")
     redis = "not configured"
@@ -81,5 +98,4 @@ async def get_metrics(request: Request, principal: WorkersView) -> Response:
 @public.get("/docs", include_in_schema=False)
 async def get_docs() -> HTMLResponse:
     """The API reference, made from /openapi.json by the page itself."""
-    page = files("runlane.api").joinpath("docs.html").read_text(encoding="utf-8")
-    return HTMLResponse(page)
+    return HTMLResponse(_PAGE, headers=_PAGE_HEADERS)

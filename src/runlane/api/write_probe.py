@@ -1,0 +1,67 @@
+"""Whether the database accepts writes: tried in the background, so that readiness costs no write per request.
+
+A database on a full disk, or one that has become read-only, still answers reads. A server in front of it should get no
+requests, since it cannot accept runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from runlane.errors import Unavailable
+from runlane.model.ids import new_id
+from runlane.store.answers import try_write
+from runlane.store.database import Database
+
+log = structlog.get_logger(__name__)
+
+PROBE_SECONDS: Final = 5.0
+
+
+class WriteProbe:
+    """start() and stop(); `failing` is what the last try found. A failed try is repeated at the next interval."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        # One row for each process, which it writes again and again.
+        self._key = new_id("probe")
+        self._task: asyncio.Task[None] | None = None
+        self.failing = False
+
+    async def start(self) -> None:
+        """Begin to try."""
+        self._task = asyncio.create_task(self._loop(), name="runlane-write-probe")
+
+    async def stop(self) -> None:
+        """End. Safe to call twice."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+    async def _loop(self) -> None:
+        while True:
+            await self.probe()
+            await asyncio.sleep(PROBE_SECONDS)
+
+    async def probe(self) -> None:
+        """Write once."""
+        try:
+            await try_write(self._database, self._key)
+        except Unavailable as error:
+            # A full disk is reported like this on SQLite. A database that is away is not ready anyway.
+            self._note(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever the reason, a write has failed
+            self._note(f"{type(error).__name__}: {error}")
+        else:
+            self._note(None)
+
+    def _note(self, error: str | None) -> None:
+        if error is not None and not self.failing:
+            log.error("database_refuses_writes", error=error)
+        elif error is None and self.failing:
+            log.info("database_accepts_writes")
+        self.failing = error is not None
