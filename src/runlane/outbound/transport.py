@@ -19,7 +19,7 @@ import httpx2
 
 from runlane.errors import OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.outbound.guard import Guard
-from runlane.outbound.limits import Limits
+from runlane.outbound.limits import MAX_CONNECTIONS, Limits
 
 # Where a request's own limits are among its extensions.
 LIMITS: Final = "runlane.limits"
@@ -31,7 +31,6 @@ _HARMLESS: Final = {"accept", "accept-language", "content-type", "user-agent"}
 _OF_BODIES: Final = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
 _PIECE: Final = 64 * 1024
 _GZIP: Final = zlib.MAX_WBITS | 16
-_MAX_CONNECTIONS: Final = 100
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 15.0
 
@@ -43,7 +42,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         # The base class has no way to be given a network, and makes nothing but this pool.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context,
-            max_connections=_MAX_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             max_keepalive_connections=_MAX_IDLE,
             keepalive_expiry=_IDLE_SECONDS,
             network_backend=guard,
