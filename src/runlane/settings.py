@@ -295,7 +295,11 @@ class Settings(BaseSettings):
         default=4 * 1024 * 1024, ge=1024, description="Of the value of a condition, script or Python tool, as JSON."
     )
     sandbox_processes: int = Field(
-        default=2, ge=1, le=64, description="At most, per worker; conditions and scripts beyond it wait their turn."
+        default=4,
+        ge=1,
+        le=64,
+        description="At most, per worker. One tenant uses all but one; scripts and Python tools leave one more free "
+        "for conditions.",
     )
     retention_days: float = Field(
         default=30.0,

@@ -321,7 +321,7 @@ async def test_good_and_bad_at_once_do_not_disturb_each_other(hasty: Sandbox) ->
 async def test_a_killed_process_fails_its_evaluation_and_is_replaced(sandbox: Sandbox) -> None:
     running = asyncio.create_task(sandbox.tool("while True: pass", {}, 60))
     # A process that dies before it has the code is replaced without a word.
-    await until(lambda: any(job._pid for job in sandbox._jobs))
+    await until(lambda: any(job._pid for job in sandbox._processes._jobs))
     [victim] = processes()
     os.kill(victim, signal.SIGKILL)
     error = await failure(running)
@@ -342,7 +342,8 @@ async def test_a_process_killed_while_idle_is_replaced_unnoticed(sandbox: Sandbo
 
 async def test_cancelling_stops_the_code_at_once(sandbox: Sandbox) -> None:
     running = [asyncio.create_task(sandbox.tool("while True: pass", {}, 300)) for _ in range(3)]
-    await until(lambda: len(processes()) == sandbox.limits.processes)
+    # One tenant leaves a process to others, and its scripts and tools one more to conditions.
+    await until(lambda: len(processes()) == sandbox.limits.processes - 2)
     for task in running:
         task.cancel()
     results = await asyncio.gather(*running, return_exceptions=True)
@@ -350,6 +351,48 @@ async def test_cancelling_stops_the_code_at_once(sandbox: Sandbox) -> None:
     # The processes were busy for five minutes to come; nothing waits for that.
     async with asyncio.timeout(PLENTY):
         assert await sandbox.expression("state.n", STATE) == 3
+
+
+def running_jobs(sandbox: Sandbox) -> int:
+    return sum(job._pid is not None for job in sandbox._processes._jobs)
+
+
+async def test_long_scripts_of_one_tenant_stop_no_other() -> None:
+    sandbox = Sandbox(Limits(condition_seconds=PLENTY, script_seconds=300))
+    greedy, other = sandbox.for_tenant("greedy"), sandbox.for_tenant("other")
+    endless = "while True: pass\nresult = 1"
+    long = [
+        *(asyncio.create_task(greedy.script(endless, {})) for _ in range(4)),
+        *(asyncio.create_task(greedy.tool(endless, {}, 300)) for _ in range(4)),
+    ]
+    await until(lambda: running_jobs(sandbox) == 2)
+    async with asyncio.timeout(PLENTY):
+        assert await other.condition("state.n == 3", STATE)
+        assert await other.script("result = state.n", STATE) == 3
+        assert await other.tool("result = args", {"a": 1}, 30) == {"a": 1}
+        # Its own conditions do not wait for its scripts either.
+        assert await greedy.condition("state.n == 3", STATE)
+        blocked = asyncio.create_task(other.tool(endless, {}, 300))
+        await until(lambda: running_jobs(sandbox) == 3)
+        assert await sandbox.for_tenant("third").condition("state.n == 3", STATE)
+    assert not any(task.done() for task in (*long, blocked))
+    await sandbox.close()
+    for task in (*long, blocked):
+        assert (await failure(task)).code == "sandbox_limit"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+async def test_any_number_of_processes_serves_all_tenants(count: int) -> None:
+    sandbox = Sandbox(Limits(condition_seconds=PLENTY, script_seconds=PLENTY, processes=count))
+    tenants = [sandbox.for_tenant(name) for name in ("a", "b", "c") for _ in range(4)]
+    async with asyncio.timeout(PLENTY):
+        values = await asyncio.gather(
+            *(tenant.script("result = state.n", STATE) for tenant in tenants),
+            *(tenant.condition("state.n == 3", STATE) for tenant in tenants),
+        )
+    assert values == [3] * 12 + [True] * 12
+    assert len(processes()) <= count
+    await sandbox.close()
 
 
 async def test_closing_ends_the_processes_and_what_runs_in_them() -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pydantic_ai.providers.openrouter import OpenRouterProvider
 
 _KEPT: Final = 500
+# The pool that the provider layer makes has this many connections.
+MAX_CONNECTIONS: Final = 1000
 # The SDKs want a key, also for servers that want none.
 _NO_KEY: Final = "none"
 

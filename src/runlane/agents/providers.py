@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from runlane.agents.clients import Access, Clients, Place
+from runlane.agents.clients import MAX_CONNECTIONS, Access, Clients, Place
 from runlane.agents.failures import broken_off, failure_of
 from runlane.agents.models import Delta, Factory, ModelFailed, ModelReply, ModelRequest, Models, Scene
 from runlane.agents.names import Names
 from runlane.agents.translation import Fold, calls_of, to_messages, to_parameters, to_raw, to_settings, with_own_ids
+from runlane.fairness import FairGate
 from runlane.redaction import Redactor
 from runlane.settings import Settings
 
@@ -37,6 +38,8 @@ class Providers:
     def __init__(self, values: Values) -> None:
         self._values = values
         self.clients = Clients()
+        # The clients share one pool of connections, in which a call that finds none fails.
+        self.connections = FairGate(MAX_CONNECTIONS, MAX_CONNECTIONS // 2)
 
     async def access(self, place: Place, tenant: str, redactor: Redactor) -> Access | None:
         """The key for a place: the tenant's own, or else that of this process; None if there is none.
@@ -99,7 +102,10 @@ class ProviderModel:
         fold = Fold(request, names.telling(delta))
         try:
             model = await self._client(access)
-            async with asyncio.timeout(request.settings.timeout_seconds):
+            async with (
+                self._providers.connections.enter(self._tenant),
+                asyncio.timeout(request.settings.timeout_seconds),
+            ):
                 response = await _stream(model, names.told(request), fold)
         except ImportError:
             extra = f"runlane[{self._place.provider}]"

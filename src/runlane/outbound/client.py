@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runlane.addresses import parse_allow_list
 from runlane.errors import OutboundError, OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
-from runlane.outbound.limits import Limits
+from runlane.fairness import FairGate
+from runlane.outbound.limits import MAX_CONNECTIONS, TENANT_CONNECTIONS, Limits
 from runlane.outbound.resolve import Resolve, resolve_name
 from runlane.settings import Settings
 from runlane.version import VERSION
@@ -51,7 +52,10 @@ class Answer:
 
 
 class Outbound:
-    """Calls servers elsewhere. `resolve` and `ssl_context` are for tests and special networks."""
+    """Calls servers elsewhere. `resolve` and `ssl_context` are for tests and special networks.
+
+    `connections` shares the connections of this process between tenants; a caller enters it before its time limit runs.
+    """
 
     def __init__(
         self, settings: Settings, *, resolve: Resolve = resolve_name, ssl_context: SSLContext | None = None
@@ -60,6 +64,7 @@ class Outbound:
         self._resolve = resolve
         self._ssl_context = ssl_context
         self._shared: GuardedTransport | None = None
+        self.connections = FairGate(MAX_CONNECTIONS, TENANT_CONNECTIONS)
 
     def transport(self, limits: Limits = _DEFAULTS) -> GuardedTransport:
         """A transport of one's own, to be closed by whoever asked for it."""

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+# Of one process, for the requests of all tenants; and how many of them one tenant uses at once.
+MAX_CONNECTIONS: Final = 100
+TENANT_CONNECTIONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)

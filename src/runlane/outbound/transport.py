@@ -19,7 +19,7 @@ import httpx2
 
 from runlane.errors import OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.outbound.guard import Guard
-from runlane.outbound.limits import Limits
+from runlane.outbound.limits import MAX_CONNECTIONS, Limits
 from runlane.outbound.unpack import DamagedGzip, Gunzip
 
 # Where a request's own limits are among its extensions.
@@ -33,7 +33,6 @@ _OF_BODIES: Final = {"content-type", "content-length", "content-encoding", "tran
 # How long a body may occupy the event loop before other tasks get their turn. Unpacking in a thread would cost a
 # switch of a quarter of a millisecond per piece, which is more than most pieces take.
 _TURN_SECONDS: Final = 0.005
-_MAX_CONNECTIONS: Final = 100
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 15.0
 
@@ -45,7 +44,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         # The base class has no way to be given a network, and makes nothing but this pool.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context,
-            max_connections=_MAX_CONNECTIONS,
+            max_connections=MAX_CONNECTIONS,
             max_keepalive_connections=_MAX_IDLE,
             keepalive_expiry=_IDLE_SECONDS,
             network_backend=guard,

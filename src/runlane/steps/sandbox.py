@@ -1,52 +1,38 @@
 """The sandbox: conditions, expressions and scripts run in processes that have nothing.
 
-A small pool of interpreter processes is started when it is first needed and shared by all runs of this process. Each
-evaluation has a session of its own: no file, no network, no environment, nothing left by the one before. Values go in
-and come out as JSON text, so that only JSON can. Time and memory are limited; a process that dies takes its
+Each evaluation has a session of its own: no file, no network, no environment, nothing left by the one before. Values go
+in and come out as JSON text, so that only JSON can. Time and memory are limited; a process that dies takes its
 evaluation with it and is replaced.
-
-The pool is driven from threads: its own event loop support aborts the interpreter now and then when that exits.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import re
-import signal
-import threading
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from runlane.model.text import dump_json
+from runlane.model.tenant import DEFAULT_TENANT
 from runlane.offload import LARGE_BYTES, offload_if
-from runlane.settings import Settings
 from runlane.steps import source
 from runlane.steps.failure import StepFailed
+from runlane.steps.processes import ARGUMENTS, MAX_TOOL_SECONDS, STATE, Job, Limits, Processes
+
+__all__ = ["Limits", "Sandbox"]
 
 if TYPE_CHECKING:
-    from pydantic_monty import Monty, MontyError
+    from pydantic_monty import MontyError
 
-MAX_PRINTED: Final = 64 * 1024
-MAX_TOOL_SECONDS: Final = 300.0
-# The interpreter looks at its clock between instructions; one that takes longer than this is killed.
-_GRACE_SECONDS: Final = 0.5
 _MAX_MESSAGE: Final = 2000
 # Preparing source takes about ten microseconds per character; a script may have 100,000 of them.
 _LONG_SOURCE: Final = 2000
 
 _JSON: Final = "_runlane_json"
-_STATE: Final = "_runlane_state"
-_ARGUMENTS: Final = "_runlane_arguments"
 # One line, so that the person's first line is the second one.
 _BEFORE: Final = (
-    f"import json as {_JSON}; state = {_JSON}.loads({_STATE}); args = {_JSON}.loads({_ARGUMENTS}); _args = args; "
+    f"import json as {_JSON}; state = {_JSON}.loads({STATE}); args = {_JSON}.loads({ARGUMENTS}); _args = args; "
     f"{source.LOOK_UP} = lambda o, k: None if o is None else (o.get(k) if isinstance(o, dict) else getattr(o, k))"
 )
 _REFUSALS: Final = frozenset({"PermissionError", "ModuleNotFoundError", "ImportError"})
@@ -64,37 +50,19 @@ _CURES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one evaluation may use, and how many may run at once."""
-
-    condition_seconds: float = 2.0
-    script_seconds: float = 10.0
-    memory_bytes: int = 128 * 1024 * 1024
-    output_bytes: int = 4 * 1024 * 1024
-    processes: int = 2
-
-    @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """Those of this process."""
-        return cls(
-            condition_seconds=settings.sandbox_condition_seconds,
-            script_seconds=settings.sandbox_script_seconds,
-            memory_bytes=settings.sandbox_memory_bytes,
-            output_bytes=settings.sandbox_output_bytes,
-            processes=settings.sandbox_processes,
-        )
-
-
 class Sandbox:
     """Evaluates code of people. Every method raises StepFailed when there is no value."""
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(
+        self, limits: Limits | None = None, tenant: str = DEFAULT_TENANT, processes: Processes | None = None
+    ) -> None:
         self.limits = limits or Limits()
-        self._pool: Monty | None = None
-        self._threads: ThreadPoolExecutor | None = None
-        self._starting = threading.Lock()
-        self._jobs: set[_Job] = set()
+        self._tenant = tenant
+        self._processes = processes or Processes(self.limits)
+
+    def for_tenant(self, tenant: str) -> Sandbox:
+        """Return the same sandbox for the code of a tenant, which has a share of the processes."""
+        return Sandbox(self.limits, tenant, self._processes)
 
     async def condition(self, code: str, state: Mapping[str, Any]) -> bool:
         """Whether the expression holds."""
@@ -114,13 +82,13 @@ class Sandbox:
         if not found.sets_result:
             raise StepFailed("expression_error", "The script never sets result. End it with: result = ...")
         seconds, setting = self.limits.script_seconds, "RUNLANE_SANDBOX_SCRIPT_SECONDS"
-        return await self._value(_Job(_with_result(found.text), _read(state, found.keys), seconds, setting))
+        return await self._value(Job(_with_result(found.text), seconds, setting, state=_read(state, found.keys)))
 
     async def tool(self, code: str, arguments: Mapping[str, Any], seconds: float) -> Any:
         """What the script of a tool leaves in `result`, or else prints, as JSON if it is JSON."""
         found = await _script(code)
         text = _with_result(found.text) if found.sets_result else f"{_BEFORE}\n{found.text}\nNone"
-        job = _Job(text, "{}", min(seconds, MAX_TOOL_SECONDS), "the tool's timeout_seconds", dump_json(dict(arguments)))
+        job = Job(text, min(seconds, MAX_TOOL_SECONDS), "the tool's timeout_seconds", arguments=dict(arguments))
         if found.sets_result:
             return await self._value(job)
         await self._evaluate(job)
@@ -131,25 +99,14 @@ class Sandbox:
             return printed
 
     async def close(self) -> None:
-        """End the processes; what is being evaluated fails."""
-        threads, self._threads = self._threads, None
-        for job in tuple(self._jobs):
-            job.kill()
-        if threads is not None:
-            await asyncio.to_thread(self._stop, threads)
+        """End the processes, which all tenants share; what is being evaluated fails."""
+        await self._processes.close()
 
-    def _stop(self, threads: ThreadPoolExecutor) -> None:
-        threads.shutdown(wait=True, cancel_futures=True)
-        with self._starting:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.__exit__(None, None, None)
-
-    def _short_job(self, text: str, state: Mapping[str, Any], keys: frozenset[str] | None) -> _Job:
+    def _short_job(self, text: str, state: Mapping[str, Any], keys: frozenset[str] | None) -> Job:
         setting = "RUNLANE_SANDBOX_CONDITION_SECONDS"
-        return _Job(text, _read(state, keys), self.limits.condition_seconds, setting)
+        return Job(text, self.limits.condition_seconds, setting, state=_read(state, keys), short=True)
 
-    async def _value(self, job: _Job) -> Any:
+    async def _value(self, job: Job) -> Any:
         answer = await self._evaluate(job)
         if not isinstance(answer, str):
             raise StepFailed("expression_error", "The code left something that is not JSON.")
@@ -173,62 +130,15 @@ class Sandbox:
                 "Give texts, numbers, lists, dicts, true, false or None.",
             ) from None
 
-    async def _evaluate(self, job: _Job) -> Any:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self.limits.processes, thread_name_prefix="runlane-sandbox")
-        self._jobs.add(job)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
-        except asyncio.CancelledError:
-            job.kill()
-            raise
-        finally:
-            self._jobs.discard(job)
-
-    def _run(self, job: _Job) -> Any:
-        """In a thread."""
+    async def _evaluate(self, job: Job) -> Any:
         from pydantic_monty import MontyError
 
-        pool = self._started()
         try:
-            with pool.checkout(
-                limits={"max_feed_duration_secs": job.seconds, "max_memory": self.limits.memory_bytes},
-                # The clock does not run while the code sleeps, so it must not.
-                os_policy={"sleep": "call_host"},
-            ) as session:
-                job.begin(session.worker_pid)
-                try:
-                    return session.feed_run(
-                        job.text, inputs={_STATE: job.state, _ARGUMENTS: job.arguments}, print_callback=job.take_print
-                    )
-                finally:
-                    job.end()
+            return await self._processes.evaluate(self._tenant, job)
         except MontyError as error:
             raise self._explained(error, job) from None
 
-    def _started(self) -> Monty:
-        from pydantic_monty import Monty
-
-        with self._starting:
-            if self._pool is None:
-                longest = max(self.limits.condition_seconds, self.limits.script_seconds, MAX_TOOL_SECONDS)
-                pool = Monty(
-                    max_processes=self.limits.processes,
-                    request_timeout=longest + 10,
-                    feed_duration_limit_grace=_GRACE_SECONDS,
-                )
-                try:
-                    pool.__enter__()
-                except OSError as error:
-                    raise StepFailed(
-                        "sandbox_unavailable",
-                        f"The sandbox cannot be started: {error}. Install pydantic-monty with its runtime.",
-                        passing=True,
-                    ) from None
-                self._pool = pool
-            return self._pool
-
-    def _explained(self, error: MontyError, job: _Job) -> StepFailed:
+    def _explained(self, error: MontyError, job: Job) -> StepFailed:
         from pydantic_monty import MontyCrashedError, MontyRuntimeError, MontySyntaxError
 
         if isinstance(error, MontyCrashedError):
@@ -278,46 +188,6 @@ class Sandbox:
         return StepFailed("expression_error", f"{where}{told}. {cure}")
 
 
-class _Job:
-    """One evaluation. Its process may be ended from outside as long as it belongs to this job and to no other."""
-
-    def __init__(self, text: str, state: str, seconds: float, bound_by: str, arguments: str = "{}") -> None:
-        self.text = text
-        self.state = state
-        self.seconds = seconds
-        self.bound_by = bound_by
-        self.arguments = arguments
-        self.lines = text.count("\n") - 1
-        self.printed: list[str] = []
-        self._printed_size = 0
-        self._lock = threading.Lock()
-        self._pid: int | None = None
-        self._killed = False
-
-    def begin(self, pid: int | None) -> None:
-        with self._lock:
-            if self._killed:
-                raise StepFailed("sandbox_limit", "The evaluation was stopped.", passing=True)
-            self._pid = pid
-
-    def end(self) -> None:
-        with self._lock:
-            self._pid = None
-
-    def kill(self) -> None:
-        with self._lock:
-            self._killed = True
-            if self._pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(self._pid, signal.SIGKILL)
-
-    def take_print(self, stream: str, text: str) -> None:
-        """Keep what is printed, up to a bound; the rest is nobody's."""
-        if stream == "stdout" and self._printed_size < MAX_PRINTED:
-            self.printed.append(text[: MAX_PRINTED - self._printed_size])
-            self._printed_size += len(text)
-
-
 async def _expression(code: str) -> source.Source:
     return await offload_if(len(code) > _LONG_SOURCE, source.expression, code)
 
@@ -326,16 +196,16 @@ async def _script(code: str) -> source.Source:
     return await offload_if(len(code) > _LONG_SOURCE, source.script, code)
 
 
-def _too_long(job: _Job) -> StepFailed:
+def _too_long(job: Job) -> StepFailed:
     return StepFailed(
         "sandbox_limit",
         f"The code ran longer than {job.seconds:g} s ({job.bound_by}). Make it do less, or use a task step.",
     )
 
 
-def _read(state: Mapping[str, Any], keys: frozenset[str] | None) -> str:
-    """The part of the state that the code reads, as JSON."""
-    return dump_json(dict(state) if keys is None else {key: state[key] for key in sorted(keys) if key in state})
+def _read(state: Mapping[str, Any], keys: frozenset[str] | None) -> dict[str, Any]:
+    """The part of the state that the code reads."""
+    return dict(state) if keys is None else {key: state[key] for key in sorted(keys) if key in state}
 
 
 def _with_result(text: str) -> str:

@@ -6,6 +6,7 @@ They know neither the store nor the worker: events, tasks and model calls go thr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,10 +78,10 @@ class Tools:
 
     `agents`, `tools` and `servers` are the definitions that the run has pinned. `tasks` are those that `call_task`
     knows; they can be called as tools too. `callers` say how tools of a type, such as http, are called, and `mcp` how
-    those of MCP servers are. `emit` writes a durable event, `note` one that is stored together with what the journal
-    keeps next, and `delta` shows a piece of an answer to whoever looks on.
-    `redactor` knows the secrets that the run has used, and takes them out of what a step gives.
-    `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
+    those of MCP servers are. `connection` waits for a connection of the tenant's share and holds it. `emit` writes a
+    durable event, `note` one that is stored together with what the journal keeps next, and `delta` shows a piece of an
+    answer to whoever looks on. `redactor` knows the secrets that the run has used, and takes them out of what a step
+    gives. `history` holds the earlier steps, the last one at the end; `conversation` what was said before in a chat.
     `check_budget` is asked before each call of a model and raises if it may not be made; `flights` makes the call;
     `doubt_budget` is asked when one has answered whose price nobody knows, and says what to warn of, if anything.
     `room` is the memory for what the step renders, and `max_step_bytes` bounds each rendered value and each output.
@@ -96,6 +97,7 @@ class Tools:
     call_task: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_task
     call_orchestration: Callable[[str, Mapping[str, Any], str], Awaitable[Any]] = _no_orchestration
     callers: Mapping[str, ToolCaller] = field(default_factory=dict[str, ToolCaller])
+    connection: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
     mcp: McpCaller | None = None
     emit: Callable[[str, Mapping[str, Any]], Awaitable[None]] = _no_event
     note: Callable[[str, Mapping[str, Any]], None] = _no_note

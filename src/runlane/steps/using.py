@@ -218,7 +218,9 @@ class Use:
             caller = tools.callers.get("http")
             if caller is None:
                 raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
-            return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+            # Waiting for a connection takes none of the time that the tool has to answer.
+            async with tools.connection():
+                return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
         return bounded(tool, await self._make_here(tool, tool.tool_type, ask_agent))
 
     async def _make_here(

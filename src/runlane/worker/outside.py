@@ -6,6 +6,7 @@ One for all runs of a worker. Nothing is connected before a step needs it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 
 from runlane.agents.http_tools import HttpTools
 from runlane.agents.limits import ClusterLimiter, make_limiter
@@ -35,6 +36,10 @@ class Outside:
     def callers(self, tenant: str, redactor: Redactor) -> Mapping[str, ToolCaller]:
         """What calls tools for a run of a tenant, by their type."""
         return {"http": self._http.for_run(tenant, redactor)}
+
+    def connection(self, tenant: str) -> AbstractAsyncContextManager[None]:
+        """Wait for one of the connections that a tenant may use at once, and hold it."""
+        return self._outbound.connections.enter(tenant)
 
     async def close(self) -> None:
         """End every connection. Safe to call twice."""

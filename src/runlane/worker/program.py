@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from runlane.agents.models import Message, Models
@@ -74,7 +75,7 @@ class Orchestrations:
             return await self._call_task(claimed, host, name, arguments, path)
 
         tools = Tools(
-            sandbox=self._sandbox,
+            sandbox=self._sandbox.for_tenant(claimed.tenant),
             models=self._models,
             agents=material.agents,
             tools=material.tools,
@@ -85,6 +86,7 @@ class Orchestrations:
             call_task=call_task,
             limiter=self._outside.limiter,
             callers=self._outside.callers(claimed.tenant, host.redactor),
+            connection=partial(self._outside.connection, claimed.tenant),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
             mcp=self._outside.mcp.for_tenant(claimed.tenant),
             max_step_bytes=self._max_step_bytes,
