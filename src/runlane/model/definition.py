@@ -46,7 +46,13 @@ class Orchestration(Written):
     entry_step_id: Id | None = Field(None, description="Where a run begins; the first step if empty.")
     state_schema: dict[StateKey, StateField] = Field(default_factory=dict, description="The state's known keys.")
     lane: str = Field("default", min_length=1, max_length=100, description="The lane of its runs.")
-    max_attempts: int = Field(3, ge=1, le=100, description="Attempts of a run whose worker fails in unforeseen ways.")
+    max_attempts: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Tries of a run in total when it fails by an error that is not a step's. A step that fails for "
+        "good ends the run at once: give it a retry.",
+    )
     max_losses: int = Field(10, ge=1, le=1000, description="Workers that may be lost under a run before it fails.")
     max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Executed steps of one run, in all.")
     max_total_cost_usd: float | None = Field(None, gt=0, description="No model is asked once a run has cost this much.")

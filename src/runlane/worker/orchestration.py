@@ -20,6 +20,7 @@ from runlane import meters
 from runlane.agents.journal import Journal
 from runlane.agents.models import Piece
 from runlane.interpreter.machine import Machine
+from runlane.interpreter.routing import EXPIRED
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration
 from runlane.model.event import Delta
@@ -42,7 +43,7 @@ from runlane.worker.patience import patiently
 from runlane.worker.pinned import Pinned
 from runlane.worker.questions import InnerKey, Questions
 from runlane.worker.spending import Spending
-from runlane.worker.way import record_of, remember_nested, stand
+from runlane.worker.way import record_of, remember_nested, stand, was_refused
 
 _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
@@ -355,9 +356,9 @@ class Drive:
             del self._journals[todo.path]
         self._no += 1
         self._outbox.keep(record_of(todo, outcome, self._machine, self._no, seconds))
-        if isinstance(outcome, Done) and todo.part == "step":
+        if isinstance(outcome, Done) and todo.part == "step" and not was_refused(todo.path, facts):
             self._remember(todo.path, todo.step.id, todo.step.title, outcome.output)
-            spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None}
+            spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None, "expired": _expired(outcome)}
             told = {name: value for name, value in spent.items() if value is not None}
             self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
         remember_nested(facts, self._remember)
@@ -400,3 +401,7 @@ class Drive:
 def _scope(path: str) -> str:
     """The orchestration that a step belongs to, as a part of its path."""
     return path.rpartition(">")[0]
+
+
+def _expired(done: Done) -> bool | None:
+    return True if done.route == EXPIRED else None
