@@ -6,11 +6,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from sqlalchemy import update
 
 from runlane import Context, NotFound, Status, Unavailable, WrongState
 from runlane.definitions.load import parse_bodies
 from runlane.errors import InvalidInput, UnknownDefinition
 from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
+from runlane.store.schema import run_inputs
+from runlane.store.statement import Statement
 from runlane.store.steps import read_steps
 from runlane.store.sync import sync_definitions
 from runlane.store.waits import read_inbox, read_waits
@@ -253,6 +256,92 @@ async def test_a_question_that_nobody_answers_takes_its_fallback(process: Proces
     ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 0.2, "on_expiry": "late"}
     ended = await run(process, flow(ask, say("end", "answered", next_step_id=None), say("late", "too late")))
     assert ended.result == "too late"
+    (told,) = [event.data for event in await process.app.events(ended.id) if event.data.get("expired")]
+    assert told["path"] == ask["id"]
+
+
+async def _about(process: Process, run_id: str, path: str) -> list[str]:
+    """How the stream says that an execution of a step came to its end."""
+    events = await process.app.events(run_id)
+    ends = ("step_complete", "step_error", "step_retry")
+    return [event.type for event in events if event.type in ends and event.data["path"] == path]
+
+
+async def test_a_question_that_nobody_answers_is_told_as_failed_and_as_nothing_else(process: Process) -> None:
+    await process.start()
+    ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 0.2}
+    ended = await run(process, flow(ask, say("end", "answered")))
+    assert ended.status is Status.FAILED
+    assert await _about(process, ended.id, "ask") == ["step_error"]
+    (step,) = await read_steps(await process.app.database(), ended.id)
+    assert (step["outcome"], step["error"]["code"]) == ("failed", "expired")
+
+
+async def test_a_question_that_is_asked_again_fails_once_for_each_time(process: Process) -> None:
+    await process.start()
+    retry = {"attempts": 2, "backoff_seconds": 0, "on": ["expired"]}
+    ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 0.2, "retry": retry, "on_error": "late"}
+    ended = await run(process, flow(ask, say("end", "answered", next_step_id=None), say("late", "too late")))
+    assert ended.result == "too late"
+    assert await _about(process, ended.id, "ask") == ["step_retry"]
+    assert await _about(process, ended.id, "ask~2") == ["step_error"]
+
+
+async def test_a_value_that_the_state_refuses_fails_its_step(process: Process) -> None:
+    await process.start()
+    ended = await run(process, flow(say("a", "text"), state_schema={"a": {"type": "integer"}}))
+    assert ended.status is Status.FAILED
+    assert await _about(process, ended.id, "a") == ["step_error"]
+
+
+async def test_a_retry_on_a_named_code_is_made_even_if_the_error_would_not_pass(process: Process) -> None:
+    await process.start()
+    retry = {"attempts": 3, "backoff_seconds": 0, "on": ["no_json"]}
+    step = {"id": "find", "type": "extract_json", "required": True, "input_keys": ["user_input"], "retry": retry}
+    ended = await run(process, flow(step), message="nothing")
+    assert ended.status is Status.FAILED
+    assert await _about(process, ended.id, "find") == ["step_retry", "step_retry", "step_error"]
+
+
+@pytest.mark.parametrize("on_limit", ["fail", "continue"])
+async def test_a_loop_that_reaches_its_limit_says_so(process: Process, on_limit: str) -> None:
+    await process.start()
+    count = compute("number", "result = (state['number'] or 0) + 1", max_iterations=3, on_limit=on_limit)
+    back = {"id": "back", "type": "if_else", "if_condition": "True", "if_true_step_id": "number", "on_limit": on_limit}
+    schema = {"number": {"type": "integer"}}
+    steps = flow(count, say("draft", "draft {state.number}", on_limit=on_limit), back, state_schema=schema)
+    ended = await run(process, steps)
+    events = list(await process.app.events(ended.id))
+    done = [event.data["path"] for event in events if event.type == "step_complete"]
+    assert [path for path in done if path.startswith("number")] == ["number", "number~2", "number~3"]
+    assert "loop_limit_reached" in [event.type for event in events]
+    (end,) = [event.data for event in events if event.type == "orchestration_complete"]
+    if on_limit == "fail":
+        assert ended.status is Status.FAILED
+        assert (ended.error["type"], ended.error["step"]) == ("loop_limit", "number")
+        assert end["error"]["code"] == "loop_limit"
+    else:
+        assert ended.status is Status.COMPLETED
+        assert end["loop_limits"][0] == "number"
+
+
+async def test_a_failed_step_ends_the_run_whatever_its_max_attempts_are(process: Process) -> None:
+    await process.start()
+    bad = flow(compute("bad", "result = 1 / 0"), max_attempts=3)
+    ended = await run(process, bad)
+    assert (ended.status, ended.attempt, ended.failures) == (Status.FAILED, 1, 1)
+
+
+async def test_max_attempts_counts_the_tries_after_errors_that_are_not_a_steps(process: Process) -> None:
+    await sync(process, flow(say("a", "text"), max_attempts=2))
+    accepted = await process.app.orchestrate("flow")
+    database = await process.app.database()
+    # The version that the run is pinned to does not exist, which no step can be blamed for.
+    lost = Statement("lose_version", update(run_inputs).values(plan='{"pins": {"orchestration:flow": "gone"}}'))
+    await database.transact(lambda session: session.fetch(lost))
+    await process.start()
+    ended = await process.app.wait(accepted.run_id, timeout=60)
+    assert (ended.status, ended.attempt, ended.failures) == (Status.FAILED, 2, 2)
 
 
 async def test_a_wait_and_an_event_hold_no_slot(process: Process) -> None:

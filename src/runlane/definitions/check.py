@@ -19,7 +19,8 @@ from runlane.definitions.scripted_answers import check_agent_answers, check_answ
 from runlane.definitions.secrets import check_secrets
 from runlane.definitions.tool_checks import check_schemas, check_server, check_tool
 from runlane.model.definition import Agent, Kind, McpServer, Orchestration, Tool
-from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, TaskStep, ToolStep
+from runlane.model.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
+from runlane.model.step import AgentStep, EvaluatorStep, OrchestrationStep, Step, TaskStep, ToolStep
 
 
 def check(given: Sequence[Parsed], scope: Scope, problems: Problems, *, environment: Environment | None = None) -> None:
@@ -63,6 +64,7 @@ def _check_twice(given: Sequence[Parsed], problems: Problems) -> None:
 def _check_orchestration(definition: Orchestration, scope: Scope, place: Place, problems: Problems) -> None:
     for step in definition.steps:
         here = place.at(step=step.id)
+        _check_retry(step, here, problems)
         if isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
             _check_known("agent", step.agent_id, scope, here.at(field="agent_id"), problems)
         match step:
@@ -77,6 +79,21 @@ def _check_orchestration(definition: Orchestration, scope: Scope, place: Place, 
                 _check_task(step.task, scope, here.at(field="task"), problems)
             case _:
                 pass
+
+
+def _check_retry(step: Step, place: Place, problems: Problems) -> None:
+    for code in step.retry.on if step.retry is not None else ():
+        if code in RUN_FAILURE_CODES:
+            problems.error(
+                place.at(field="retry.on"),
+                f'"{code}" ends the run as a whole, so a step cannot be tried again after it. Remove it.',
+            )
+        elif code not in FAILURE_CODES:
+            problems.error(
+                place.at(field="retry.on"),
+                f'"{code}" is not the code of a failure{near(code, FAILURE_CODES)}. Name codes of the reference, such '
+                'as "timeout" or "model_error".',
+            )
 
 
 def _check_agent(definition: Agent, scope: Scope, place: Place, problems: Problems) -> None:

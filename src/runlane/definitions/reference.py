@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
@@ -16,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from runlane.definitions.parse import STEP_TYPES
 from runlane.model.definition import Agent, McpServer, ModelSettings, Orchestration, StateField, Tool
+from runlane.model.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
 from runlane.model.step import EndStep, HumanField, Retry
 from runlane.model.written import ID_PATTERN, KEY_PATTERN
 
@@ -153,6 +155,18 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+_CODES: Final = """\
+### Failure codes
+
+What a step fails with: `code` of the event `step_error`, of `error` in the state, and of `retry.on`. Other codes in
+`retry.on` are errors of the definition. Models that you register may fail with codes of their own; raise one of these
+if steps should name it.
+"""
+_RUN_CODES: Final = """\
+These end the run as a whole, and no `retry` may name them:
+"""
+
+
 def page() -> str:
     """The page as Markdown."""
     parts = [
@@ -161,6 +175,7 @@ def page() -> str:
         _section("State fields", StateField, level=3),
         f"{_STEPS}\n{_table(EndStep, without={'type'})}",
         _section("Retry", Retry, level=3),
+        f"{_CODES}\n{_codes(FAILURE_CODES)}\n{_RUN_CODES}\n{_codes(RUN_FAILURE_CODES)}",
     ]
     for name, kind in STEP_TYPES.items():
         common = set(EndStep.model_fields)
@@ -176,6 +191,11 @@ def page() -> str:
         _section("MCP servers", McpServer),
     ]
     return "\n".join(parts)
+
+
+def _codes(codes: Mapping[str, str]) -> str:
+    rows = [f"| `{code}` | {about} |" for code, about in codes.items()]
+    return "\n".join(("| code | |", "| --- | --- |", *rows, ""))
 
 
 def _section(title: str, model: type[BaseModel], *, level: int = 2, without: set[str] | None = None) -> str:

@@ -104,10 +104,11 @@ class Line:
         elif not by_order:
             # A person who sends the work back decides how often, not a counter.
             if step.type != "human":
-                backs = self.backs.get(key, 0)
+                backs = self.backs.get(key, 0) + 1
+                # The first execution counts as well, and needed no way back.
                 if backs >= step.max_iterations:
                     return False
-                self.backs[key] = backs + 1
+                self.backs[key] = backs
             while next(reversed(self.trail)) != key:
                 self.trail.popitem()
         return True

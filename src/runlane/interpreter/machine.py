@@ -80,6 +80,7 @@ class Machine:
         walk.load_scope(root, saved)
         walk.open = dict(sorted(walk.open.items(), key=lambda entry: entry[1].serial))
         walk.serial = cursor["serial"]
+        walk.limits = dict.fromkeys(cursor.get("limits", ()))
         walk.end = _load_end(cursor["end"], root.layer.values)
         return cls(walk, cursor["tokens"])
 
@@ -109,6 +110,7 @@ class Machine:
             "agents": dict(walk.library.agents),
             "serial": walk.serial,
             "tokens": self._tokens,
+            "limits": list(walk.limits),
             "root": walk.root.dump(),
             "end": _dump_end(walk.end),
         }
@@ -117,17 +119,18 @@ class Machine:
         """Everything that may be performed now, in the order in which it became possible."""
         return [leaf.todo for leaf in self._walk.open.values()]
 
-    def settle(self, path: str, outcome: Outcome) -> list[Fact]:
+    def settle(self, path: str, outcome: Outcome, *, again: bool | None = None) -> list[Fact]:
         """Take the outcome of a todo, move on, and return the facts that follow from it.
 
         Outputs must be plain JSON values, as they are recorded. An outcome that comes too late, for something that
-        is no longer needed, changes nothing but the totals.
+        is no longer needed, changes nothing but the totals. `again` is for replays: whether the todo was tried again
+        after this failure. Without it, the step's `retry` decides.
         """
         walk = self._walk
         leaf = walk.open.get(path)
         scope = self.charge(path, outcome.cost_usd, outcome.tokens)
         if leaf is not None:
-            walk.settle(leaf, outcome)
+            walk.settle(leaf, outcome, again)
             walk.run()
         walk.keep_limits(scope)
         return self._take_facts()
@@ -212,11 +215,18 @@ def _dump_end(end: End | None) -> dict[str, Any] | None:
     if end is None:
         return None
     error = None if end.error is None else asdict(end.error)
-    return {"status": end.status.value, "response": end.response, "error": error, "step": end.step_id}
+    return {
+        "status": end.status.value,
+        "response": end.response,
+        "error": error,
+        "step": end.step_id,
+        "limits": list(end.loop_limits),
+    }
 
 
 def _load_end(data: Mapping[str, Any] | None, state: Mapping[str, Any]) -> End | None:
     if data is None:
         return None
     error = None if data["error"] is None else Failed(**data["error"])
-    return End(EndStatus(data["status"]), data["response"], dict(state), error, data["step"])
+    limits = tuple(data.get("limits", ()))
+    return End(EndStatus(data["status"]), data["response"], dict(state), error, data["step"], limits)

@@ -80,10 +80,14 @@ class EndStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the run: the last output as `response`, the state, and the error of a failed one."""
+    """The end of the run: the last output as `response`, the state, and the error of a failed one.
+
+    `loop_limits` are the steps whose `max_iterations` was reached on the way to a completed one.
+    """
 
     status: EndStatus
     response: Any
     state: Mapping[str, Any]
     error: Failed | None = None
     step_id: str | None = None
+    loop_limits: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from runlane.interpreter.values import Done, End, EndStatus, Fact, Failed, Part,
 from runlane.model.step import AgentStep, EndStep, HumanStep, LoopStep, OrchestrationStep, ParallelStep, Retry, Step
 
 BAD_ROUTE: Final = "bad_route"
+LOOP_LIMIT: Final = "loop_limit"
 NO_PROGRESS: Final = "no_progress"
 UNKNOWN_STEP: Final = "unknown_step"
 
@@ -44,6 +45,8 @@ class Walk:
         self.open: dict[str, Leaf] = {}
         self.facts: list[Fact] = []
         self.serial = 0
+        # Steps whose max_iterations was reached. By id, so that a long loop does not fill the memory.
+        self.limits: dict[str, None] = {}
         self._moves: list[tuple[Line, str | None, bool]] = []
 
     def run(self) -> None:
@@ -151,12 +154,15 @@ class Walk:
         if line.owner is not None and line.layer is not line.owner.line.layer:
             line.layer.discard()
 
-    def settle(self, leaf: Leaf, outcome: Done | Failed) -> None:
-        """Take the outcome of an open todo."""
+    def settle(self, leaf: Leaf, outcome: Done | Failed, again: bool | None = None) -> None:
+        """Take the outcome of an open todo; `again` is what its retry decided, if that is known."""
         frame = leaf.frame
-        if isinstance(outcome, Failed) and _again(frame.step.retry, outcome, leaf.todo.tries):
-            self._try_again(leaf, outcome)
-            return
+        if isinstance(outcome, Failed):
+            if again is None:
+                again = _again(frame.step.retry, outcome, leaf.todo.tries)
+            if again:
+                self._try_again(leaf, outcome)
+                return
         self._close(leaf)
         if leaf.todo.part == "step":
             for scope in frame.line.scope.outward():
@@ -186,7 +192,10 @@ class Walk:
             self.tell(frame, "step_error", code=error.code, error=error.message, **_spent(error))
         elif isinstance(frame, Nested):
             self.tell(frame, "step_error", code=error.code, error=error.message)
-        source = source or step.id
+        self._take_failure(line, step, error, source or step.id)
+
+    def _take_failure(self, line: Line, step: Step, error: Failed, source: str) -> None:
+        """Go to the step's on_error, or fail the line."""
         if step.on_error is not None:
             try:
                 line.layer.write("error", {"step_id": source, "code": error.code, "message": error.message})
@@ -232,14 +241,32 @@ class Walk:
             if line.arrive(step, by_order=by_order):
                 self._enter(line, step)
                 return
-            limit = {"iterations": line.backs[target], "max_iterations": step.max_iterations}
-            self._tell("loop_limit_reached", target, line.path(target), limit)
+            self._reach_limit(line, step)
+            if step.on_limit == "fail":
+                self._refuse_way_back(line, step)
+                return
             if target in passed:
                 # Ways around a step at its limit lead to it again: there is nowhere to go.
                 break
             passed.add(target)
             target, by_order = line.after(step)
         self._finish(line, None)
+
+    def _reach_limit(self, line: Line, step: Step) -> None:
+        self.limits[step.id] = None
+        data = {"iterations": step.max_iterations, "max_iterations": step.max_iterations, "on_limit": step.on_limit}
+        self._tell("loop_limit_reached", step.id, line.path(step.id), data)
+
+    def _refuse_way_back(self, line: Line, step: Step) -> None:
+        """The execution that would be one too many fails, under a path of its own."""
+        error = Failed(
+            LOOP_LIMIT,
+            f'A way leads back to "{step.id}", which has been executed {step.max_iterations} times; its max_iterations '
+            f"is {step.max_iterations}. Raise it, set on_limit to continue, or give the step an on_error.",
+        )
+        path = line.visit(step)
+        self._tell("step_error", step.id, path, {"code": error.code, "error": error.message})
+        self._take_failure(line, step, error, step.id)
 
     def _enter(self, line: Line, step: Step, tries: int = 0) -> None:
         path = line.visit(step)
@@ -273,7 +300,7 @@ class Walk:
         line.closed = True
         owner = line.owner
         if owner is None:
-            self.end = End(EndStatus.COMPLETED, line.output, dict(line.layer.values))
+            self.end = End(EndStatus.COMPLETED, line.output, dict(line.layer.values), loop_limits=tuple(self.limits))
             return
         try:
             owner.ended(self, line, leaving)
@@ -329,7 +356,7 @@ def _check_nesting(frame: AnyFrame) -> None:
 
 
 def _again(retry: Retry | None, error: Failed, tries: int) -> bool:
-    return retry is not None and error.passing and retry.allows(error.code, tries)
+    return retry is not None and retry.allows(error.code, tries, passing=error.passing)
 
 
 def _spent(error: Failed) -> dict[str, Any]:

@@ -47,7 +47,13 @@ class Orchestration(Written):
     entry_step_id: Id | None = Field(None, description="Where a run begins; the first step if empty.")
     state_schema: dict[StateKey, StateField] = Field(default_factory=dict, description="The state's known keys.")
     lane: str = Field(DEFAULT_LANE, min_length=1, max_length=MAX_NAME, description="The lane of its runs.")
-    max_attempts: int = Field(3, ge=1, le=100, description="Attempts of a run whose worker fails in unforeseen ways.")
+    max_attempts: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Tries of a run in total when it fails by an error that is not a step's. A step that fails for "
+        "good ends the run at once: give it a retry.",
+    )
     max_losses: int | None = Field(
         None,
         ge=1,

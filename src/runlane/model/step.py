@@ -21,13 +21,13 @@ class Retry(Written):
     max_backoff_seconds: float = Field(60.0, ge=0, le=3600, description="No wait is longer than this.")
     on: list[str] = Field(
         default_factory=list,
-        description='Codes of the errors that are tried again, such as "timeout" or "model_error". Empty: all that '
-        "may pass by themselves.",
+        description='Codes of the errors that are tried again, such as "timeout" or "model_error", whether or not '
+        "they may pass by themselves. Empty: all that may pass by themselves.",
     )
 
-    def allows(self, code: str, tries: int) -> bool:
-        """Whether a failure that may pass by itself is tried again, after so many that were before it."""
-        return tries + 1 < self.attempts and (not self.on or code in self.on)
+    def allows(self, code: str, tries: int, *, passing: bool) -> bool:
+        """Whether a failure is tried again, after so many that were before it; `passing`: it may pass by itself."""
+        return tries + 1 < self.attempts and (code in self.on if self.on else passing)
 
 
 class _Step(Written):
@@ -42,7 +42,14 @@ class _Step(Written):
     output_key: StateKey | None = Field(None, description="Where in the state the step's output goes.")
     timeout_seconds: Seconds = Field(300, description="Running time after which the step fails with timeout.")
     max_iterations: int = Field(
-        3, ge=1, le=1_000_000, description="How often a back edge may lead to this step; then its next step follows."
+        3,
+        ge=1,
+        le=1_000_000,
+        description="How often ways back may make this step execute in all, the first time included. Not for human.",
+    )
+    on_limit: Literal["fail", "continue"] = Field(
+        "fail",
+        description="When a way leads back once more: the step fails with loop_limit, or its next step follows.",
     )
     retry: Retry | None = Field(None, description="How failures of this step are tried again; none: not at all.")
     on_error: Id | None = Field(
@@ -205,7 +212,10 @@ class TransformStep(_Step):
 
 
 class ExtractJsonStep(_Step):
-    """JSON inside a text: the whole, fenced blocks, or the first balanced braces. No model is asked."""
+    """JSON inside a text: the whole, fenced blocks, or balanced braces. No model is asked.
+
+    One value is the output; several become a list, in their order.
+    """
 
     type: Literal["extract_json"] = "extract_json"
     required: bool = Field(False, description="Fail when there is none; otherwise the output is null.")

@@ -60,7 +60,7 @@ async def merge(work: Work[MergeStep]) -> Any:
 
 
 async def extract_json(work: Work[ExtractJsonStep]) -> Any:
-    """The JSON in the input: the whole of it, fenced blocks, or the first balanced braces."""
+    """The JSON in the input: the whole of it, fenced blocks, or balanced braces. Several values become a list."""
     texts = _texts(work)
     size = sum(len(value) for value in texts if isinstance(value, str))
     hits = await offload_if(size > LARGE_BYTES, _hits, texts)
@@ -119,7 +119,7 @@ def _texts(work: Work[ExtractJsonStep]) -> list[Any]:
 
 
 def find_json(value: Any) -> list[Any]:
-    """Every JSON value in something: itself if it is no text; else the whole, fenced blocks, or the first braces."""
+    """Every JSON value in something: itself unless it is a string; else the whole, fenced blocks, or braces."""
     if not isinstance(value, str):
         return [] if value is None else [value]
     whole = _parsed(value)
@@ -144,22 +144,27 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _balanced(text: str) -> list[Any]:
-    """The first value in braces; one that is empty, or a reference such as [1], only if there is no other."""
+    """Every value in braces that is not inside another; empty ones and references such as [1] only if all are."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
+    found: list[Any] = []
     spare: list[Any] = []
-    read = 0
+    read, end = 0, 0
     for number, start in enumerate(re.finditer(r"[{\[]", text)):
-        read += len(text) - start.start()
+        begin = start.start()
+        if begin < end:
+            continue
         if read > _MAX_READ and number >= _SURE_STARTS:
             break
         try:
-            value, _ = decoder.raw_decode(text, start.start())
+            value, end = decoder.raw_decode(text, begin)
         except ValueError:
+            # It may have been read to the end of the text.
+            read += len(text) - begin
             continue
         except RecursionError:
             break
+        read += end - begin
         items = cast("dict[str, Any] | list[Any]", value)
-        if items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items)):
-            return [value]
-        spare = spare or [value]
-    return spare
+        telling = items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items))
+        (found if telling else spare).append(value)
+    return found or spare

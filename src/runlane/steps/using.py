@@ -178,6 +178,9 @@ class Use:
                 ) from wait
             except (ToolFailed, StepFailed) as error:
                 if not error.passing:
+                    if self._named_by_step(error.code):
+                        # Passing, so that the next try continues the conversation and makes this call again.
+                        raise StepFailed(error.code, error.message, passing=True) from error
                     return _told(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
@@ -197,7 +200,17 @@ class Use:
         step = self._work.step
         if not isinstance(step, AgentStep):
             return True
-        return step.retry is not None and step.retry.allows(code, self._work.todo.tries)
+        return step.retry is not None and step.retry.allows(code, self._work.todo.tries, passing=True)
+
+    def _named_by_step(self, code: str) -> bool:
+        """Whether an agent's step wants to be tried again after this failure, which else only the model is told."""
+        retry = self._work.step.retry
+        return (
+            isinstance(self._work.step, AgentStep)
+            and retry is not None
+            and code in retry.on
+            and retry.allows(code, self._work.todo.tries, passing=False)
+        )
 
     async def _make(self, ask_agent: AskAgent) -> Any:
         usable, tools = self._usable, self._work.tools

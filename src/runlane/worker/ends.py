@@ -42,7 +42,8 @@ class Ends:
         if size > self._max_result_bytes:
             message = f"The response has {size} bytes as JSON; at most {self._max_result_bytes} are allowed."
             return self.fail(End(EndStatus.FAILED, None, end.state, Failed("result_too_large", message)))
-        self._say("completed", end)
+        limits = {"loop_limits": list(end.loop_limits)} if end.loop_limits else {}
+        self._say("completed", end, **limits)
         self._outbox.say("final", response=end.response, intent="orchestration")
         state = dump_json(dict(end.state))
         return Finish(records.Outcome.COMPLETED, Status.COMPLETED, result=result, state=state)

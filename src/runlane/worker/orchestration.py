@@ -18,6 +18,7 @@ from typing import Any
 from runlane import meters
 from runlane.agents.journal import Journal
 from runlane.interpreter.machine import Machine
+from runlane.interpreter.routing import EXPIRED
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration
 from runlane.model.text import dump_json, load_json
@@ -45,7 +46,7 @@ from runlane.worker.pinned import Pinned
 from runlane.worker.questions import InnerKey, Questions
 from runlane.worker.snapshots import Snapshots
 from runlane.worker.spending import Spending
-from runlane.worker.way import record_of, remember_nested, stand
+from runlane.worker.way import record_of, remember_nested, stand, was_refused
 
 _START = "orchestration_start"
 # Only computed: no model, no tool, nobody outside notices them.
@@ -386,9 +387,9 @@ class Drive:
         self._no += 1
         record = record_of(todo, outcome, self._machine, self._no, seconds)
         self._outbox.keep(record)
-        if isinstance(outcome, Done) and todo.part == "step":
+        if isinstance(outcome, Done) and todo.part == "step" and not was_refused(todo.path, facts):
             self._history.add(todo.path, todo.step.id, todo.step.title, outcome.output)
-            spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None}
+            spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None, "expired": _expired(outcome)}
             told = {name: value for name, value in spent.items() if value is not None}
             self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
         remember_nested(facts, self._history.add)
@@ -420,3 +421,7 @@ class Drive:
         if stopping:
             await asyncio.wait(stopping)
             self._busy.clear()
+
+
+def _expired(done: Done) -> bool | None:
+    return True if done.route == EXPIRED else None

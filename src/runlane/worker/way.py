@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from runlane.definitions.places import templates_of
@@ -18,6 +19,7 @@ from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord
 
 MAX_INPUT_CHARACTERS = 64 * 1024
 _BOUNDS = frozenset({"turn_limit", "cost_limit"})
+_FAILURES = frozenset({"step_error", "step_retry"})
 _KNOWN_STEPS = 2000
 _paths: dict[int, tuple[Step, tuple[str, ...]]] = {}
 
@@ -60,7 +62,7 @@ def go_again(
         while pending and pending[0].no <= last:
             machine = _edited(machine, pending.pop(0))
         facts = settle_again(machine, record)
-        if record.outcome is StepOutcome.DONE:
+        if record.outcome is StepOutcome.DONE and not was_refused(record.path, facts):
             remember(record.path, record.step_id, record.step_id, output_of(record))
         remember_nested(facts, remember)
     for edit in pending:
@@ -103,22 +105,28 @@ def remember_nested(facts: Sequence[Fact], remember: Remember) -> None:
             remember(fact.data["path"], fact.data["orch_step_id"], fact.data["step_name"], fact.output)
 
 
+def was_refused(path: str, facts: Sequence[Fact]) -> bool:
+    """Whether a step failed by what it gave: an answer that never came, a value of the wrong type, an unknown route."""
+    return any(fact.type in _FAILURES and fact.data["path"] == path for fact in facts)
+
+
 def settle_again(machine: Machine, record: StepRecord) -> list[Fact]:
     """Tell the machine what a record says; what follows from it."""
     facts: list[Fact] = []
-    error: dict[str, str] = load_json(record.error) if record.error else {}
-    code, message = error.get("code", "failed"), error.get("message", "")
+    error: dict[str, Any] = load_json(record.error) if record.error else {}
+    failed = Failed(error.get("code", "failed"), error.get("message", ""), bool(error.get("retryable")))
     match record.outcome:
         case StepOutcome.DONE:
             facts = machine.settle(record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens))
         case StepOutcome.HANDLED:
-            # Not to be tried again: what was recorded is where the tries had led to.
             for _ in range(max(0, record.tries - 1)):
-                machine.settle(record.path, Failed(code, message, passing=True))
-            machine.settle(record.path, Failed(code, message, False, record.cost_usd, record.tokens))
+                machine.settle(record.path, failed, again=True)
+            # What contains the step may be tried again, and is under the same conditions as the first time.
+            last = replace(failed, cost_usd=record.cost_usd, tokens=record.tokens)
+            machine.settle(record.path, last, again=False)
         case StepOutcome.RETRYING:
             for _ in range(record.tries):
-                machine.settle(record.path, Failed(code, message, passing=True))
+                machine.settle(record.path, failed, again=True)
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.FAILED:
             # It ended the run, and somebody wants it tried again. What it has cost is spent.
@@ -162,21 +170,30 @@ def record_of(todo: Todo, outcome: Outcome, machine: Machine, no: int, seconds: 
     given = given_to(todo)
     text = dump_json(given) if given else None
     done = isinstance(outcome, Done)
+    verdict = _verdict(machine, todo, outcome)
+    failed = outcome if isinstance(outcome, Failed) else None
+    if failed is None and verdict is StepOutcome.FAILED and machine.end is not None:
+        failed = machine.end.error
     return StepRecord(
         path=todo.path,
         no=no,
         step_id=todo.step.id,
         kind=todo.step.type if todo.part == "step" else f"{todo.step.type} {todo.part}",
-        outcome=_verdict(machine, todo, outcome),
+        outcome=verdict,
         output=dump_json(outcome.output) if done and outcome.output is not None else None,
         route=outcome.route if done else None,
-        error=None if done else dump_json({"code": outcome.code, "message": outcome.message}),
+        error=None if failed is None else dump_json(_error_of(failed)),
         tries=todo.tries if done else todo.tries + 1,
         input=text if text is None or len(text) <= MAX_INPUT_CHARACTERS else None,
         duration_us=int(seconds * 1_000_000),
         cost_usd=outcome.cost_usd,
         tokens=outcome.tokens,
     )
+
+
+def _error_of(failed: Failed) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": failed.code, "message": failed.message}
+    return {**error, "retryable": True} if failed.passing else error
 
 
 def _verdict(machine: Machine, todo: Todo, outcome: Outcome) -> StepOutcome:

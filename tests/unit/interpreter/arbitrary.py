@@ -80,7 +80,8 @@ def _wild_step(source: Random, place: int, ids: list[str]) -> StepData:
         "type": kind,
         "next_step_id": target(),
         "output_key": source.choice([None, *KEYS]),
-        "max_iterations": source.randint(1, 3),
+        "max_iterations": source.randint(1, 4),
+        "on_limit": source.choice(["fail", "continue", "continue"]),
         "retry": _retry(source),
         "on_error": source.choice([None, target()]),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runlane.interpreter.machine import Budget
+from runlane.interpreter.machine import Budget, Machine
 from runlane.interpreter.values import Done, EndStatus, Failed
 from tests.unit.interpreter.play import Play, StepData, if_else, loop, orchestration, parallel, say
 
@@ -19,15 +19,56 @@ def cycle(head: StepData, **fields: Any) -> Play:
     return Play(orchestration(head, if_else("check", yes="head", no="after"), say("after"), **fields))
 
 
-@pytest.mark.parametrize("limit", [1, 3])
-def test_a_way_back_is_taken_as_often_as_the_step_allows(limit: int) -> None:
+@pytest.mark.parametrize("limit", [1, 2, 3])
+def test_a_step_that_ways_lead_back_to_is_executed_as_often_as_it_allows(limit: int) -> None:
     play = cycle(say("head", "check", max_iterations=limit))
     end = play.finish(lambda todo: Done(todo.step.id == "check"), limit=100)
-    assert end.status is EndStatus.COMPLETED
-    assert sum(path.startswith("head") for path in play.paths) == 1 + limit
+    assert sum(path.startswith("head") for path in play.paths) == limit
+    assert end.status is EndStatus.FAILED
+    assert end.error is not None
+    assert (end.error.code, end.step_id, end.loop_limits) == ("loop_limit", "head", ())
+    assert f"max_iterations is {limit}" in end.error.message
 
 
-def test_at_the_limit_control_goes_to_what_follows_the_step() -> None:
+def test_a_loop_that_ends_within_its_limit_is_an_ordinary_end() -> None:
+    play = cycle(say("head", "check", max_iterations=3))
+    end = play.finish(lambda todo: Done(todo.path in ("check", "check~2")))
+    assert play.paths == ["head", "check", "head~2", "check~2", "head~3", "check~3", "after"]
+    assert (end.status, end.loop_limits) == (EndStatus.COMPLETED, ())
+    assert play.told("loop_limit_reached") == []
+
+
+def test_the_execution_that_is_one_too_many_fails_under_a_path_of_its_own() -> None:
+    play = cycle(say("head", "check", max_iterations=1, on_error="after"))
+    play.do("head")
+    play.do("check", True)
+    told = {"orch_step_id": "head", "iterations": 1, "max_iterations": 1, "on_limit": "fail", "path": "head"}
+    assert play.told("loop_limit_reached") == [told]
+    (error,) = play.told("step_error")
+    assert (error["orch_step_id"], error["code"], error["path"]) == ("head", "loop_limit", "head~2")
+    assert play.open == ["after"]
+    assert play.state["error"]["code"] == "loop_limit"
+
+
+def test_an_error_route_that_leads_back_to_the_limit_ends_the_run() -> None:
+    play = Play(orchestration(say("head", "check", max_iterations=1, on_error="head"), if_else("check", yes="head")))
+    play.do("head")
+    play.do("check", True)
+    assert play.error().code == "no_progress"
+
+
+@pytest.mark.parametrize("contained", [loop("rounds", ["a", "again"], loop_count=2), parallel("rounds", [["a"]])])
+def test_a_limit_inside_fails_what_contains_it(contained: StepData) -> None:
+    steps = [say("a", "again", max_iterations=1), if_else("again", yes="a"), say("rescue")]
+    play = Play(orchestration({**contained, "on_error": "rescue"}, *steps))
+    (first,) = play.open
+    play.do(first)
+    play.do(first.replace("/a", "/again"), True)
+    assert play.open == ["rescue"]
+    assert play.state["error"]["code"] == "loop_limit"
+
+
+def test_with_continue_control_goes_to_what_follows_the_step() -> None:
     play = cycle(say("head", "after", max_iterations=1), entry_step_id="check")
     for path in ("check", "head", "after"):
         assert play.open == [path]
@@ -37,7 +78,9 @@ def test_at_the_limit_control_goes_to_what_follows_the_step() -> None:
 
     play = Play(
         orchestration(
-            say("head", "check", max_iterations=1), if_else("check", yes="head", max_iterations=9), say("after")
+            say("head", "check", max_iterations=2, on_limit="continue"),
+            if_else("check", yes="head", max_iterations=9),
+            say("after"),
         )
     )
     play.do("head")
@@ -45,38 +88,42 @@ def test_at_the_limit_control_goes_to_what_follows_the_step() -> None:
     play.do("head~2")
     play.do("check~2", True)
     assert play.told("loop_limit_reached") == [
-        {"orch_step_id": "head", "iterations": 1, "max_iterations": 1, "path": "head~2"}
+        {"orch_step_id": "head", "iterations": 2, "max_iterations": 2, "on_limit": "continue", "path": "head~2"}
     ]
     assert play.open == ["check~3"]
 
 
-def test_at_the_limit_the_run_is_completed_if_nothing_follows() -> None:
+def test_with_continue_the_end_says_which_limits_were_reached() -> None:
     play = Play(
         orchestration(
-            if_else("head", yes="work", max_iterations=1),
+            if_else("head", yes="work", max_iterations=2, on_limit="continue"),
             say("work", "head"),
         )
     )
     play.do("head", True)
     play.do("work", 1)
     play.do("head~2", True)
+    play.machine = Machine.restore(play.library, play.machine.cursor())
     play.do("work~2", 2)
     assert play.end.status is EndStatus.COMPLETED
     assert play.end.response == 2
+    assert play.end.loop_limits == ("head",)
+    assert Machine.restore(play.library, play.machine.cursor()).end == play.end
 
 
 def test_a_step_that_leads_to_itself_ends() -> None:
-    play = Play(orchestration(say("a", "a", max_iterations=2)))
+    play = Play(orchestration(say("a", "a", max_iterations=3, on_limit="continue")))
     end = play.finish()
     assert end.status is EndStatus.COMPLETED
     assert play.paths == ["a", "a~2", "a~3"]
-    assert [fact["iterations"] for fact in play.told("loop_limit_reached")] == [2, 2]
+    assert [fact["iterations"] for fact in play.told("loop_limit_reached")] == [3, 3]
+    assert end.loop_limits == ("a",)
 
 
 def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
     """The steps between are met again because of it; their own limits are for ways back to them."""
     steps = [
-        say("head", "middle", max_iterations=5),
+        say("head", "middle", max_iterations=6),
         say("middle", "check", max_iterations=1),
         if_else("check", yes="head", max_iterations=1),
     ]
@@ -87,12 +134,16 @@ def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
 
 
 def test_past_a_limit_the_steps_that_follow_are_counted_themselves() -> None:
-    steps = [say("head", "check", max_iterations=1), if_else("check", yes="head", max_iterations=2)]
+    steps = [
+        say("head", "check", max_iterations=2, on_limit="continue"),
+        if_else("check", yes="head", max_iterations=3, on_limit="continue"),
+    ]
     play = Play(orchestration(*steps))
     end = play.finish(lambda _: Done(True))
     assert play.paths == ["head", "check", "head~2", "check~2", "check~3", "check~4"]
     assert [fact["orch_step_id"] for fact in play.told("loop_limit_reached")] == ["head", "head", "head", "check"]
     assert end.status is EndStatus.COMPLETED
+    assert end.loop_limits == ("head", "check")
 
 
 def test_two_ways_to_one_step_are_no_way_back() -> None:
@@ -128,7 +179,7 @@ def test_ways_back_are_counted_anew_in_each_round() -> None:
     play = Play(
         orchestration(
             loop("rounds", ["a", "again"], loop_count=3),
-            say("a", max_iterations=1),
+            say("a", max_iterations=2),
             if_else("again", yes="a", max_iterations=9),
         )
     )
@@ -138,7 +189,7 @@ def test_ways_back_are_counted_anew_in_each_round() -> None:
 
 
 def test_a_way_back_after_an_error_is_counted() -> None:
-    play = Play(orchestration(say("fix", "work", max_iterations=2), say("work", on_error="fix")))
+    play = Play(orchestration(say("fix", "work", max_iterations=3), say("work", on_error="fix")))
     for visit in ("", "~2", "~3"):
         play.do(f"fix{visit}")
         play.fail(f"work{visit}")

@@ -75,7 +75,9 @@ def test_a_try_that_goes_well_is_the_end_of_it() -> None:
         ([], "timeout", True, True),
         ([], "timeout", False, False),
         (["timeout"], "timeout", True, True),
-        (["timeout"], "timeout", False, False),
+        (["timeout"], "timeout", False, True),
+        (["no_json", "bad_answer"], "no_json", False, True),
+        (["no_json"], "bad_answer", False, False),
         (["timeout"], "model_error", True, False),
     ],
 )
