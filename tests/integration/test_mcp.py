@@ -231,6 +231,18 @@ async def test_secrets_go_along_as_headers_and_do_not_come_back(
     assert await caller.call(server, "echo", {"text": "x"}, "3") == "x"
 
 
+async def test_every_run_on_a_shared_connection_learns_what_it_was_opened_with(
+    fake: FakeMcp, clients: McpClients
+) -> None:
+    server = server_over(fake, "http", token="{secret.TOKEN}")
+    fake.control(token=CANARY)
+    runs = [Redactor(), Redactor()]
+    for number, redactor in enumerate(runs):
+        assert await clients.for_run("default", redactor).call(server, "echo", {"text": "x"}, str(number)) == "x"
+    # One connection, and both know the value; a run of which nothing was called knows none.
+    assert [redactor.clean(CANARY) for redactor in (*runs, Redactor())] == [REDACTED, REDACTED, CANARY]
+
+
 async def test_a_program_gets_its_own_environment_and_little_of_ours(
     fake: FakeMcp, caller: McpCaller, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runlane import Context, Status
+from runlane import Context, Run, Status
 from runlane.access.keyring import new_key
 from runlane.access.vault import Vault
 from runlane.definitions.load import parse_bodies
@@ -153,5 +153,99 @@ async def test_a_run_goes_on_with_what_was_stored(keyed: Settings, store: Store)
         assert run.state is not None
         assert run.state["used"] == {"header": f"Bearer {REDACTED}"}
         assert f"Bearer {REDACTED}" in str(run.result)
+    finally:
+        await process.stop()
+
+
+# Names and words of Runlane's own, all of which a tenant may store.
+OWN_WORDS = (
+    "orch_step_id", "step_name", "step_type", "duration_seconds", "tool_calls", "tool_name", "arguments", "thinking",
+    "tokens_in", "tokens_out", "cost_usd", "agent_context", "channel_id", "final_state", "response", "input_schema",
+    "description", "properties", "completed", "call_again", "traceback", "model_response", "arguments_schema",
+)  # fmt: skip
+
+
+def answering_flow() -> dict[str, Any]:
+    """Uses every word as a secret, then an agent with a tool that a person approves, which is a new attempt."""
+    agent = {"id": "ask", "type": "agent", "agent_id": "clerk", "prompt_template": "go", "output_key": "said"}
+    print_ = {"id": "end", "type": "print", "print_content": "{state.said} {state.used}", "output_key": "last"}
+    flow = {
+        "id": "words",
+        "entry_step_id": "use",
+        "steps": [
+            {"id": "use", "type": "task", "task": "use words", "output_key": "used", "next_step_id": "ask"},
+            {**agent, "next_step_id": "again"},
+            # What the new attempt says is compared with them too.
+            {"id": "again", "type": "task", "task": "use words", "output_key": "used", "next_step_id": "end"},
+            print_,
+        ],
+    }
+    clerk = {
+        "id": "clerk",
+        "model": "scripted",
+        "tools": ["note"],
+        "answers": [
+            {"calls": [{"tool": "note", "arguments": {"text": "description of properties"}}], "thinking": "thinking"},
+            "all completed",
+        ],
+    }
+    tool = {
+        "name": "note",
+        "tool_type": "task",
+        "task": "note",
+        "requires_approval": True,
+        "input_schema": {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]},
+    }
+    return {"orchestrations": [flow], "agents": [clerk], "tools": [tool]}
+
+
+async def test_a_run_whose_secrets_are_words_of_ours_goes_on_and_has_readable_events(keyed: Settings) -> None:
+    process, noted = Process(keyed), list[str]()
+
+    @process.app.task("use words")
+    async def use_words(ctx: Context) -> list[str]:
+        return [await ctx.secret(f"S{number}") for number in range(len(OWN_WORDS))] if ctx.saved is None else []
+
+    @process.app.task("use nothing")
+    async def use_nothing(ctx: Context) -> list[str]:
+        return []
+
+    @process.app.task("note")
+    async def note(ctx: Context, text: str) -> dict[str, str]:
+        noted.append(text)
+        return {"description": text}
+
+    async def through(flow: str) -> tuple[Run, list[tuple[str, frozenset[str]]]]:
+        accepted = await process.app.orchestrate(flow)
+
+        async def asks() -> bool:
+            return (await process.app.get(accepted.run_id)).status is Status.PAUSED
+
+        await eventually(asks, "the question")
+        await process.app.resume(accepted.run_id, {"decision": "approve"})
+        run = await process.end(accepted.run_id)
+        return run, [(event.type, frozenset(event.data)) for event in await process.events(accepted.run_id)]
+
+    await process.start()
+    try:
+        database = await process.app.database()
+        bodies = answering_flow()
+        plain: dict[str, Any] = {**bodies["orchestrations"][0], "id": "plain"}
+        steps: list[dict[str, Any]] = plain["steps"]
+        nothing = [{**step, "task": "use nothing"} if step["type"] == "task" else step for step in steps]
+        bodies["orchestrations"].append({**plain, "steps": nothing})
+        await sync_definitions(database, "default", parse_bodies(bodies), actor="test")
+        vault = (await process.app.connect()).vault
+        for number, word in enumerate(OWN_WORDS):
+            await vault.set("default", f"S{number}", word, actor="test")
+        ordinary, wanted = await through("plain")
+        run, events = await through("words")
+        assert (ordinary.status, ordinary.error) == (Status.COMPLETED, None)
+        assert (run.status, run.error) == (Status.COMPLETED, None)
+        assert events == wanted
+        # A model's arguments are data: they are cleaned before the call, as they are where they are stored.
+        assert noted == ["description of properties", f"{REDACTED} of {REDACTED}"]
+        assert run.state is not None
+        assert run.state["used"] == [REDACTED] * len(OWN_WORDS)
     finally:
         await process.stop()

@@ -36,8 +36,8 @@ def documented() -> dict[str, list[str]]:
 
 EVENTS = documented()
 FIELDS = sorted({name for names in EVENTS.values() for name in names} | {"orch_step_id", "step_name", "traceback"})
-# Nested: what has fields of Runlane's own inside.
-NESTED = ("error", "agent_context")
+# What has fields of Runlane's own inside.
+CONTEXT = ("tool_name", "call_id", "arguments", "idempotency_key", "limit_usd", "spent_usd", "scope", "error")
 LISTS = ("fields", "tool_calls")
 
 
@@ -55,7 +55,8 @@ def test_names_numbers_and_places_of_an_event_stay_whatever_is_secret(kind: str)
     """A tenant that stores words of Runlane's own as secrets, and uses them, still has events that can be read."""
     nested = {"type": "ValueError", "message": "m", "traceback": "t", "tool_name": "n", "description": "d"}
     data: dict[str, Any] = {name: f"a {name}" for name in FIELDS}
-    data |= dict.fromkeys(NESTED, nested) | {name: [nested] for name in LISTS} | {"cost_usd": 0.12345678, "turn": 1}
+    data |= {name: [nested] for name in LISTS} | {"cost_usd": 0.12345678, "turn": 1, "error": nested}
+    data["agent_context"] = dict.fromkeys(CONTEXT, 1)
     data |= {"path": "approved", "orch_step_id": "approved", "status": "completed", "code": "cost_limit"}
     if kind == EventType.LOG:
         data["fields"] = {"mine": 1}
@@ -67,8 +68,8 @@ def test_names_numbers_and_places_of_an_event_stay_whatever_is_secret(kind: str)
     assert after.keys() == data.keys()
     for name in ("path", "orch_step_id", "status", "code", "cost_usd", "turn"):
         assert after[name] == data[name]
-    for name in NESTED:
-        assert after[name].keys() == nested.keys()
+    assert after["error"].keys() == nested.keys()
+    assert after["agent_context"] == data["agent_context"]
     if kind == "human_input_required":
         assert after["fields"][0].keys() == nested.keys()
     if kind == "model_response":
@@ -141,7 +142,8 @@ def test_steps_questions_ends_and_live_pieces_keep_their_names() -> None:
         error=json.dumps({"code": "c", "message": SECRET}), input=json.dumps({"progress": {SECRET: 1}}),
     )  # fmt: skip
     question = {
-        "prompt": SECRET, "fields": [{"name": "n", "label": SECRET}], "context": {"arguments": {SECRET: 1}},
+        "prompt": SECRET, "fields": [{"name": "progress", "label": SECRET, "options": ["progress"]}],
+        "context": {"arguments": {SECRET: 1}, SECRET: 12345678},
         "channel_id": None, "arguments_schema": {"properties": {"progress": {"type": "string"}}},
     }  # fmt: skip
     error = json.dumps({"type": "E", "message": SECRET, "traceback": SECRET})
@@ -154,7 +156,8 @@ def test_steps_questions_ends_and_live_pieces_keep_their_names() -> None:
     assert json.loads(after.error or "") == {"code": "c", "message": REDACTED}
     assert json.loads(after.input or "") == {"progress": {REDACTED: 1}}
     assert json.loads(stored.waits[0].request) == question | {
-        "prompt": REDACTED, "fields": [{"name": "n", "label": REDACTED}], "context": {"arguments": {REDACTED: 1}},
+        "prompt": REDACTED, "fields": [{"name": "progress", "label": REDACTED, "options": ["progress"]}],
+        "context": {"arguments": {REDACTED: 1}, REDACTED: REDACTED},
     }  # fmt: skip
     assert stored.finish is not None
     assert json.loads(stored.finish.error or "") == {"type": "E", "message": REDACTED, "traceback": REDACTED}

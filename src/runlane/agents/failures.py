@@ -14,7 +14,7 @@ import structlog
 
 from runlane.agents.models import ModelFailed
 from runlane.outbound.retry_after import retry_after_seconds
-from runlane.redaction import Redactor
+from runlane.redaction import LOGS, Redactor
 
 if TYPE_CHECKING:
     from pydantic_ai.exceptions import ModelAPIError
@@ -129,7 +129,8 @@ def _key_refused(error: ModelAPIError, model: str, *, own_key: bool) -> ModelFai
     # What the provider said is left out: it likes to repeat a part of the key.
     if own_key:
         return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
-    log.warning("provider_refuses_key", model=model, said=str(error.body)[:_LOGGED])
+    # Cleaned before it is cut, for half a key would not be found any more.
+    log.warning("provider_refuses_key", model=model, said=LOGS.clean(str(error.body))[:_LOGGED])
     return ModelFailed(
         "not_authorized",
         f"The provider does not accept this server's key for {model}. Whoever operates the server finds the provider's "

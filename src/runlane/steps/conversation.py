@@ -206,7 +206,7 @@ class Conversation:
             slot.tokens_used = 0
             if has_waited:
                 await self._check_budget()
-            return await self._call(model, request, key, _Place(limiter, credential, slot, held))
+            return await self._call(model, request, key, _Place(limiter, credential, slot, held, work.tools.redactor))
 
     async def _check_budget(self) -> None:
         step = self._work.step
@@ -244,6 +244,7 @@ class _Place:
     credential: str
     slot: Slot
     held: contextlib.AsyncExitStack
+    redactor: Redactor
 
     def around(self, call: Call) -> Call:
         """The call in this place."""
@@ -256,7 +257,9 @@ class _Place:
                     if error.throttled:
                         # Before the slot is given back: nobody may begin between the provider's word and its being
                         # heard.
-                        await self.limiter.slow_down(self.credential, error.retry_after_seconds, error.message)
+                        # The reason is told to everybody who uses the credential.
+                        reason = self.redactor.clean(error.message)
+                        await self.limiter.slow_down(self.credential, error.retry_after_seconds, reason)
                     raise
                 self.slot.tokens_used = reply.tokens_in + reply.tokens_out
                 return reply

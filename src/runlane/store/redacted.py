@@ -26,6 +26,10 @@ _FIXED: Final = frozenset(
     {"answer", "code", "decision", "orch_step_id", "path", "status", "step_type", "target_step_id", "waiting_for"}
 )
 
+_ABOUT_CALLS: Final = frozenset(
+    {"arguments", "call_id", "error", "idempotency_key", "limit_usd", "scope", "spent_usd", "tool_name"}
+)
+
 
 def redacted(entry: Entry, redactor: Redactor) -> Entry:
     """The entry without the secrets that its attempt has used."""
@@ -120,6 +124,11 @@ def _own(value: Any, redactor: Redactor) -> Any:
             return value
 
 
+def _field(value: Any, redactor: Redactor) -> Any:
+    """What a field of ours holds: a text or a number of ours, or data."""
+    return _data(value, redactor) if isinstance(value, (dict, list)) else _own(value, redactor)
+
+
 def _object(fields: Mapping[str, _Clean]) -> _Clean:
     """An object with fields of ours; some of them have a shape of their own."""
 
@@ -130,7 +139,7 @@ def _object(fields: Mapping[str, _Clean]) -> _Clean:
         for name, inner in cast("dict[str, Any]", value).items():
             shape = fields.get(name)
             if shape is None:
-                shape = _unchanged if name in _FIXED else _data if isinstance(inner, (dict, list)) else _own
+                shape = _unchanged if name in _FIXED else _field
             cleaned[name] = shape(inner, redactor)
         return cleaned
 
@@ -189,14 +198,29 @@ def _sized(value: Any, redactor: Redactor) -> Any:
     return {name: [_data(pair[0], redactor), *pair[1:]] for name, pair in table.items()}
 
 
+def _context(value: Any, redactor: Redactor) -> Any:
+    """What a person looks at: data of the run, or what Runlane says about a call or a cap."""
+    if not isinstance(value, dict):
+        return _data(value, redactor)
+    cleaned: dict[str, Any] = {}
+    for name, inner in cast("dict[str, Any]", value).items():
+        if name in _ABOUT_CALLS:
+            cleaned[name] = _field(inner, redactor)
+        else:
+            cleaned[redactor.clean(name)] = _data(inner, redactor)
+    return cleaned
+
+
 def _raw(value: Any, redactor: Redactor) -> Any:
     """An answer as its provider wrote it, with signatures over its texts: as a whole or not at all."""
     return None if isinstance(value, str) and redactor.occurs(value) else value
 
 
-_question: Final = _object({"fields": _each(_own), "context": _own, "arguments_schema": _texts_only})
+# Answers are checked by the names, types and options of a form.
+_form: Final = _each(_object({"name": _unchanged, "options": _unchanged, "type": _unchanged}))
+_question: Final = _object({"fields": _form, "context": _context, "arguments_schema": _texts_only})
 _FIELDS: Final[Mapping[str, _Clean]] = {
-    "agent_context": _own,
+    "agent_context": _context,
     "args": _data,
     "error": _own,
     "final_state": _data,
@@ -209,7 +233,7 @@ _event: Final = _object(_FIELDS)
 # Fields of a log line are the user's, those of a question are a form of ours.
 _EVENTS: Final[Mapping[str, _Clean]] = {
     EventType.LOG.value: _object({**_FIELDS, "fields": _data}),
-    "human_input_required": _object({**_FIELDS, "fields": _each(_own)}),
+    "human_input_required": _object({**_FIELDS, "fields": _form}),
 }
 _CALLS: Final[Mapping[CallKind, _Clean]] = {
     CallKind.MODEL: _object({"calls": _each(_own), "raw": _raw}),
