@@ -230,6 +230,8 @@ def test_a_case_that_is_no_option_is_a_warning() -> None:
     found = only(check(ASK, switch))
     assert found.startswith('warning: orchestration "o", step "choose", field switch_cases.rejct: ')
     assert '(did you mean "reject"?)' in found
+    by_truth = {**switch, "switch_expression": "state.approval.paid", "switch_cases": {"true": None, "false": None}}
+    assert told(check(ASK, by_truth)) == []
 
 
 def test_code_that_cannot_be_parsed_is_reported_once() -> None:

@@ -165,10 +165,13 @@ def _check_cases(step: SwitchStep, whole: Read, forms: Mapping[str, Form], place
     form = forms.get(whole.key)
     if form is None or whole.field is None:
         return
+    fields = form.fields.get(whole.field, ())
+    if any(field.type != "select" for field in fields):
+        # A switch compares booleans and numbers as text, so only options are certain.
+        return
     for case in step.switch_cases:
-        why = _why_never(Comparison(whole.key, whole.field, case, 1), form.fields.get(whole.field, ()))
-        # Booleans and numbers are compared with cases as text, so only options can be told.
-        if why is not None and "option" in why:
+        why = _why_never(Comparison(whole.key, whole.field, case, 1), fields)
+        if why is not None:
             problems.warn(place.at(step=step.id, field=f"switch_cases.{case}"), f"This case is never taken: {why}")
 
 
