@@ -18,7 +18,7 @@ ACTOR = "test"
 
 
 async def bring(
-    store: Store, lanes: list[str], tenant: str = "default", *, most: int = 3, **options: bool
+    store: Store, lanes: list[str], tenant: str = "default", *, most: int = 3, dry_run: bool = False
 ) -> SyncReport:
     """Sync one orchestration for each lane and remove the others."""
     steps = [{"id": "s", "type": "print", "print_content": "x"}]
@@ -31,7 +31,7 @@ async def bring(
         actor=ACTOR,
         remove_missing=True,
         environment=environment,
-        **options,
+        dry_run=dry_run,
     )
 
 

@@ -24,6 +24,7 @@ from runlane.api.body import LargeBodyRoute
 from runlane.model.definition import Tool
 from runlane.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Outbound
+from runlane.redaction import Redactor
 from runlane.settings import load_settings
 from runlane.steps import source
 from runlane.steps.sandbox import Sandbox
@@ -117,8 +118,8 @@ async def test_a_large_answer_of_a_tool_is_parsed_off_the_loop() -> None:
         tools = HttpTools(outbound, no_secrets)
         there = tool.model_copy(update={"url": server.url()})
 
-        assert await tools.call("t", there, {}, "key") == {"rows": ROWS}
-        blocked = min([await longest_block(tools.call("t", there, {}, "key")) for _ in range(3)])
+        assert await tools.call("t", Redactor(), there, {}, "key") == {"rows": ROWS}
+        blocked = min([await longest_block(tools.call("t", Redactor(), there, {}, "key")) for _ in range(3)])
         await outbound.close()
     parsing = cost(json.loads, LARGE)
     assert blocked < parsing * 0.8, (blocked, parsing)

@@ -88,7 +88,7 @@ class Orchestrations:
             callers=self._outside.callers(claimed.tenant, host.redactor),
             connection=partial(self._outside.connection, claimed.tenant),
             call_orchestration=Children(claimed, self._database, self._start_child).call,
-            mcp=self._outside.mcp.for_tenant(claimed.tenant),
+            mcp=self._outside.mcp.for_run(claimed.tenant, host.redactor),
             max_step_bytes=self._max_step_bytes,
         )
         tools = replace(tools, conversation=await self._said_before(claimed, material))

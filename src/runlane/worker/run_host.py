@@ -15,6 +15,7 @@ from runlane.redaction import Redactor
 from runlane.store.record import Entry, Recorded
 from runlane.store.redacted import redacted, redacted_delta
 from runlane.worker.context import Desk
+from runlane.worker.open_answers import OpenAnswers
 
 
 class Hosting(Desk, Protocol):
@@ -40,9 +41,14 @@ class RunHost:
         return self._worker.max_result_bytes
 
     @property
-    def draining(self) -> bool:
-        """Whether the worker wants to stop."""
-        return self._worker.draining
+    def handing_over(self) -> bool:
+        """Whether runs of several steps should stop at the next boundary."""
+        return self._worker.handing_over
+
+    @property
+    def open_answers(self) -> OpenAnswers:
+        """The answers of models that are being streamed."""
+        return self._worker.open_answers
 
     async def record(self, entry: Entry) -> Recorded:
         """Store an entry, or raise LeaseLost."""
