@@ -68,8 +68,9 @@ async def test_old_writers_go_on_during_and_after_the_upgrade(old_database: str)
         rows = await connection.fetch("select distinct tenant, limited, first_seq from runs")
         assert [tuple(row) for row in rows] == [("default", False, 1)]
         assert await connection.fetchval("select count(*) from runs") == len(written) + 1
-        valid = await connection.fetchval("select indisvalid from pg_index where indexrelid = 'runs_limited'::regclass")
-        assert valid
+        for index in ("runs_limited", "runs_tenant"):
+            valid = f"select indisvalid from pg_index where indexrelid = '{index}'::regclass"
+            assert await connection.fetchval(valid), index
         assert await connection.fetchval("select count(*) from tenants where id = 'default' and enabled") == 1
     finally:
         await connection.close()
@@ -121,6 +122,7 @@ async def test_the_embedded_file_is_raised_from_the_first_release(sqlite_url: st
         for table in ("tenants", "api_keys", "roles", "audit"):
             connection.execute(f"drop table {table}")
         connection.execute("drop index runs_limited")
+        connection.execute("drop index runs_tenant")
         for column in ("tenant", "limited", "first_seq"):
             connection.execute(f"alter table runs drop column {column}")
         connection.execute("alter table run_inputs drop column trace")
