@@ -356,8 +356,8 @@ def test_every_event_type_is_documented() -> None:
 def test_everything_public_is_documented() -> None:
     page = (DOCS / "reference" / "python.md").read_text()
     assert [name for name in _public(App) if not re.search(rf"\bapp\.{name}\b", page)] == []
-    # interrupt and take_progress are the worker's side of a context.
-    told = [name for name in _public(Context) if name not in {"interrupt", "take_progress"}]
+    # check_awaited, interrupt and take_progress are the worker's side of a context.
+    told = [name for name in _public(Context) if name not in {"check_awaited", "interrupt", "take_progress"}]
     assert [name for name in told if f"`ctx.{name}" not in page] == []
     assert [field.name for field in fields(Run) if f"`{field.name}`" not in page] == []
     assert [status.value for status in Status if f"`{status.value}`" not in page] == []

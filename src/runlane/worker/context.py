@@ -149,7 +149,7 @@ class Context:
         return value or (None, None)
 
     def check_awaited(self) -> None:
-        """Raise Fail if a call was dropped without having been awaited: what it was to write is lost."""
+        """Raise Fail if a call was dropped without having been awaited: its write is lost. For the worker."""
         if self._not_awaited is not None:
             call = self._not_awaited.partition("(")[0]
             raise Fail(
