@@ -14,13 +14,13 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from runlane.fairness import FairGate
+from runlane.fairness import FairQueue
 from runlane.model.text import dump_json
 from runlane.settings import Settings
 from runlane.steps.failure import StepFailed
@@ -69,8 +69,10 @@ class Processes:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         count = limits.processes
-        self._any = FairGate(count, max(1, count - 1))
-        self._long = FairGate(max(1, count - 1), max(1, count - 2))
+        # Long jobs wait in one queue after the other. A thread takes the next job itself when it is done with one.
+        self._any: FairQueue[Job] = FairQueue(count, max(1, count - 1))
+        self._long: FairQueue[Job] = FairQueue(max(1, count - 1), max(1, count - 2))
+        self._turns = threading.Lock()
         self._pool: Monty | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._starting = threading.Lock()
@@ -79,23 +81,24 @@ class Processes:
 
     async def evaluate(self, tenant: str, job: Job) -> Any:
         """Return what the code gives. Raises MontyError, and StepFailed if there is no process for it."""
-        async with self._turn(tenant, job):
-            if self._closed:
-                raise stopped()
-            if self._threads is None:
-                self._threads = ThreadPoolExecutor(self._limits.processes, thread_name_prefix="runlane-sandbox")
-            self._jobs.add(job)
-            running = asyncio.get_running_loop().run_in_executor(self._threads, self._run, job)
-            try:
-                return await asyncio.shield(running)
-            except asyncio.CancelledError:
-                job.kill()
-                # The turn of the next job begins when the process is free.
-                with suppress(Exception):
-                    await running
-                raise
-            finally:
-                self._jobs.discard(job)
+        if self._closed:
+            raise stopped()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._limits.processes, thread_name_prefix="runlane-sandbox")
+        answer = job.wait_for(tenant, asyncio.get_running_loop())
+        self._jobs.add(job)
+        with self._turns:
+            (self._any if job.short else self._long).add(tenant, 1, job)
+            ready = self._ready()
+        self._begin(self._threads, ready)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            # One that waits comes to its turn and ends at once.
+            job.kill()
+            raise
+        finally:
+            self._jobs.discard(job)
 
     async def close(self) -> None:
         """End the processes; what is being evaluated fails."""
@@ -106,16 +109,39 @@ class Processes:
         if threads is not None:
             await asyncio.to_thread(self._stop, threads)
 
-    @asynccontextmanager
-    async def _turn(self, tenant: str, job: Job) -> AsyncGenerator[None]:
-        async with AsyncExitStack() as held:
-            if not job.short:
-                await held.enter_async_context(self._long.enter(tenant))
-            await held.enter_async_context(self._any.enter(tenant))
-            yield
+    def _ready(self) -> list[Job]:
+        """Take the jobs whose turn has come. The caller holds the lock."""
+        for job in self._long.grant():
+            self._any.add(job.tenant, 1, job)
+        return self._any.grant()
+
+    def _begin(self, threads: ThreadPoolExecutor, jobs: list[Job]) -> None:
+        for job in jobs:
+            threads.submit(self._work, threads, job)
+
+    def _work(self, threads: ThreadPoolExecutor, job: Job) -> None:
+        """In a thread: do a job, and the next ones for as long as one is ready."""
+        ready = [job]
+        while ready:
+            job = ready.pop()
+            try:
+                job.finish(self._run(job), None)
+            except BaseException as error:  # noqa: BLE001 - it is raised where the job is waited for
+                job.finish(None, error)
+            with self._turns:
+                self._any.release(job.tenant, 1)
+                if not job.short:
+                    self._long.release(job.tenant, 1)
+                ready += self._ready()
+            if len(ready) > 1:
+                # After a shutdown no thread begins anything; then this one does.
+                with suppress(RuntimeError):
+                    while len(ready) > 1:
+                        threads.submit(self._work, threads, ready[0])
+                        del ready[0]
 
     def _stop(self, threads: ThreadPoolExecutor) -> None:
-        threads.shutdown(wait=True, cancel_futures=True)
+        threads.shutdown(wait=True)
         with self._starting:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -123,6 +149,7 @@ class Processes:
 
     def _run(self, job: Job) -> Any:
         """In a thread."""
+        job.check()
         inputs = job.inputs()
         with self._started().checkout(
             limits={"max_feed_duration_secs": job.seconds, "max_memory": self._limits.memory_bytes},
@@ -179,6 +206,7 @@ class Job:
         self.seconds = seconds
         self.bound_by = bound_by
         self.short = short
+        self.tenant = ""
         self._state = state or {}
         self._arguments = arguments or {}
         self.lines = text.count("\n") - 1
@@ -192,10 +220,36 @@ class Job:
         """Return what the code is given, as JSON. It is made when the turn of the job has come, and for no other."""
         return {STATE: dump_json(self._state), ARGUMENTS: dump_json(self._arguments)}
 
+    def wait_for(self, tenant: str, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any]:
+        """Return what will have the outcome. The job is one of this tenant."""
+        self.tenant = tenant
+        self._loop = loop
+        self._answer: asyncio.Future[Any] = loop.create_future()
+        return self._answer
+
+    def finish(self, value: Any, error: BaseException | None) -> None:
+        """Tell the outcome to the event loop, from a thread."""
+
+        def tell() -> None:
+            if self._answer.done():
+                return
+            if error is None:
+                self._answer.set_result(value)
+            else:
+                self._answer.set_exception(error)
+
+        # A loop that is closed has no one who waits.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(tell)
+
+    def check(self) -> None:
+        """Raise StepFailed if the job was stopped."""
+        if self._killed:
+            raise stopped()
+
     def begin(self, pid: int | None) -> None:
         with self._lock:
-            if self._killed:
-                raise stopped()
+            self.check()
             self._pid = pid
 
     def end(self) -> None:
