@@ -15,6 +15,8 @@ def main() -> None:
     from runlane.errors import RunlaneError
     from runlane.redaction import clean
 
+    if any(word == "--api-key" or word.startswith("--api-key=") for word in sys.argv[1:]):
+        print("Warning: every process on this machine can see --api-key. Set RUNLANE_API_KEY instead.", file=sys.stderr)
     try:
         cli()
     except RunlaneError as error:
