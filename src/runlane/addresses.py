@@ -161,3 +161,14 @@ def _split(text: str) -> tuple[str, int | None]:
     if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} has no port between 1 and 65535 behind its colon")
     return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address or name is reached from this machine alone."""
+    name = host.strip("[]").lower()
+    if name == "localhost":
+        return True
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 from weakref import WeakKeyDictionary
+
+import structlog
 
 from runlane.access.vault import Vault
 from runlane.bus import Bus
 from runlane.bus.choice import make_bus
 from runlane.errors import ConfigurationError
 from runlane.model.run import Accepted
-from runlane.settings import Settings, hide
+from runlane.settings import Settings, hide, unknown_variables
 from runlane.store.accept import NewRun
 from runlane.store.committer import Committer
 from runlane.store.database import Database
 from runlane.store.lanes import declare_lanes
 from runlane.store.migrate import open_ready
 from runlane.store.runs import Change
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
@@ -111,7 +116,23 @@ class Connections:
                 connection.database.forget()
 
 
+_reported: set[str] = set()
+
+
+def report_unknown_settings(report: Callable[[str, str], None]) -> None:
+    """Report each variable that looks like a setting and is none, once per process."""
+    for name, hint in unknown_variables(os.environ):
+        if name not in _reported:
+            _reported.add(name)
+            report(name, hint)
+
+
+def _warn(name: str, hint: str) -> None:
+    log.warning("unknown_setting", name=name, problem=f"{name} is not a known setting and is ignored{hint}.")
+
+
 async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) -> Connection:
+    report_unknown_settings(_warn)
     hide(settings)
     database = await open_ready(settings)
     try:

@@ -11,7 +11,7 @@ import base64
 import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
@@ -30,13 +30,15 @@ from pydantic import (
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
 from runlane.addresses import parse_allow_list
-from runlane.errors import InvalidSettings
+from runlane.errors import InvalidSettings, nearest
 from runlane.redaction import LOGS
 
 EMBEDDED_FILE = Path(".runlane") / "runlane.db"
 # Made by itself beside the embedded file, and used only with it.
 EMBEDDED_KEY_FILE = Path(".runlane") / "secret.key"
 SECRET_KEY_BYTES: Final = 32
+# Read by the command line and not part of the settings of a process.
+CLIENT_VARIABLES: Final = ("RUNLANE_URL", "RUNLANE_API_KEY")
 DEFINITIONS_FOLDER = Path("definitions")
 # Prefixes of models that are ours, so that no other provider may be called like them.
 OWN_PROVIDERS: Final = ("anthropic", "google", "ollama", "openai", "openai-chat", "openrouter", "scripted")
@@ -450,6 +452,16 @@ def variable_of(name: str) -> str:
     if isinstance(alias, AliasChoices):
         alias = alias.choices[0]
     return alias.upper() if isinstance(alias, str) else f"RUNLANE_{name.upper()}"
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the variables that look like settings and are none, each with a hint at the nearest known name."""
+    known = [*map(variable_of, Settings.model_fields), *CLIENT_VARIABLES]
+    return [
+        (name, nearest(name, known))
+        for name in sorted(environment)
+        if name.startswith("RUNLANE_") and name not in known
+    ]
 
 
 def check_database_url(url: str) -> None:

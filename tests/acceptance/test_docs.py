@@ -32,14 +32,13 @@ import runlane
 from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status, errors, testing
 from runlane.api.server import build_api
 from runlane.cli.commands import cli
-from runlane.cli.doctor import OTHER_VARIABLES
 from runlane.definitions.bundle import unpack
 from runlane.definitions.load import Loaded, check_loaded, parse_bodies
 from runlane.definitions.read import FOLDERS
 from runlane.model.definition import KINDS, Kind
 from runlane.model.event import EventType
 from runlane.model.step import Step
-from runlane.settings import variable_of
+from runlane.settings import CLIENT_VARIABLES, variable_of
 from runlane.store.sync import sync_definitions
 from tests.harness import eventually
 from tests.server_process import environment, serving
@@ -403,7 +402,7 @@ def _default(value: object) -> str:
 
 
 def _check_variable(name: str, where: object) -> None:
-    if name.startswith("RUNLANE_") and name not in OTHER_VARIABLES:
+    if name.startswith("RUNLANE_") and name not in CLIENT_VARIABLES:
         assert name.removeprefix("RUNLANE_").lower() in Settings.model_fields, f"{where}: no setting {name}"
 
 

@@ -7,6 +7,7 @@ import math
 import re
 import subprocess
 import sys
+from importlib.resources import files
 
 import pytest
 
@@ -23,6 +24,10 @@ PUBLIC_ERRORS = {
 def test_the_public_names_are_sorted_and_exist() -> None:
     assert list(runlane.__all__) == sorted(runlane.__all__)
     assert all(hasattr(runlane, name) for name in runlane.__all__)
+
+
+def test_the_package_says_that_it_has_types() -> None:
+    assert files(runlane).joinpath("py.typed").is_file()
 
 
 def test_every_public_name_of_the_package_is_listed() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runlane.errors import InvalidSettings, NoSecretKey, SecretUnreadable
+from runlane.private import make_folder
 from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_KEY_FILE, SECRET_KEY_BYTES, Settings, parse_secret_keys
 
@@ -138,7 +139,7 @@ def _damaged(tenant: str, name: str) -> SecretUnreadable:
 
 def _make_file(file: Path) -> None:
     """Make a key file that only its owner can read. Of several who try at once, the first one's stays."""
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent)
     draft = file.with_name(f"{file.name}.{secrets.token_hex(6)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:
         writing.write(f"{new_key()}\n")

@@ -8,7 +8,6 @@ Whatever goes wrong while looking a key up, the answer is no.
 from __future__ import annotations
 
 from enum import StrEnum
-from ipaddress import ip_address
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runlane.access.rules import LOCAL, require
+from runlane.addresses import is_loopback
 from runlane.api.parts import parts_of
 from runlane.api.problems import problem, refusal
 from runlane.errors import RunlaneError
@@ -93,17 +93,6 @@ SecretsManage = Annotated[Principal, Depends(Need(Permission.SECRETS_MANAGE))]
 DefinitionsWrite = Annotated[Principal, Depends(Need(Permission.DEFINITIONS_WRITE))]
 Anyone = Annotated[Principal, Depends(Need(None))]
 AuditRead = Annotated[Principal, Depends(Need(Permission.AUDIT_READ))]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address or name is reached from this machine alone."""
-    name = host.strip("[]").lower()
-    if name == "localhost":
-        return True
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return False
 
 
 class LoopbackOnly:

@@ -18,6 +18,8 @@ def main() -> None:
     from runlane.redaction import LOGS
 
     sys.excepthook = _print_traceback
+    if any(word == "--api-key" or word.startswith("--api-key=") for word in sys.argv[1:]):
+        say_block("Warning: every process on this machine can see --api-key. Set RUNLANE_API_KEY instead.", err=True)
     try:
         cli()
     except RunlaneError as error:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, say
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
 from runlane.model.run import AGENT, ORCHESTRATION
-from runlane.settings import Settings, load_settings, variable_of
+from runlane.settings import Settings, load_settings, unknown_variables
 
 if TYPE_CHECKING:
     from runlane.model.lane import Lane
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from runlane.store.search import WaitingInLane
     from runlane.store.workers import WorkerRow
 
-# Read by the command line and not part of the settings of a process.
-OTHER_VARIABLES = ("RUNLANE_URL", "RUNLANE_API_KEY")
 SKEW_SECONDS = 2.0
 OLD_SECONDS = 60.0
 _LETTERS = 1000
@@ -86,15 +84,8 @@ async def _examine(environment: Mapping[str, str], url: str | None, api_key: str
 
 def misspelt(environment: Mapping[str, str]) -> Iterator[Finding]:
     """Variables that look like settings and are none: whoever set them believes that they work."""
-    known = [*map(variable_of, Settings.model_fields), *OTHER_VARIABLES]
-    for name in sorted(environment):
-        if name.startswith("RUNLANE_") and name not in known:
-            yield Finding(
-                "settings",
-                Level.WARNING,
-                f"{name} is no setting and has no effect{nearest(name, known)}",
-                "Correct it.",
-            )
+    for name, hint in unknown_variables(environment):
+        yield Finding("settings", Level.WARNING, f"{name} is no setting and has no effect{hint}", "Correct it.")
 
 
 async def _examine_database(settings: Settings) -> list[Finding]:

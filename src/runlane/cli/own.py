@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from runlane.app import App
+from runlane.connections import report_unknown_settings
 
 
 def own_app() -> App:
     """An app for one command. What its parts log goes to stderr: stdout may be JSON that a program reads."""
+    # A log line would go to stdout, where a program reads the answer.
+    report_unknown_settings(_warn)
     app = App()
     if app.settings.redis_url is not None:
         # Only the connection to Redis logs as a matter of course, and logging takes long to load.
@@ -14,3 +19,7 @@ def own_app() -> App:
 
         configure_logs(dev=False, quiet=True)
     return app
+
+
+def _warn(name: str, hint: str) -> None:
+    print(f"Warning: {name} is not a known setting and is ignored{hint}.", file=sys.stderr)

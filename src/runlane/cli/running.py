@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from runlane.api.identity import Identity, project_id
+from runlane.private import make_file, make_folder
 from runlane.settings import EMBEDDED_FILE
 
 RECORD: Final = EMBEDDED_FILE.parent / "dev.json"
@@ -35,8 +36,9 @@ class Running:
 
 def write_record(running: Running) -> None:
     """Record the address of this process. The file is replaced at once, so that no command reads half of it."""
-    RECORD.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(RECORD.parent)
     draft = RECORD.with_suffix(f".{running.pid}.tmp")
+    make_file(draft)
     draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
     draft.replace(RECORD)
 

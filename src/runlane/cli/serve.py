@@ -19,7 +19,8 @@ from uuid import uuid4
 import structlog
 import uvicorn
 
-from runlane.api.door import Access, is_loopback
+from runlane.addresses import is_loopback
+from runlane.api.door import Access
 from runlane.api.identity import Identity, project_id
 from runlane.api.parts import Parts, WorkerWish
 from runlane.api.protocol import server_config

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+import ssl
 import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 import httpx2
 import orjson
 
+from runlane.addresses import is_loopback
 from runlane.client.patience import Patience
 from runlane.client.wire import error_from, load
 from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
@@ -62,6 +64,8 @@ class Http:
         self.url = _check_url(url)
         self.patience = patience
         self.timeout_seconds = timeout_seconds
+        self._is_local = is_loopback(urlsplit(self.url).hostname or "")
+        self._has_answered = False
         headers = {"user-agent": f"runlane/{VERSION}", "accept": "application/json"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
@@ -110,6 +114,7 @@ class Http:
             headers["last-event-id"] = str(after)
         timeout = httpx2.Timeout(self.timeout_seconds, read=STREAM_SILENCE_SECONDS)
         async with self._client.stream("GET", self._address(path), headers=headers, timeout=timeout) as response:
+            self._has_answered = True
             if response.status_code != 200:
                 await response.aread()
                 raise self._refusal(response)
@@ -122,7 +127,12 @@ class Http:
         """Wait before the next try; Unavailable when that would be too long after the last sign of life."""
         asked = cause.retry_after_seconds if isinstance(cause, Answered) else None
         seconds = self.patience.wait_seconds(tries, random.random(), asked)  # noqa: S311 - spreads, guards nothing
-        if time.monotonic() - since + seconds > self.patience.give_up_seconds:
+        if _is_tls_failure(cause):
+            raise Unavailable(
+                f"{self.url} did not accept a TLS connection ({_told(cause)}). Use http:// if the server has no TLS; "
+                "otherwise make its certificate known to this machine."
+            ) from cause
+        if time.monotonic() - since + seconds > self._give_up_seconds(cause):
             if isinstance(cause, Answered):
                 raise cause.error from None
             raise self._silence(cause, time.monotonic() - since) from cause
@@ -156,6 +166,7 @@ class Http:
                     headers=sent,
                     timeout=self.timeout_seconds + wait_seconds,
                 )
+                self._has_answered = True
                 if response.is_success:
                     return load(response.content, self.url) if response.content else None
                 raise self._refusal(response)
@@ -167,6 +178,12 @@ class Http:
                 cause = answered
             tries += 1
             await self.pause(tries, since, cause)
+
+    def _give_up_seconds(self, cause: Exception) -> float:
+        """Return how long to try; shortly if most likely nothing runs there."""
+        whole = self.patience.give_up_seconds
+        is_refused = isinstance(cause, httpx2.ConnectError) and self._is_local and not self._has_answered
+        return min(whole, self.patience.local_seconds) if is_refused else whole
 
     def _silence(self, cause: Exception, seconds: float) -> Unavailable:
         return Unavailable(
@@ -182,6 +199,16 @@ class Http:
         status = response.status_code
         error = error_from(status, response.content, asked, self.url)
         return Answered(error, status, asked)
+
+
+def _is_tls_failure(cause: BaseException) -> bool:
+    """Return whether the connection failed in the TLS handshake, which trying again does not change."""
+    error: BaseException | None = cause
+    while error is not None:
+        if isinstance(error, ssl.SSLError):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _told(cause: Exception) -> str:

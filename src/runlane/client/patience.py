@@ -10,12 +10,16 @@ from dataclasses import dataclass
 class Patience:
     """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error.
 
+    A server on this machine that has never answered and refuses connections is given up after `local_seconds`, since
+    it is most likely not running.
+
     `waiting` is called with the reason once a server has not answered for a second, and the client goes on trying.
     """
 
     first_seconds: float = 0.1
     longest_seconds: float = 5.0
     give_up_seconds: float = 60.0
+    local_seconds: float = 1.8
     waiting: Callable[[str], None] | None = None
 
     def wait_seconds(self, tries: int, jitter: float, asked_seconds: float | None = None) -> float:

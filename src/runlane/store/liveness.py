@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from sqlalchemy import text
 
 from runlane.model.ids import lock_key
+from runlane.private import make_folder
 from runlane.settings import Settings
 from runlane.store.database import Database, Session, read
 from runlane.store.sqlite import SqliteDatabase
@@ -128,7 +129,7 @@ class _FileLock:
         self._file: int | None = None
 
     def take(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(self._path.parent)
         if not self.try_take():
             raise RuntimeError(f"The lock file {self._path} of a new worker is taken.")
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import Text, column, select, table
+from sqlalchemy.exc import DBAPIError
 
-from runlane.errors import SchemaOutdated, SchemaTooNew
+from runlane.errors import ConfigurationError, SchemaOutdated, SchemaTooNew
 from runlane.model.ids import lock_key
+from runlane.private import make_file
 from runlane.settings import Settings
 from runlane.store.database import Database, Session, open_database
 from runlane.store.migrations import HEAD, REVISIONS
@@ -92,7 +94,14 @@ async def upgrade(settings: Settings) -> tuple[str | None, str]:
         before = await _version_now(settings)
         if before != HEAD:
             _refuse_newer(before, settings)
-            await asyncio.to_thread(_upgrade_sqlite, settings.sqlite_path)
+            try:
+                await asyncio.to_thread(_upgrade_sqlite, settings.sqlite_path)
+            except (OSError, DBAPIError) as error:
+                cause = error.orig if isinstance(error, DBAPIError) else error.strerror or error
+                raise ConfigurationError(
+                    f"The database file {settings.sqlite_path} cannot be written: {cause}. "
+                    "Check free space and permissions there, or set RUNLANE_DATABASE_URL=sqlite:///path/to/file.db"
+                ) from None
         return before, HEAD
     before = await _version_now(settings)
     if before != HEAD:
@@ -118,13 +127,19 @@ def _refuse_newer(version: str | None, settings: Settings) -> None:
 
 
 def _upgrade_sqlite(path: Path) -> None:
-    from sqlalchemy import create_engine
+    from sqlalchemy import create_engine, event
 
     def connect() -> sqlite3.Connection:
-        return sqlite3.connect(path, timeout=60)
+        # The driver would commit before each statement that changes the schema.
+        return sqlite3.connect(path, timeout=60, isolation_level=None)
+
+    def begin(connection: Any) -> None:
+        connection.exec_driver_sql("begin immediate")
 
     with _alone(path.with_name(f"{path.name}.upgrade")):
         engine = create_engine("sqlite://", creator=connect)
+        # One transaction for all migrations, so that a full disk leaves the schema as it was.
+        event.listen(engine, "begin", begin)
         try:
             with engine.connect() as connection:
                 _run(connection)
@@ -174,8 +189,6 @@ async def _is_our_turn(holder: Any) -> bool:
 
 async def _run_patiently(engine: Any) -> None:
     """Run the migrations; again when one gave up waiting for a busy table, so that others need not wait behind it."""
-    from sqlalchemy.exc import DBAPIError
-
     tries = 0
     while True:
         tries += 1
@@ -202,6 +215,7 @@ def _run(connection: Any) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Generator[None]:
+    make_file(path)
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar, cast
 import orjson
 
 from runlane.errors import ConfigurationError, Unavailable
+from runlane.private import make_file, make_folder
 from runlane.store.chain import Chain
 from runlane.store.database import Duplicate, Session
 from runlane.store.statement import Dialect, Row, Statement, text_list
@@ -129,7 +130,8 @@ class SqliteDatabase:
 
     def _connect(self) -> None:
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
+            make_file(self.path)
             connection = sqlite3.connect(
                 self.path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False
             )
