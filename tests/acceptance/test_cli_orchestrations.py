@@ -156,3 +156,19 @@ def test_a_name_that_is_neither_task_nor_orchestration(folder: Path, server: Ser
     assert "neither a task nor an orchestration" in done.stderr
     done = command(folder, "run", "talk", "--message", "m", RUNLANE_URL=server.url)
     assert (done.returncode, "unknown_definition" in done.stderr) == (1, True)
+
+
+def test_a_run_that_waits_for_a_person_is_not_logged_as_ended(folder: Path, server: ServerProcess) -> None:
+    started = command(folder, "run", "article", "--message", "lanes", "--json", RUNLANE_URL=server.url)
+    run_id = json.loads(started.stdout)["run_id"]
+    log = folder / f"server-{server.port}.log"
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not any("run_paused" in line and run_id in line for line in log.read_text().splitlines()):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
+    assert not any("run_ended" in line and run_id in line for line in log.read_text().splitlines())
+
+
+def test_following_tells_the_id_of_the_run_first(folder: Path, server: ServerProcess) -> None:
+    done = command(folder, "run", "talk", "--input", '{"count": 1}', "--follow", "--json", RUNLANE_URL=server.url)
+    assert done.stderr == f"{json.loads(done.stdout.splitlines()[0])['run_id']}\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.cli.tree import MAX_NOTE, MAX_PARTS, State, StepTree
+from runlane.cli.tree import MAX_NOTE, MAX_PARTS, MAX_TOOLS, State, StepTree
 from runlane.client import LiveEvent
 from runlane.model.event import Event
 
@@ -158,3 +158,16 @@ def test_what_waits_inside_a_step_is_shown_at_the_step() -> None:
     assert "May pay be called?" in story.shown()[1]
     story.tell("human_input_required", "!0/cap/run/flow/0", prompt="May it spend more?")
     assert story.tree.status == "asks: May it spend more?"
+
+
+def test_tools_and_their_failures_are_shown_below_their_step() -> None:
+    story = Story().tell("step_start", "ask", name="Ask", step_type="agent")
+    story.tell("tool_execution", "ask", tool_name="add", args={"a": 1})
+    story.tell("tool_execution", "ask", tool_name="pay", args={})
+    story.tell("tool_result", "ask", tool_name="add", preview="3", failed=False)
+    story.tell("tool_result", "ask", tool_name="pay", preview="no money", failed=True)
+    assert story.shown()[2:] == ['    [add {"a":1}]', "    [pay {}]", "    [pay failed: no money]"]
+    for _ in range(20):
+        story.tell("tool_execution", "ask", tool_name="add", args={})
+    story.tell("step_complete", "ask", duration_seconds=1.0)
+    assert story.shown()[2:] == ["    [add {}]"] * MAX_TOOLS

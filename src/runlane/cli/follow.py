@@ -73,6 +73,9 @@ def start_run(
                 print_json(asdict(accepted))
             else:
                 say(f"{accepted.run_id}: {accepted.status}")
+        else:
+            # Whatever becomes of this process, the run can be found again.
+            say(accepted.run_id, err=True)
         return accepted.run_id
 
     run_id = run_interruptibly(start())

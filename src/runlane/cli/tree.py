@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from runlane.model.event import Event
 from runlane.model.ids import INSIDE
+from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent
 
 MAX_PARTS: Final = 12
 MAX_NOTE: Final = 100
+MAX_TOOLS: Final = 5
 _SHOWN_TEXT: Final = 160
 
 
@@ -51,6 +53,8 @@ class Node:
     length: int = 0
     branches: bool = False
     hidden: int = 0
+    # The newest calls of tools: name, arguments, and how a failed one failed.
+    tools: list[str] = field(default_factory=list[str])
     parts: dict[str, Node] = field(default_factory=dict[str, "Node"])
 
     def standing(self) -> State:
@@ -160,6 +164,9 @@ class StepTree:
                 node.note = f"-> {data.get('target_step_id') or 'end'}"
             case "tool_execution":
                 node.state, node.note = State.RUNS, f"calls {data.get('tool_name')}"
+                _add_tool(node, f"{data.get('tool_name')} {_short(dump_json(data.get('args') or {}))}")
+            case "tool_result" if data.get("failed"):
+                _add_tool(node, f"{data.get('tool_name')} failed: {_short(data.get('preview'))}")
             case "thinking":
                 node.state, node.text, node.length = State.RUNS, "", 0
             case "final":
@@ -214,6 +221,8 @@ def _rows(node: Node, depth: int, now_us: int) -> Iterator[Row]:
         yield Row(depth, f"... {node.hidden} earlier")
     for part in node.parts.values():
         yield Row(depth, _line(part, now_us), part)
+        for call in part.tools:
+            yield Row(depth + 1, f"[{call}]")
         text = " ".join(part.text.split())
         if text and part.standing() not in _OVER:
             yield Row(depth + 1, text)
@@ -254,6 +263,10 @@ def _label(name: str, path: str) -> str:
 def _short(value: Any) -> str:
     text = " ".join(str("" if value is None else value).split())
     return text if len(text) <= MAX_NOTE else text[: MAX_NOTE - 3] + "..."
+
+
+def _add_tool(node: Node, call: str) -> None:
+    node.tools = [*node.tools, call][-MAX_TOOLS:]
 
 
 def _forget(node: Node) -> None:

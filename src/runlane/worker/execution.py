@@ -201,6 +201,13 @@ class Execution:
         self._finish, self._status = entry.finish, recorded.status
         return recorded
 
+    @property
+    def log_event(self) -> str:
+        """The name of the log line about its end: a run that pauses or is retried has not ended."""
+        if self._status is None:
+            return "run_given_up"
+        return "run_ended" if self._status.terminal else f"run_{self._status.value}"
+
     def told(self) -> dict[str, str]:
         """How it ended, for a log line."""
         if self._finish is None or self._status is None:

@@ -322,7 +322,7 @@ class Worker:
             self._ended(execution)
             if self.narrate:
                 log.info(
-                    "run_ended",
+                    execution.log_event,
                     task=execution.claimed.target,
                     run_id=execution.claimed.run_id,
                     **execution.told(),
