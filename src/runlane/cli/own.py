@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from runlane.app import App
+from runlane.cli.terminal import say
 from runlane.connections import report_unknown_settings
 
 
@@ -22,4 +21,4 @@ def own_app() -> App:
 
 
 def _warn(name: str, hint: str) -> None:
-    print(f"Warning: {name} is not a known setting and is ignored{hint}.", file=sys.stderr)
+    say(f"Warning: {name} is not a known setting and is ignored{hint}.", err=True)
