@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -38,6 +38,7 @@ class Providers:
         self._values = values
         self._learn = learn
         self.clients = Clients()
+        self.places: dict[str, Place] = {}
 
     async def access(self, place: Place, tenant: str) -> Access | None:
         """The key for a place: the tenant's own, or else that of this process; None if there is none."""
@@ -48,6 +49,13 @@ class Providers:
         if place.key is not None:
             return Access(self._known(place.key))
         return None if place.needs_key else Access(None)
+
+    async def warm_up(self, prefixes: Set[str]) -> None:
+        """Import what the models with these prefixes need; prefixes of no provider are ignored."""
+        for prefix in sorted(prefixes & self.places.keys()):
+            # An SDK that is not installed is reported by the call that needs it.
+            with contextlib.suppress(ImportError):
+                await self.clients.warm_up(self.places[prefix])
 
     async def close(self) -> None:
         """End all connections. Safe at any time, any number of times."""
@@ -145,6 +153,7 @@ def register_providers(models: Models, settings: Settings, values: Values, learn
     """
     providers = Providers(values, learn)
     for place in _places(settings):
+        providers.places[place.prefix] = place
         models.register(place.prefix, _factory(place, providers))
     return providers
 

@@ -5,7 +5,9 @@ One for all runs of a worker. Nothing is connected before a step needs it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 
 from runlane.agents.http_tools import HttpTools
 from runlane.agents.limits import ClusterLimiter, make_limiter
@@ -34,6 +36,13 @@ class Outside:
     def callers(self, tenant: str) -> Mapping[str, ToolCaller]:
         """What calls tools for a tenant, by their type."""
         return {"http": self._http.for_tenant(tenant)}
+
+    async def warm_up(self, prefixes: Set[str], *, mcp: bool) -> None:
+        """Import what these providers, and MCP servers if there are any, need."""
+        if self._providers is not None:
+            await self._providers.warm_up(prefixes)
+        if mcp:
+            await asyncio.to_thread(importlib.import_module, "runlane.agents.mcp.link")
 
     async def close(self) -> None:
         """End every connection. Safe to call twice."""
