@@ -5,7 +5,7 @@ from __future__ import annotations
 from runlane import Status
 from runlane.testing.fake_provider import FakeProvider
 from tests.chaos.agents import define, environment, start
-from tests.chaos.cluster import Cluster, MakeCluster
+from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.flows import in_a_row, say
 
 HEAVY = ["anthropic", "google.genai", "mcp", "openai", "pydantic_ai"]
@@ -48,3 +48,18 @@ async def test_steps_without_a_provider_load_no_provider(make_cluster: MakeClust
         (run_id,) = await start(cluster)
         assert (await cluster.app.wait(run_id, 60)).result == "From a provider."
         assert {"openai", "pydantic_ai"} <= set(await loaded(cluster))
+
+
+async def test_a_fresh_worker_loads_what_its_definitions_need_before_it_is_asked(make_cluster: MakeCluster) -> None:
+    with FakeProvider(["From a provider."]) as provider:
+        cluster = await make_cluster(**environment(provider))
+        await define(cluster, [{"id": "ask", "type": "agent", "agent_id": "helper", "output_key": "ask"}])
+        await cluster.start_workers(1)
+
+        async def warm() -> bool:
+            return {"openai", "pydantic_ai"} <= set(await loaded(cluster))
+
+        await eventually(warm, "the modules of the provider")
+        assert provider.stats()["calls"] == 0
+        assert not {"anthropic", "google.genai", "mcp"} & set(await loaded(cluster)), "nothing needs these"
+        assert await cluster.events("worker_lost") == []

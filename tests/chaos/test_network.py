@@ -84,6 +84,8 @@ async def test_a_black_holed_worker_stops_by_itself_and_comes_back_under_a_new_i
         cluster.check_effects([*(run.run_id for run in runs), fresh.run_id])
         [span] = [span for span in cluster.sink.spans() if span.run_id == fresh.run_id]
         assert span.pid == cut_off.pid
+        await cluster.told(cut_off, "database_back")
+        assert cut_off.told().count('"database_away"') == 1, "each loop logs the outage"
 
 
 async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(cluster: Cluster) -> None:

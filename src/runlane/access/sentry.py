@@ -17,6 +17,7 @@ import structlog
 from runlane.access.rules import LOCAL, require
 from runlane.errors import Forbidden, RunlaneError, Unauthorized, Unavailable
 from runlane.model.access import Permission, Principal
+from runlane.outage import outage
 from runlane.store.database import Database
 from runlane.store.keys import find_principals
 
@@ -74,7 +75,7 @@ class Sentry:
             try:
                 await self.round()
             except Unavailable as error:
-                log.warning("sentry_waits", error=str(error))
+                outage.failed("a check of keys", str(error))
                 self._expel_unchecked()
             except Exception:
                 log.exception("sentry_failed")

@@ -80,6 +80,11 @@ class Clients:
         self._models.move_to_end(chosen)
         return found
 
+    async def warm_up(self, place: Place) -> None:
+        """Import what a place needs, so that its first call does not wait for it."""
+        async with self._making:
+            await asyncio.to_thread(self._make, place, Access(None), "warm-up")
+
     async def close(self) -> None:
         """End all connections. Safe at any time, any number of times."""
         async with self._making:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -40,6 +40,7 @@ class Providers:
         self.clients = Clients()
         # The clients share one pool of connections, in which a call that finds none fails.
         self.connections = FairGate(MAX_CONNECTIONS, MAX_CONNECTIONS // 2)
+        self.places: dict[str, Place] = {}
 
     async def access(self, place: Place, tenant: str, redactor: Redactor) -> Access | None:
         """The key for a place: the tenant's own, or else that of this process; None if there is none.
@@ -55,6 +56,13 @@ class Providers:
         if place.key is not None:
             return Access(place.key)
         return None if place.needs_key else Access(None)
+
+    async def warm_up(self, prefixes: Set[str]) -> None:
+        """Import what the models with these prefixes need; prefixes of no provider are ignored."""
+        for prefix in sorted(prefixes & self.places.keys()):
+            # An SDK that is not installed is reported by the call that needs it.
+            with contextlib.suppress(ImportError):
+                await self.clients.warm_up(self.places[prefix])
 
     async def close(self) -> None:
         """End all connections. Safe at any time, any number of times."""
@@ -155,6 +163,7 @@ def register_providers(models: Models, settings: Settings, values: Values) -> Pr
     """
     providers = Providers(values)
     for place in _places(settings):
+        providers.places[place.prefix] = place
         models.register(place.prefix, _factory(place, providers), models=tuple(place.prices))
     return providers
 

@@ -22,6 +22,7 @@ from runlane.api.frame import cut_frame, delta_frame, line_frame
 from runlane.bus import Bus
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
 from runlane.model.event import Delta, EventType, Line, Notice
+from runlane.outage import outage
 from runlane.store.database import Database
 from runlane.store.follow import read_lines, read_page, read_positions
 
@@ -339,7 +340,7 @@ class Tail:
             try:
                 await self._repair()
             except Unavailable as error:
-                log.warning("tail_waits", error=str(error))
+                outage.failed("a read of events", str(error))
                 await asyncio.sleep(SAFETY_POLL_SECONDS)
             except Exception:
                 log.exception("tail_failed")

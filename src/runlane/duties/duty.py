@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from runlane.errors import Unavailable
+from runlane.outage import outage
 
 log = structlog.get_logger(__name__)
 
@@ -47,8 +48,9 @@ class Duty:
             try:
                 more = await self._job()
                 pause = 0.0 if more else pause
+                outage.succeeded()
             except Unavailable as error:
-                log.warning("duty_waits", duty=self.name, error=str(error))
+                outage.failed(self.name, str(error))
             except Exception:
                 log.exception("duty_failed", duty=self.name)
 

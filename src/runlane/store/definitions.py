@@ -84,6 +84,20 @@ _CURRENT = Statement(
     )
     .where(*_here, *_one),
 )
+_NEWEST = Statement(
+    "newest_definitions",
+    select(definitions.c.kind, definition_versions.c.body)
+    .join(
+        definition_versions,
+        (definition_versions.c.tenant == definitions.c.tenant)
+        & (definition_versions.c.kind == definitions.c.kind)
+        & (definition_versions.c.id == definitions.c.id)
+        & (definition_versions.c.version == definitions.c.version),
+    )
+    .where(definitions.c.removed_at.is_(None))
+    .order_by(definitions.c.updated_at.desc())
+    .limit(bindparam("limit", type_=Integer())),
+)
 _versions_of = (
     definition_versions.c.tenant == bindparam("tenant"),
     definition_versions.c.kind == bindparam("kind"),
@@ -149,6 +163,11 @@ async def list_definitions(
     """The current definitions of a kind, by id; `after` is the last id of the page before."""
     rows = await database.look(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
     return [_summary(row) for row in rows]
+
+
+async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
+    """Return kind and body of the definitions of all tenants that changed last: what a worker is likely to need."""
+    return [(row["kind"], row["body"]) for row in await read(database, _NEWEST, limit=limit)]
 
 
 async def find_definition(database: Database, tenant: str, kind: Kind, name: str) -> tuple[Current, Version]:

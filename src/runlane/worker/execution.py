@@ -67,6 +67,10 @@ class Program(Protocol):
         """Execute an attempt. Whatever it raises is the attempt's failure."""
         ...
 
+    async def warm_up(self) -> None:
+        """Load what is likely to be needed, before it is."""
+        ...
+
     async def close(self) -> None:
         """Let go of what it uses."""
         ...

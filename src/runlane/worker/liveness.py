@@ -24,6 +24,7 @@ import structlog
 
 from runlane.errors import ConfigurationError, RunlaneError, Unavailable
 from runlane.model.ids import new_id
+from runlane.outage import outage
 from runlane.probes import reach
 from runlane.settings import Settings
 from runlane.store.liveness import Line, open_line
@@ -134,7 +135,10 @@ class Liveness:
                     if not self._registered:
                         raise
                     # Whatever it is, it may pass; without this thread the worker would be up and do nothing.
-                    log.warning("worker_cannot_register", error=_told(error))
+                    if isinstance(error, Unavailable):
+                        outage.failed("a registration", _told(error))
+                    else:
+                        log.warning("worker_cannot_register", error=_told(error))
                     await self._pause(1.0)
         finally:
             await server.stop()
@@ -213,12 +217,16 @@ class Liveness:
                     # After the renewal, which may have had to connect anew.
                     await line.hold()
             except Exception as error:  # noqa: BLE001 - whatever it is, the lease was not renewed
-                log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=_told(error))
+                if isinstance(error, (Unavailable, TimeoutError)):
+                    outage.failed("a heartbeat", _told(error))
+                else:
+                    log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=_told(error))
                 pause = _RETRY_SECONDS
                 continue
             if cancels is None:
                 self._lose(incarnation, "it was declared gone")
                 return
+            outage.succeeded()
             pause = self._settings.heartbeat_seconds
             incarnation.deadline = self._deadline(sent)
             if cancels:

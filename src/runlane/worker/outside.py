@@ -5,7 +5,9 @@ One for all runs of a worker. Nothing is connected before a step needs it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
 from contextlib import AbstractAsyncContextManager
 
 from runlane.agents.http_tools import HttpTools
@@ -40,6 +42,13 @@ class Outside:
     def connection(self, tenant: str) -> AbstractAsyncContextManager[None]:
         """Wait for one of the connections that a tenant may use at once, and hold it."""
         return self._outbound.connections.enter(tenant)
+
+    async def warm_up(self, prefixes: Set[str], *, mcp: bool) -> None:
+        """Import what these providers, and MCP servers if there are any, need."""
+        if self._providers is not None:
+            await self._providers.warm_up(prefixes)
+        if mcp:
+            await asyncio.to_thread(importlib.import_module, "runlane.agents.mcp.link")
 
     async def close(self) -> None:
         """End every connection. Safe to call twice."""

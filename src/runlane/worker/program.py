@@ -22,7 +22,7 @@ from runlane.steps.perform import Tools
 from runlane.steps.sandbox import Limits, Sandbox
 from runlane.store.claim import Claimed
 from runlane.store.database import Database
-from runlane.store.definitions import load_pinned
+from runlane.store.definitions import load_pinned, read_newest
 from runlane.store.record import Entry
 from runlane.store.steps import StepOutcome, StepRecord, read_saved
 from runlane.store.turns import read_before
@@ -36,6 +36,7 @@ from runlane.worker.outside import Outside
 from runlane.worker.patience import patiently
 from runlane.worker.pinned import Pinned
 from runlane.worker.run_host import RunHost
+from runlane.worker.warm_up import MAX_DEFINITIONS, needs_of, prefix_of
 
 
 class Orchestrations:
@@ -51,6 +52,7 @@ class Orchestrations:
         outside: Outside,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
+        self._default_model = settings.default_model
         self._database = database
         self._tasks = tasks
         self._models = models
@@ -60,6 +62,15 @@ class Orchestrations:
         self._memory = Memory(settings.worker_text_bytes)
         self._max_run_bytes = settings.max_run_bytes
         self._max_step_bytes = settings.max_step_bytes
+
+    async def warm_up(self) -> None:
+        """Load what the definitions in the database will need. A database without any costs nothing."""
+        needs = await asyncio.to_thread(needs_of, await read_newest(self._database, MAX_DEFINITIONS))
+        if self._default_model is not None and needs.default_model:
+            needs.prefixes.add(prefix_of(self._default_model))
+        await self._outside.warm_up(needs.prefixes, mcp=needs.mcp)
+        if needs.sandbox:
+            await self._sandbox.expression("1", {})
 
     async def close(self) -> None:
         """End the sandbox. Safe to call twice."""

@@ -23,6 +23,7 @@ from runlane.model.run import AGENT, ORCHESTRATION, Status
 from runlane.model.slots import Load
 from runlane.model.task import Task
 from runlane.model.text import dump_json
+from runlane.outage import outage
 from runlane.probes import reach
 from runlane.settings import Settings
 from runlane.store.claim import Claimed, ClaimOutcome, LaneMemory, claim
@@ -99,6 +100,7 @@ class Worker:
         # itself here; one that does more is left alone.
         self.on_stuck: Callable[[], None] = _leave_alone
         self._claimer: asyncio.Task[None] | None = None
+        self._warming: asyncio.Task[None] | None = None
         self.health = Health(self._capacity, count_active=lambda: len(self._running))
         self._liveness = Liveness(
             settings,
@@ -138,6 +140,8 @@ class Worker:
             await check_lanes(self._database, self._memory.only)
         await self._liveness.start()
         self._claimer = asyncio.create_task(self._claim_loop(), name="runlane-claims")
+        if self._orchestrations is not None:
+            self._warming = asyncio.create_task(self._warm_up(self._orchestrations), name="runlane-warm-up")
 
     async def stop(self, grace_seconds: float | None = None) -> None:
         """Drain, and sign off."""
@@ -147,6 +151,9 @@ class Worker:
         self.open_answers.stop()
         await self._liveness.stop()
         self._threads.stop()
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait([self._warming])
         if self._orchestrations is not None:
             await self._orchestrations.close()
 
@@ -173,7 +180,7 @@ class Worker:
             except Stopping:
                 break
             except Unavailable as error:
-                log.warning("record_waits", run_id=entry.run_id, error=str(error))
+                outage.failed("a record of a run", str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
         if incarnation is not None and incarnation is self._incarnation:
             # Nobody ends this run now. A renewal that comes late must not keep it under our name.
@@ -194,6 +201,12 @@ class Worker:
     def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a plain function in a thread of its own."""
         return self._threads.submit(function)
+
+    async def _warm_up(self, program: Program) -> None:
+        try:
+            await program.warm_up()
+        except Exception as error:  # noqa: BLE001 - only a saving of time; the step that needs it reports the cause
+            log.info("warm_up_failed", error=type(error).__name__)
 
     # --- claiming
 
@@ -219,7 +232,7 @@ class Worker:
             try:
                 outcome = await self._claim(slots)
             except Unavailable as error:
-                log.warning("claim_failed", error=str(error))
+                outage.failed("a claim", str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             except Exception:
