@@ -61,9 +61,10 @@ class Reader:
 
     def folded(self, kind: str) -> str:
         text = ""
-        for offset, piece in self.pieces(kind):
-            assert offset <= len(text), f"a gap before {offset} in {self.pieces(kind)}"
-            text = text[:offset] + piece
+        # A live piece may arrive before the text so far, which comes at 0: it belongs behind it.
+        for offset, piece in sorted(self.pieces(kind)):
+            if offset <= len(text):
+                text = text[:offset] + piece + text[offset + len(piece) :]
         return text
 
     async def follow(self) -> None:
