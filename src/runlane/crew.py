@@ -15,7 +15,7 @@ from runlane.agents.scripted import scripted
 from runlane.connections import Connection
 from runlane.model.task import Task
 from runlane.orchestrating import Start, orchestration_run
-from runlane.settings import DEFINITIONS_FOLDER, Settings
+from runlane.settings import DEFINITIONS_FOLDER, SCRIPTED, Settings
 from runlane.worker.children import ChildWish
 from runlane.worker.outside import Outside
 from runlane.worker.program import Orchestrations
@@ -40,7 +40,10 @@ class Crew:
     def configure(self, settings: Settings) -> None:
         """Use these settings for every later worker. Models that were registered stay registered."""
         models = Models(settings.default_model)
-        models.register("scripted", scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
+        if settings.scripted_models:
+            models.register(SCRIPTED, scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
+        else:
+            models.turn_off(SCRIPTED, "RUNLANE_SCRIPTED_MODELS")
         providers = register_providers(models, settings, self._secret_values)
         self.models.adopt(models)
         self._settings, self._providers = settings, providers

@@ -40,8 +40,9 @@ SECRET_KEY_BYTES: Final = 32
 # Read by the command line and not part of the settings of a process.
 CLIENT_VARIABLES: Final = ("RUNLANE_URL", "RUNLANE_API_KEY")
 DEFINITIONS_FOLDER = Path("definitions")
+SCRIPTED: Final = "scripted"
 # Prefixes of models that are ours, so that no other provider may be called like them.
-OWN_PROVIDERS: Final = ("anthropic", "google", "ollama", "openai", "openai-chat", "openrouter", "scripted")
+OWN_PROVIDERS: Final = ("anthropic", "google", "ollama", "openai", "openai-chat", "openrouter", SCRIPTED)
 
 Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+", max_length=2000)]
 ProviderName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,39}$")]
@@ -228,6 +229,11 @@ class Settings(BaseSettings):
     default_model: str | None = Field(
         default=None, max_length=200, description="For steps and agents that name none, such as scripted."
     )
+    scripted_models: bool = Field(
+        default=True,
+        description="Allow models called scripted…, whose answers are in the definitions. With false, sync refuses "
+        "them and runs that ask one fail.",
+    )
     providers: dict[ProviderName, CompatibleProvider] = Field(
         default_factory=dict[str, CompatibleProvider],
         description='Servers with the chat completions API, as JSON: {"acme": {"base_url": "https://…", "secret": '
@@ -345,6 +351,15 @@ class Settings(BaseSettings):
     def _check_one_secret_key(self) -> Self:
         if self.secret_key is not None and self.secret_key_file is not None:
             raise ValueError("RUNLANE_SECRET_KEY and RUNLANE_SECRET_KEY_FILE are both set; keep one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _check_default_model(self) -> Self:
+        if not self.scripted_models and (self.default_model or "").partition(":")[0] == SCRIPTED:
+            raise ValueError(
+                f'RUNLANE_DEFAULT_MODEL="{self.default_model}" is a scripted model, and RUNLANE_SCRIPTED_MODELS is '
+                "false; choose another default model"
+            )
         return self
 
     @field_validator("secret_key")

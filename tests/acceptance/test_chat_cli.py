@@ -253,11 +253,11 @@ def test_a_long_answer_is_shown_while_it_is_written(server: ServerProcess, termi
 
 
 def wait_for_turn(server: ServerProcess) -> None:
-    """Until a turn is at work."""
+    """Until a turn is at work, or paused until its delayed answer is due."""
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         with urllib.request.urlopen(f"{server.url}/api/v2/chat") as answer:
-            if json.load(answer)["sessions"][0]["status"] == "running":
+            if json.load(answer)["sessions"][0]["status"] in ("running", "paused"):
                 return
         assert time.monotonic() < deadline
         time.sleep(0.05)

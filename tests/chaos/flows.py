@@ -19,6 +19,8 @@ from tests.chaos.cluster import Cluster, Process, Row, eventually
 SCRIPT = "script.json"
 MODEL = f"scripted:{SCRIPT}"
 _CALLS = "calls.jsonl"
+# The scripted model writes short texts in pieces of this size.
+_PIECE_CHARS = 8
 Steps = dict[str, Any]
 
 
@@ -51,6 +53,12 @@ def fan(*branches: list[Steps], after: Steps) -> list[Steps]:
     return [split, *(step for branch in branches for step in in_a_row(*branch)), after]
 
 
+def slowly(text: str, seconds: float) -> dict[str, Any]:
+    """An answer that is written for so many seconds, in which its call is in flight and holds a worker slot."""
+    pieces = -(-len(text) // _PIECE_CHARS)
+    return {"say": text, "piece_delay_seconds": seconds / pieces}
+
+
 class Flows:
     """The orchestrations of a cluster, whose processes find the script in its folder."""
 
@@ -61,11 +69,8 @@ class Flows:
         self.script()
 
     def script(self, delays: dict[str, float] | None = None, answers: Sequence[Any] = ("said",)) -> None:
-        """What the model says: to the steps named here after so many seconds, to the others one of the answers."""
-        entries = [
-            {"when": f"<{name}>", "say": f"said {name}", "delay_seconds": seconds}
-            for name, seconds in (delays or {}).items()
-        ]
+        """What the model says: to the steps named here for so many seconds, to the others one of the answers."""
+        entries = [{"when": f"<{name}>", **slowly(f"said {name}", seconds)} for name, seconds in (delays or {}).items()]
         told = {"calls": _CALLS, "answers": [*entries, *answers]}
         (self._folder / SCRIPT).write_text(json.dumps(told))
 

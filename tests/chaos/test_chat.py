@@ -16,7 +16,7 @@ from runlane.store.sync import sync_definitions
 from runlane.store.turns import read_turns
 from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import Cluster, eventually
-from tests.chaos.flows import MODEL, Flows, worker_of
+from tests.chaos.flows import MODEL, Flows, slowly, worker_of
 
 HELPER: dict[str, Any] = {"id": "helper", "model": MODEL, "tools": ["add"]}
 ADD: dict[str, Any] = {"name": "add", "tool_type": "python", "code": "result = 3"}
@@ -63,7 +63,7 @@ async def test_a_worker_killed_in_a_turn_leaves_one_answer_and_the_whole_history
 
 
 async def test_what_a_turn_had_before_its_worker_died_is_not_asked_for_again(cluster: Cluster) -> None:
-    answers: list[Any] = [{"tool": "add", "arguments": {}}, {"say": "three", "delay_seconds": 1.5}]
+    answers: list[Any] = [{"tool": "add", "arguments": {}}, slowly("three", 1.5)]
     await flows_of(cluster, answers)
     [first] = await cluster.start_workers(1)
     posted = await cluster.app.chat("helper", "sum")

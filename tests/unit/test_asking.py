@@ -486,7 +486,7 @@ async def test_cancelling_a_step_that_asks_passes_through(bench: Bench) -> None:
         asked.set()
 
     bench.have(emit=emit)
-    todo = bench.todo(LLM, answers={"it": [{"say": "late", "delay_seconds": 3600}]})
+    todo = bench.todo(LLM, answers={"it": [{"say": "late", "piece_delay_seconds": 60}]})
     task = asyncio.create_task(perform(todo, bench.tools))
     await asked.wait()
     task.cancel()

@@ -139,6 +139,9 @@ async def test_a_slow_writer_has_said_its_first_piece_before_its_last() -> None:
         [5],
         [{"when": "x"}],
         [{"say": "x", "delay_seconds": -1}],
+        [{"say": "x", "delay_seconds": 3601}],
+        [{"say": "x", "delay_seconds": 3590, "piece_delay_seconds": 11}],
+        [{"say": "x" * 400, "thinking": "y" * 400, "piece_delay_seconds": 37}],
         [{"when": "", "say": "x"}],
     ],
 )

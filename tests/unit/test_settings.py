@@ -51,6 +51,7 @@ BAD = {
     "RETENTION_SECONDS": ["0"],
     "SECRET_KEY": ["short", "ab" * 31, "A" * 42, "ä" * 43, ","],
     "DEFAULT_MODEL": ["x" * 201],
+    "SCRIPTED_MODELS": ["perhaps"],
     "DRAIN_HANDOVER": ["never"],
     "STALL_SECONDS": ["0", "14", "soon"],
     "OUTBOUND_ALLOW": ["a b", "10.0.0.1/8", "x:0", "http://x"],
@@ -158,6 +159,14 @@ def test_the_environment_is_read_and_what_is_given_wins(monkeypatch: pytest.Monk
     monkeypatch.setenv("RUNLANE_CONCURRENCY", "7")
     assert load_settings().concurrency == 7
     assert load_settings(concurrency=8).concurrency == 8
+
+
+def test_the_default_model_cannot_be_a_scripted_one_that_is_turned_off() -> None:
+    for name in ("scripted", "scripted:x"):
+        with pytest.raises(InvalidSettings, match="RUNLANE_SCRIPTED_MODELS"):
+            load_settings(default_model=name, scripted_models=False)
+    assert load_settings(default_model="scripted").scripted_models
+    assert not load_settings(default_model="openai:gpt-5", scripted_models=False).scripted_models
 
 
 def test_settings_cannot_be_changed() -> None:

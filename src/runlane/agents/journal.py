@@ -3,7 +3,9 @@
 A step that is performed again, by this worker or another, finds what was kept and makes only the calls that are
 missing. Keys are stored data and stay as they are: `0/model/2` is the third answer of the first round, `0/tool/2/ID`
 the result of a call that it asked for, `0/begun/2/ID/1` says that a call whose effect must not be doubled was about to
-be made, `0/tools/SERVER` is what an MCP server offered, and answers of people have the keys of their questions.
+be made, `0/delay/2/0/1` that the second model delays the third answer in the first try of the step and, with `/over`,
+that this delay has passed, `0/tools/SERVER` is what an MCP server offered, and answers of people have the keys of their
+questions.
 `late/1.2/0/model/2` is an answer that came when another try of the step had asked again: it is only paid for. A failure
 that asking again will not cure closes the round: the next try of the step is a new conversation.
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from runlane.errors import ConfigurationError, nearest
 from runlane.model.definition import Agent, ModelSettings, Orchestration
@@ -108,7 +108,8 @@ class ModelRequest:
 
     `key` names this very call within the run and is the same when it is made again after a crash. `number` counts
     the calls of the step within the run, from 0, and is as stable. With `must_call` the model has to ask for one of
-    the tools instead of answering.
+    the tools instead of answering. `waited_seconds` is the part of the model's own delay that is over already, see
+    Delayed.
     """
 
     model: str
@@ -119,6 +120,7 @@ class ModelRequest:
     settings: ModelSettings = _DEFAULTS
     key: str = ""
     number: int = 0
+    waited_seconds: float = 0.0
 
     @property
     def prompt(self) -> str:
@@ -160,6 +162,15 @@ class Model(Protocol):
         ...
 
 
+@runtime_checkable
+class Delayed(Protocol):
+    """A model that knows how long it delays an answer, so that a long delay can be waited for without a worker slot."""
+
+    def delay_before_answer(self, request: ModelRequest, /) -> float:
+        """Return the seconds before the first piece of the answer. Raises ModelFailed."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """Where a model is asked: definitions may say something about it, and credentials are a tenant's own.
@@ -187,6 +198,7 @@ class Models:
         self._default = default
         self._factories: dict[str, Factory] = {}
         self._served: dict[str, Collection[str]] = {}
+        self._turned_off: dict[str, str] = {}
         self._adopted: set[str] = set()
 
     def adopt(self, other: Models) -> None:
@@ -199,6 +211,7 @@ class Models:
                     "Rename one of them."
                 )
         self._default = other._default
+        self._turned_off = other._turned_off
         self._adopted = set(other._factories)
         self._factories = {**other._factories, **registered}
         served = {prefix: models for prefix, models in self._served.items() if prefix in registered}
@@ -215,6 +228,10 @@ class Models:
             raise ValueError(f'Models called "{prefix}:..." are registered already.')
         self._factories[prefix] = factory
         self._served[prefix] = models
+
+    def turn_off(self, prefix: str, setting: str) -> None:
+        """Refuse models of this prefix with an error that names the setting, unless somebody registers the prefix."""
+        self._turned_off[prefix] = setting
 
     def find(self, name: str | None, scene: Scene) -> tuple[str, Model]:
         """The model of this name, or the default one; and its full name."""
@@ -235,7 +252,14 @@ class Models:
     def _unknown(self, name: str, candidates: Collection[str]) -> str:
         if candidates:
             return f'The model "{name}" does not name its provider. Write {" or ".join(candidates)}.'
-        return f'There is no model "{name}" here{nearest(name.partition(":")[0], self._factories)}. {self._known()}'
+        prefix = name.partition(":")[0]
+        setting = self._turned_off.get(prefix)
+        if setting is not None:
+            return (
+                f'The model "{name}" cannot be used: models called "{prefix}" are turned off here. Choose another '
+                f"model, or let the operator set {setting}=true on the workers."
+            )
+        return f'There is no model "{name}" here{nearest(prefix, self._factories)}. {self._known()}'
 
     def _with_provider(self, name: str, provider: str) -> str:
         # A colon may belong to the model's tag, as in llama3:8b.

@@ -4,6 +4,7 @@
 those of the orchestration under that name; `scripted:FILE.json` those of a file in a directory that was allowed. An
 answer with `when` is used for every prompt that contains it; the others are used in order, by the number of the
 call, and the last one repeats. The number is the caller's and survives a crash, so the same call has the same answer.
+The delays of an answer are bounded, because a worker keeps its slot while pieces are written.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ _MAX_ENTRIES: Final = 100_000
 _SHOWN: Final = 200
 _LOGGED: Final = 2000
 _PIECES: Final = 50
+# Of all delays of one answer, together.
+MAX_DELAY_SECONDS: Final = 3600.0
 
 
 class _Part(BaseModel):
@@ -53,7 +56,7 @@ class ScriptedAnswer(_Part):
     say: str = ""
     thinking: str = ""
     when: str | None = Field(default=None, min_length=1)
-    delay_seconds: float = Field(default=0.0, ge=0, le=86400)
+    delay_seconds: float = Field(default=0.0, ge=0, le=MAX_DELAY_SECONDS)
     piece_delay_seconds: float = Field(default=0.0, ge=0, le=60)
     fail: ScriptedFailure | None = None
     tokens: int = Field(default=0, ge=0)
@@ -66,6 +69,17 @@ class ScriptedAnswer(_Part):
     def _says_something(self) -> ScriptedAnswer:
         if not self.model_fields_set & {"say", "fail", "tool", "calls"}:
             raise ValueError("give one of say, tool, calls and fail")
+        return self
+
+    @model_validator(mode="after")
+    def _has_bounded_delays(self) -> ScriptedAnswer:
+        pieces = len(_pieces(self.thinking)) + len(_pieces(self.say)) if self.piece_delay_seconds else 0
+        total = self.delay_seconds + pieces * self.piece_delay_seconds
+        if total > MAX_DELAY_SECONDS:
+            raise ValueError(
+                f"delay_seconds and {pieces} times piece_delay_seconds are {total:g} s; at most "
+                f"{MAX_DELAY_SECONDS:g} s are allowed for one answer"
+            )
         return self
 
 
@@ -91,13 +105,17 @@ class ScriptedModel:
         """Nobody's."""
         return ""
 
+    def delay_before_answer(self, request: ModelRequest, /) -> float:
+        """Return the delay that the script has for this call."""
+        return self._chosen(request).delay_seconds
+
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
         """The answer that the script has for this call."""
         if self.calls is not None:
             self._log(self.calls, request)
         chosen = self._chosen(request)
-        if chosen.delay_seconds:
-            await asyncio.sleep(chosen.delay_seconds)
+        if chosen.delay_seconds > request.waited_seconds:
+            await asyncio.sleep(chosen.delay_seconds - request.waited_seconds)
         if chosen.fail is not None:
             raise ModelFailed(chosen.fail.code, chosen.fail.message, passing=chosen.fail.passing)
         if delta is not None:

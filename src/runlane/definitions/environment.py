@@ -17,7 +17,7 @@ from runlane.definitions.problem import Place, Problems, listing, near
 from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.model.model_names import resolve_model
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
-from runlane.settings import OWN_PROVIDERS, Settings
+from runlane.settings import OWN_PROVIDERS, SCRIPTED, Settings
 
 _LOOPBACK: Final[tuple[Address, ...]] = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
 
@@ -30,6 +30,7 @@ class Environment:
     allowed: AllowList
     max_losses: int
     max_lanes: int | None = None
+    scripted_models: bool = True
 
 
 def environment_of(settings: Settings) -> Environment:
@@ -37,7 +38,11 @@ def environment_of(settings: Settings) -> Environment:
     providers: dict[str, Collection[str]] = dict.fromkeys(OWN_PROVIDERS, ())
     providers |= {name: tuple(found.prices) for name, found in settings.providers.items()}
     return Environment(
-        providers, parse_allow_list(settings.outbound_allow or ""), settings.max_losses, settings.max_lanes_per_tenant
+        providers,
+        parse_allow_list(settings.outbound_allow or ""),
+        settings.max_losses,
+        settings.max_lanes_per_tenant,
+        settings.scripted_models,
     )
 
 
@@ -84,6 +89,15 @@ def _with_provider(name: str, provider: str | None, known: Collection[str]) -> s
 
 
 def _check_model(name: str, environment: Environment, place: Place, problems: Problems) -> None:
+    if not environment.scripted_models and name.partition(":")[0] == SCRIPTED:
+        # Loose, because a bundle from elsewhere may be imported before its models are replaced.
+        problems.error(
+            place,
+            f'The model "{name}" cannot be used: scripted models are turned off in this installation. Choose another '
+            "model, or let the operator set RUNLANE_SCRIPTED_MODELS=true.",
+            loose=True,
+        )
+        return
     resolved = resolve_model(name, environment.providers)
     if resolved.name is not None:
         return

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from runlane.definitions.problem import Place, Problems, listing, near
 from runlane.definitions.scope import Scope
 from runlane.model.definition import Agent, Orchestration
 from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, Step, ToolStep
-
-SCRIPTED: Final = "scripted"
+from runlane.settings import SCRIPTED
 
 
 def check_answers(orchestration: Orchestration, scope: Scope, place: Place, problems: Problems) -> None:

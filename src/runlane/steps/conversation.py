@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from runlane.agents.journal import Journal
 from runlane.agents.limits import Limiter, MustWait, Slot
 from runlane.agents.models import (
+    Delayed,
     Message,
     Model,
     ModelFailed,
@@ -35,17 +36,20 @@ from runlane.model.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
 from runlane.model.text import utf8_size
 from runlane.probes import reach
 from runlane.redaction import Redactor
-from runlane.steps.failure import StepFailed
+from runlane.steps.failure import StepFailed, timeout_message
 from runlane.steps.flights import Flight
 from runlane.steps.showing import Showing
 from runlane.steps.waiting import MustAsk, Waiting, WaitKind
 from runlane.steps.work import Work, visits_before
+from runlane.store.calls import CallKind
 
 # What a token is in characters, about; only to reserve room at a provider, the true number corrects it.
 _CHARACTERS_PER_TOKEN: Final = 4
 _ANSWER_TOKENS: Final = 500
 # Results of tools add up over the turns of an agent.
 _MAX_CONVERSATION: Final = 4
+# A model's own delay that takes longer releases the worker slot.
+_SHORT_DELAY_SECONDS: Final = 1.0
 
 Call = Callable[[Flight], Coroutine[Any, Any, ModelReply]]
 AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
@@ -96,7 +100,8 @@ class Conversation:
     async def _answer(self, key: str, offers: tuple[ToolOffer, ...], must_call: bool) -> ModelReply:
         work = self._work
         self._check_size()
-        await work.emit("thinking", message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
+        if self._journal.find(self._delay_key(self._models[0][1])) is None:
+            await work.emit("thinking", message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
         request = ModelRequest(
             model="",
             messages=tuple(self.messages),
@@ -183,7 +188,7 @@ class Conversation:
         work, limiter = self._work, self._work.tools.limiter
         await self._check_budget()
         if not credential:
-            return await self._call(model, request, key)
+            return await self._call(model, await self._after_delay(model, request), key)
         has_waited = False
 
         async def waiting(reason: str) -> None:
@@ -208,6 +213,28 @@ class Conversation:
                 await self._check_budget()
             return await self._call(model, request, key, _Place(limiter, credential, slot, held, work.tools.redactor))
 
+    async def _after_delay(self, model: Model, request: ModelRequest) -> ModelRequest:
+        """Return the request once the model's own delay is over. During a long one the worker slot is free."""
+        delay = model.delay_before_answer(request) if isinstance(model, Delayed) else 0.0
+        if delay <= _SHORT_DELAY_SECONDS:
+            return request
+        begun, limit = self._delay_key(model), self._work.step.timeout_seconds
+        over = f"{begun}/over"
+        if self._journal.find(over) is None:
+            if self._journal.find(begun) is None:
+                await self._journal.keep(CallKind.BEGUN, begun, {"seconds": delay})
+            # The journal has the end of the wait, so the step that is performed again after it does not wait anew.
+            raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
+        if delay > limit:
+            # A wait stops the clock of the step, so the delay is held against its limit here.
+            raise StepFailed("timeout", timeout_message(limit), passing=True)
+        return replace(request, waited_seconds=delay)
+
+    def _delay_key(self, model: Model) -> str:
+        """Return where a delay is kept; another try of the step and a fallback model have their own."""
+        position = next(number for number, (_, known) in enumerate(self._models) if known is model)
+        return f"delay/{self.turn}/{self._work.todo.tries}/{position}"
+
     async def _check_budget(self) -> None:
         step = self._work.step
         await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
@@ -230,10 +257,14 @@ class Conversation:
 
         return await tools.flights.make(self._work.todo, name, call if place is None else place.around(call))
 
-    def _later(self, reason: str, seconds: float) -> MustAsk:
+    def _later(
+        self, reason: str, seconds: float, key: str | None = None, aside: Mapping[str, Any] | None = None
+    ) -> MustAsk:
         """Give the slot back and come again."""
-        key = self._journal.name(f"later/{self.turn}")
-        return MustAsk(Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=key, name="later"))
+        name = self._journal.name(key or f"later/{self.turn}")
+        return MustAsk(
+            Waiting(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=name, name="later", aside=aside)
+        )
 
 
 @dataclass(frozen=True, slots=True)

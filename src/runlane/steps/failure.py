@@ -5,6 +5,11 @@ from __future__ import annotations
 from runlane.interpreter.values import Failed
 
 
+def timeout_message(seconds: float) -> str:
+    """Return what the error of a step says that was not done within its limit."""
+    return f"The step took longer than its {seconds:g} s."
+
+
 class StepFailed(Exception):
     """Carries the outcome up to where the step is performed. `passing` means that another try may go well."""
 

@@ -30,9 +30,9 @@ class Waiting:
     nobody need answer any more; none: never. `context` is what the person should look at.
 
     With `key` something inside the step waits: the step is performed again once there is an answer, which its journal
-    then has under this key, together with `aside`. A `shared` one is asked once for the whole run, whoever asks. With
-    `arguments_schema` the person may edit arguments, which must fit it. `answerable_by` says whose keys may answer:
-    those of the tenant, or only those of platform admins.
+    then has under this key, together with `aside`. The end of a time is kept only if there is an `aside`. A `shared`
+    one is asked once for the whole run, whoever asks. With `arguments_schema` the person may edit arguments, which must
+    fit it. `answerable_by` says whose keys may answer: those of the tenant, or only those of platform admins.
     """
 
     kind: WaitKind

@@ -22,6 +22,7 @@ from runlane.interpreter.routing import EXPIRED
 from runlane.interpreter.values import Done, End, EndStatus, Failed, Outcome, Todo
 from runlane.model.definition import Agent, Orchestration
 from runlane.model.text import dump_json, load_json
+from runlane.steps.failure import timeout_message
 from runlane.steps.flights import Flights
 from runlane.steps.perform import Held, Tools, Waiting, WaitKind, perform
 from runlane.steps.room import NoRoom
@@ -247,7 +248,7 @@ class Drive:
             async with limit:
                 return await perform(todo, self._tools_for(todo, room))
         except TimeoutError:
-            return Failed("timeout", f"The step took longer than its {todo.step.timeout_seconds:g} s.", passing=True)
+            return Failed("timeout", timeout_message(todo.step.timeout_seconds), passing=True)
         finally:
             room.close()
             self._desk.open_answers.close(self._claimed.run_id, todo.path)
@@ -355,7 +356,11 @@ class Drive:
             answer = outcome.output if outcome.route is None else {"decision": "expired"}
             if key.aside is not None:
                 answer = {**answer, **key.aside}
-            await self._journal("" if key.shared else todo.path).keep_answer(key.key, answer)
+        elif key.aside is not None:
+            answer = key.aside
+        else:
+            return
+        await self._journal("" if key.shared else todo.path).keep_answer(key.key, answer)
 
     def _ask(self, todo: Todo, waiting: Waiting) -> None:
         asked = self._questions.ask(todo, waiting)

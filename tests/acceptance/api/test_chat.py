@@ -26,7 +26,7 @@ HELPER: dict[str, Any] = {
     "system_prompt": f"Be kind. {CANARY}",
     "answers": [
         {"when": "fail", "fail": {"code": "broken", "message": "The model is away.", "passing": False}},
-        {"when": "slow", "say": "done at last", "delay_seconds": 60},
+        {"when": "slow", "say": "done at last", "piece_delay_seconds": 60},
         {"when": "think", "say": "I thought about it for a while.", "thinking": "Let me see what that means."},
         {"say": "Hello there, nice to meet you."},
     ],
