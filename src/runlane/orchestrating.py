@@ -212,7 +212,7 @@ async def answer(
     if not waits and step is None:
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
     wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
-    if wait.answerable_by == "platform" and not platform:
+    if wait.answerable_by != "tenant" and not platform:
         raise Forbidden(
             f"The question of run {run_id} at {wait.path} is about a limit that the platform sets for the tenant, so "
             f"only a key with the role {PLATFORM_ADMIN} may answer it. Ask a platform admin, or cancel the run."

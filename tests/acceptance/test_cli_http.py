@@ -99,6 +99,64 @@ def test_looking_and_changing_give_the_same_by_both_ways(
     assert "line 3" in told("runs", "show", run_id)
 
 
+@pytest.mark.parametrize("over_http", [True, False])
+def test_runs_are_named_by_a_unique_prefix_or_as_the_last_one(
+    folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
+) -> None:
+    way = {"RUNLANE_URL": server.url} if over_http else database
+
+    def told(*arguments: str) -> str:
+        done = command(folder, *arguments, **way)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def refused(*arguments: str) -> str:
+        done = command(folder, *arguments, **way)
+        assert (done.returncode, done.stdout) == (1, "")
+        return done.stderr
+
+    ids: list[str] = []
+    for _ in range(4):
+        held = command(folder, "run", "talk", "--input", '{"count": 1}', "--hold", "--json", RUNLANE_URL=server.url)
+        ids.append(json.loads(held.stdout)["run_id"])
+    # The first 16 digits of an id are time and a counter: no two runs of one server have the same.
+    first, newest = ids[0], ids[-1]
+    prefix = first[: len("run_") + 16]
+    assert json.loads(told("runs", "show", prefix, "--json"))["id"] == first
+    assert json.loads(told("runs", "show", "--last", "--json"))["id"] == newest
+    assert told("runs", "priority", prefix, "5") == f"{first}: awaiting_approval\n"
+    assert told("runs", "priority", "--last", "-5") == f"{newest}: awaiting_approval\n"
+    assert told("runs", "priority", "6", "--last") == f"{newest}: awaiting_approval\n"
+    assert newest in refused("runs", "send", "--last", "news")
+    assert newest in refused("runs", "resume", "--last", "--answer", "yes")
+    assert first in refused("runs", "fork", prefix, "--from", "draft")
+    assert first in refused("runs", "retry", prefix)
+    ambiguous = refused("runs", "cancel", "run_0")
+    assert '"run_0" is the beginning of several run ids: ' in ambiguous
+    assert all(run_id in ambiguous for run_id in ids[1:])
+    assert "run_ffff" in refused("runs", "cancel", "run_ffff")
+    assert "run_x" in refused("runs", "show", "run_x")
+    assert command(folder, "runs", "show", "--last", first, **way).returncode == 2
+    assert told("runs", "approve", "--last") == f"{newest}: queued\n"
+    assert told("runs", "tail", "--last").endswith("completed\nresult  1\n")
+    assert told("runs", "logs", "--last") == "line 1  number=1\n"
+    assert "checkpoint" in told("runs", "steps", newest[: len("run_") + 16])
+    for run_id in ids[:-1]:
+        assert told("runs", "cancel", run_id[: len("run_") + 16]) == f"{run_id}: cancelled\n"
+    listed = json.loads(
+        told("runs", "list", "--status", "cancelled", "--status", "completed", "--limit", "4", "--json")
+    )
+    assert [run["id"] for run in listed] == ids[::-1]
+    assert newest not in told("runs", "list", "--status", "cancelled")
+
+
+def test_the_last_run_where_there_is_none(tmp_path: Path) -> None:
+    database = write_tasks(tmp_path)
+    assert command(tmp_path, "db", "upgrade", **database).returncode == 0
+    done = command(tmp_path, "runs", "show", "--last", **database)
+    assert (done.returncode, "runlane run NAME" in done.stderr) == (1, True), done.stderr
+
+
 def test_exit_codes(folder: Path, server: ServerProcess) -> None:
     def code(*arguments: str) -> int:
         return command(folder, *arguments, RUNLANE_URL=server.url).returncode

@@ -283,8 +283,8 @@ async def test_runs_are_listed_by_page_and_filter(store: Store) -> None:
     assert pages == newest_first
     assert {run.target for run in await list_runs(store.database, target="t1")} == {"t1"}
     assert len(await list_runs(store.database, ordering_key="k")) == 3
-    assert len(await list_runs(store.database, status="blocked")) == 2
-    assert len(await list_runs(store.database, status="blocked", target="t0", lane="default")) == 1
+    assert len(await list_runs(store.database, statuses=["blocked"])) == 2
+    assert len(await list_runs(store.database, statuses=["blocked"], target="t0", lane="default")) == 1
     assert await list_runs(store.database, lane="nowhere") == []
     assert all(run.input is None for run in await list_runs(store.database))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from runlane.store.search import RunFilter, search_run_ids, search_runs
 from runlane.store.tenants import create_tenant
 from tests.harness import Store
@@ -47,3 +49,30 @@ async def test_a_bulk_change_finds_what_is_beyond_a_full_page(store: Store) -> N
     assert (ids, more) == (accepted[:0:-1], True)
     ids, more = await search_run_ids(store.database, RunFilter(target="rare"), 5)
     assert (len(ids), more) == (4, False)
+
+
+async def test_runs_are_found_by_the_beginning_of_their_id(store: Store) -> None:
+    await create_tenant(store.database, "acme", actor="test")
+    accepted = [await store.add() for _ in range(3)]
+    other = await store.add(tenant="acme")
+
+    async def found(**wanted: Any) -> list[str]:
+        return [run.id for run in (await search_runs(store.database, RunFilter(**wanted), limit=10, window=2)).runs]
+
+    assert await found(id_prefix="run_") == [other, *accepted[::-1]]
+    for run_id in accepted:
+        # Time and a counter, which are unique within one process.
+        assert await found(id_prefix=run_id[: len("run_") + 16]) == [run_id]
+        assert await found(id_prefix=run_id) == [run_id]
+    assert await found(id_prefix=other[:-1], tenant="acme") == [other]
+    assert await found(id_prefix=other[:-1], tenant="default") == []
+    assert await found(id_prefix="run_ffffffff") == []
+
+
+async def test_a_window_does_not_reach_below_the_ids_of_a_prefix(store: Store) -> None:
+    await store.add()
+    rare = await store.add(target="rare")
+    await store.add()
+    wanted = RunFilter(target="rare", id_prefix=rare[: len("run_") + 16])
+    page = await search_runs(store.database, wanted, limit=5, window=2)
+    assert ([run.id for run in page.runs], page.cursor, page.truncated) == ([rare], None, False)

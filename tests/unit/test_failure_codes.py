@@ -45,6 +45,7 @@ NOT_OF_STEPS = {
     "run_not_found",
     "schema_outdated",
     "schema_too_new",
+    "secret_quota_exceeded",
     "session_not_found",
     "unauthorized",
     "unexpected_answer",

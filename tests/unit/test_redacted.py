@@ -136,12 +136,15 @@ def test_a_snapshot_keeps_its_form() -> None:
 
 
 def test_steps_questions_ends_and_live_pieces_keep_their_names() -> None:
-    known = Redactor(["traceback", "arguments_schema", "properties", "progress", "channel_id", SECRET, "12345678"])
+    known = Redactor(
+        ["traceback", "arguments_schema", "properties", "progress", "channel_id", "platform", SECRET, "12345678"]
+    )
     step = StepRecord(
         "a", 1, "a", "task", StepOutcome.DONE, output=json.dumps({SECRET: 12345678}),
         error=json.dumps({"code": "c", "message": SECRET}), input=json.dumps({"progress": {SECRET: 1}}),
     )  # fmt: skip
     question = {
+        "answerable_by": "platform",
         "prompt": SECRET, "fields": [{"name": "progress", "label": SECRET, "options": ["progress"]}],
         "context": {"arguments": {SECRET: 1}, SECRET: 12345678},
         "channel_id": None, "arguments_schema": {"properties": {"progress": {"type": "string"}}},

@@ -77,7 +77,9 @@ class HttpTools:
             message = f'The tool "{tool.name}" failed. {error}'
             raise ToolFailed(code, message, passing=passing, begun=error.sent) from None
         # Decoding, redaction, parsing and the check of the schema all grow with what the server sent.
-        return await offload_if(len(answer.body) > LARGE_BYTES, _result, tool, answer, _Hidden(redactor, secrets))
+        is_large = len(answer.body) > LARGE_BYTES
+        hidden = _Hidden(redactor.snapshot() if is_large else redactor, secrets)
+        return await offload_if(is_large, _result, tool, answer, hidden)
 
     async def _secrets(self, tenant: str, redactor: Redactor, tool: Tool) -> Mapping[str, str]:
         try:

@@ -37,5 +37,6 @@ def _print_traceback(kind: type[BaseException], error: BaseException, where: Tra
     import traceback
 
     from runlane.cli.terminal import say_block
+    from runlane.redaction import LOGS
 
-    say_block("".join(traceback.format_exception(kind, error, where)), err=True, end="")
+    say_block(LOGS.clean("".join(traceback.format_exception(kind, error, where))), err=True, end="")

@@ -12,10 +12,10 @@ import orjson
 
 from runlane.cli.follow import read_object, read_value
 from runlane.cli.show import clock, print_json, print_table, span
-from runlane.cli.source import Source, open_source
+from runlane.cli.source import Source, find_run_id, open_source
 from runlane.cli.terminal import say
 from runlane.errors import InvalidRequest
-from runlane.model.run import Status
+from runlane.model.run import Accepted, Status
 from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def show_inbox(*, limit: int, url: str | None, api_key: str | None, json: bool) 
 
 
 def resume_run(
-    run_id: str,
+    run: str,
     *,
     answer: str | None,
     fields: Sequence[str],
@@ -68,7 +68,8 @@ def resume_run(
     given = read_fields(fields) if fields else {} if answer is None else read_answer(answer)
     by_hand = answer is None and not fields and sys.stdin.isatty() and sys.stdout.isatty()
 
-    async def work(source: Source) -> Status:
+    async def work(source: Source) -> tuple[str, Status]:
+        run_id = await find_run_id(source, run)
         response, at = given, step
         if by_hand:
             question = choose(await source.waits(run_id), step)
@@ -80,32 +81,41 @@ def resume_run(
                         response, at = ask(question), question.path
                 except EOFError:
                     raise InvalidRequest("No answer was given, so nothing was changed.") from None
-        return await source.resume(run_id, response, at)
+        return run_id, await source.resume(run_id, response, at)
 
-    _print_change(run_id, _with_source(url, api_key, work), json=json)
+    _print_change(*_with_source(url, api_key, work), json=json)
 
 
-def fork_run(run_id: str, path: str, *, state: str | None, url: str | None, api_key: str | None, json: bool) -> None:
+def fork_run(run: str, path: str, *, state: str | None, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs fork`."""
     edits = read_object(state, "--state", "what to change of the state")
-    accepted = _with_source(url, api_key, lambda source: source.fork(run_id, path, edits))
+
+    async def work(source: Source) -> Accepted:
+        return await source.fork(await find_run_id(source, run), path, edits)
+
+    accepted = _with_source(url, api_key, work)
     if json:
         print_json(asdict(accepted))
     else:
         say(f"{accepted.run_id}: {accepted.status}")
 
 
-def send_event(run_id: str, name: str, *, data: str | None, url: str | None, api_key: str | None, json: bool) -> None:
+def send_event(run: str, name: str, *, data: str | None, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs send`."""
     value = None if data is None else read_value(data, "--data")
-    status = _with_source(url, api_key, lambda source: source.send_event(run_id, name, value))
-    _print_change(run_id, status, json=json)
+
+    async def work(source: Source) -> tuple[str, Status]:
+        run_id = await find_run_id(source, run)
+        return run_id, await source.send_event(run_id, name, value)
+
+    _print_change(*_with_source(url, api_key, work), json=json)
 
 
-def show_steps(run_id: str, *, url: str | None, api_key: str | None, json: bool) -> None:
+def show_steps(run: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs steps`."""
 
     async def work(source: Source) -> Sequence[Mapping[str, Any]]:
+        run_id = await find_run_id(source, run)
         await source.get(run_id)
         return await source.steps(run_id)
 

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from runlane.cli import access, cluster, interact, mcp, secrets
 from runlane.cli import definitions as authoring
 from runlane.cli import limits as metering
-from runlane.cli.options import ApiKey, Port, RunId, ServerUrl, Timeout, Url
+from runlane.cli.options import ApiKey, Last, Port, RunCommand, RunId, ServerUrl, Timeout, Url, run_or_last
 from runlane.cli.show import Json
 from runlane.cli.terminal import say
 
@@ -219,7 +219,9 @@ def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
 
 @runs.command(name="list")
 def list_runs(
-    status: Annotated[str | None, typer.Option(help="Only runs in this state.")] = None,
+    status: Annotated[
+        list[str] | None, typer.Option(help="Only runs in this state; give it several times for several.")
+    ] = None,
     lane: Annotated[str | None, typer.Option()] = None,
     task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
     key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
@@ -233,7 +235,7 @@ def list_runs(
     from runlane.cli.operate import show_runs
 
     show_runs(
-        status=status,
+        statuses=status or [],
         lane=lane,
         task=task,
         key=key,
@@ -245,19 +247,20 @@ def list_runs(
     )
 
 
-@runs.command()
-def show(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+@runs.command(cls=RunCommand)
+def show(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Show a run with its input, result, attempts and events."""
     from runlane.cli.operate import show_run
 
-    show_run(run, url=url, api_key=api_key, json=json)
+    show_run(run_or_last(run, last), url=url, api_key=api_key, json=json)
 
 
-@runs.command()
+@runs.command(cls=RunCommand)
 def tail(
     run: RunId,
     after: Annotated[int, typer.Option(min=0, help="Begin after this event.")] = 0,
     timeout: Timeout = None,
+    last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -265,14 +268,17 @@ def tail(
     """Watch a run until it ends. Exit codes: 0 completed, 1 failed, 3 cancelled, 4 timeout."""
     from runlane.cli.follow import tail_run
 
-    raise typer.Exit(tail_run(run, after=after, timeout=timeout, url=url, api_key=api_key, json=json))
+    raise typer.Exit(
+        tail_run(run_or_last(run, last), after=after, timeout=timeout, url=url, api_key=api_key, json=json)
+    )
 
 
-@runs.command()
+@runs.command(cls=RunCommand)
 def logs(
     run: RunId,
     since: Annotated[int, typer.Option(min=0, help="Begin at this index.")] = 0,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until the run has ended.")] = False,
+    last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -280,45 +286,46 @@ def logs(
     """Print what a run's task logged."""
     from runlane.cli.follow import show_logs
 
-    show_logs(run, since=since, follow=follow, url=url, api_key=api_key, json=json)
+    show_logs(run_or_last(run, last), since=since, follow=follow, url=url, api_key=api_key, json=json)
 
 
-@runs.command()
-def cancel(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+@runs.command(cls=RunCommand)
+def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Cancel a run in any state. It never runs again."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "cancel", url=url, api_key=api_key, json=json)
+    change_run(run_or_last(run, last), "cancel", url=url, api_key=api_key, json=json)
 
 
-@runs.command()
-def retry(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+@runs.command(cls=RunCommand)
+def retry(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Give a failed run its attempts again."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "retry", url=url, api_key=api_key, json=json)
+    change_run(run_or_last(run, last), "retry", url=url, api_key=api_key, json=json)
 
 
-@runs.command()
-def approve(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+@runs.command(cls=RunCommand)
+def approve(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Let a held run go."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "approve", url=url, api_key=api_key, json=json)
+    change_run(run_or_last(run, last), "approve", url=url, api_key=api_key, json=json)
 
 
-@runs.command()
-def release(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+@runs.command(cls=RunCommand)
+def release(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Let the runs behind a dead one go on that blocks its ordering key."""
     from runlane.cli.operate import change_run
 
-    change_run(run, "release", url=url, api_key=api_key, json=json)
+    change_run(run_or_last(run, last), "release", url=url, api_key=api_key, json=json)
 
 
-@runs.command(context_settings={"ignore_unknown_options": True})  # -5 is a priority, not an option
+@runs.command(cls=RunCommand, context_settings={"ignore_unknown_options": True})  # -5 is a priority, not an option
 def priority(
     run: RunId,
     value: Annotated[int, typer.Argument(help="-100 to 100; higher runs earlier.", metavar="PRIORITY")],
+    last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -326,4 +333,4 @@ def priority(
     """Move a waiting run forward or back."""
     from runlane.cli.operate import change_priority
 
-    change_priority(run, value, url=url, api_key=api_key, json=json)
+    change_priority(run_or_last(run, last), value, url=url, api_key=api_key, json=json)

@@ -18,7 +18,7 @@ import orjson
 from runlane.api.frame import iso
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.show import print_json
-from runlane.cli.source import Source, client_of, open_source
+from runlane.cli.source import Source, client_of, find_run_id, open_source
 from runlane.cli.story import sentence
 from runlane.cli.target import announce, server_for
 from runlane.cli.terminal import say, say_block
@@ -111,7 +111,7 @@ async def _accepted(
 
 
 def tail_run(
-    run_id: str,
+    given: str,
     *,
     after: int,
     timeout: float | None,
@@ -122,8 +122,12 @@ def tail_run(
 ) -> int:
     """`runlane runs tail`: its exit code. Somebody at a terminal is asked what the run asks, if `may_ask`."""
 
+    run_id = given
+
     async def watch() -> Run:
+        nonlocal run_id
         async with open_source(url, api_key) as source:
+            run_id = await find_run_id(source, given)
             steps = (await source.get(run_id)).has_steps
             with open_view(json=json, steps=steps) as view:
                 async with asyncio.timeout(timeout):
@@ -142,11 +146,12 @@ def tail_run(
     return exit_code(run.status)
 
 
-def show_logs(run_id: str, *, since: int, follow: bool, url: str | None, api_key: str | None, json: bool) -> None:
+def show_logs(given: str, *, since: int, follow: bool, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs logs`: what the task said. An index is an event's number less one, as in the API."""
 
     async def work() -> None:
         async with open_source(url, api_key) as source:
+            run_id = await find_run_id(source, given)
             stream = source.stream(run_id, since) if follow else _stored(source, run_id, since)
             async with aclosing(stream):
                 async for event in stream:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from runlane.cli.options import ApiKey, RunId, ServerUrl, Url
+from runlane.cli.options import ApiKey, Last, RunCommand, RunId, ServerUrl, Url, run_or_last
 from runlane.cli.show import Json
 
 of_runs = typer.Typer()
@@ -46,7 +46,7 @@ def inbox(
     show_inbox(limit=limit, url=url, api_key=api_key, json=json)
 
 
-@of_runs.command()
+@of_runs.command(cls=RunCommand)
 def resume(
     run: RunId,
     answer: Annotated[
@@ -56,6 +56,7 @@ def resume(
         list[str] | None, typer.Option(help="One field as NAME=VALUE; give it several times for several.")
     ] = None,
     step: Annotated[str | None, typer.Option(help="The id or path of the step, where several ask.")] = None,
+    last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -63,16 +64,19 @@ def resume(
     """Answer what a run asks. On a terminal it is asked here if neither --answer nor --field is given."""
     from runlane.cli.answers import resume_run
 
-    resume_run(run, answer=answer, fields=field or [], step=step, url=url, api_key=api_key, json=json)
+    resume_run(
+        run_or_last(run, last), answer=answer, fields=field or [], step=step, url=url, api_key=api_key, json=json
+    )
 
 
-@of_runs.command()
+@of_runs.command(cls=RunCommand)
 def fork(
     run: RunId,
     from_step: Annotated[str, typer.Option("--from", help="The path of a recorded step; see: runlane runs steps.")],
     state: Annotated[
         str | None, typer.Option(help="What to change of the state, as a JSON object; @FILE or - as well.")
     ] = None,
+    last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -80,14 +84,15 @@ def fork(
     """Start a new run at a recorded step of this one. The steps before it are taken over and not run again."""
     from runlane.cli.answers import fork_run
 
-    fork_run(run, from_step, state=state, url=url, api_key=api_key, json=json)
+    fork_run(run_or_last(run, last), from_step, state=state, url=url, api_key=api_key, json=json)
 
 
-@of_runs.command()
+@of_runs.command(cls=RunCommand)
 def send(
     run: RunId,
     event: Annotated[str, typer.Argument(help="The name that a step waits for.", metavar="EVENT")],
     data: Annotated[str | None, typer.Option(help="JSON: the step's output; @FILE or - as well.")] = None,
+    last: Last = False,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
@@ -95,12 +100,12 @@ def send(
     """Give a run an event that one of its steps waits for, or will."""
     from runlane.cli.answers import send_event
 
-    send_event(run, event, data=data, url=url, api_key=api_key, json=json)
+    send_event(run_or_last(run, last), event, data=data, url=url, api_key=api_key, json=json)
 
 
-@of_runs.command()
-def steps(run: RunId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+@of_runs.command(cls=RunCommand)
+def steps(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List what a run has finished, in order."""
     from runlane.cli.answers import show_steps
 
-    show_steps(run, url=url, api_key=api_key, json=json)
+    show_steps(run_or_last(run, last), url=url, api_key=api_key, json=json)

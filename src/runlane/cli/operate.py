@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runlane.cli.answers import step_cells
 from runlane.cli.either import with_either
 from runlane.cli.show import clock, print_json, print_table, span
-from runlane.cli.source import Source, open_source
+from runlane.cli.source import Source, find_run_id, open_source
 from runlane.cli.target import check_exists, refuse_url
 from runlane.cli.terminal import say
 from runlane.errors import InvalidRequest, nearest
@@ -200,7 +200,7 @@ def change_lane(
 
 def show_runs(
     *,
-    status: str | None,
+    statuses: Sequence[str],
     lane: str | None,
     task: str | None,
     key: str | None,
@@ -211,11 +211,12 @@ def show_runs(
     json: bool,
 ) -> None:
     """`runlane runs list`."""
-    if status is not None and status not in set(Status):
-        states = [state.value for state in Status]
-        raise InvalidRequest(f'No state "{status}"{nearest(status, states)}. States: {", ".join(states)}.')
-    filters = {"status": status, "lane": lane, "target": task, "ordering_key": key}
-    rows = _with_source(url, api_key, lambda source: source.list(filters, before, limit))
+    states = [state.value for state in Status]
+    for status in statuses:
+        if status not in states:
+            raise InvalidRequest(f'No state "{status}"{nearest(status, states)}. States: {", ".join(states)}.')
+    filters = {"lane": lane, "target": task, "ordering_key": key}
+    rows = _with_source(url, api_key, lambda source: source.list(statuses, filters, before, limit))
     if json:
         print_json([asdict(row) for row in rows])
         return
@@ -230,10 +231,11 @@ def show_runs(
     )  # fmt: skip
 
 
-def show_run(run_id: str, *, url: str | None, api_key: str | None, json: bool) -> None:
+def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs show`."""
 
     async def work(source: Source) -> dict[str, Any]:
+        run_id = await find_run_id(source, given)
         run = await source.get(run_id)
         whole = asdict(run)
         # A server tells no more of it than the three values below.
@@ -333,16 +335,24 @@ def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
     )  # fmt: skip
 
 
-def change_run(run_id: str, verb: str, *, url: str | None, api_key: str | None, json: bool) -> None:
+def change_run(given: str, verb: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs cancel|retry|approve|release`."""
-    status = _with_source(url, api_key, lambda source: source.change(run_id, verb))
-    _print_change(run_id, status, json=json)
+
+    async def work(source: Source) -> tuple[str, Status]:
+        run_id = await find_run_id(source, given)
+        return run_id, await source.change(run_id, verb)
+
+    _print_change(*_with_source(url, api_key, work), json=json)
 
 
-def change_priority(run_id: str, priority: int, *, url: str | None, api_key: str | None, json: bool) -> None:
+def change_priority(given: str, priority: int, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs priority`."""
-    status = _with_source(url, api_key, lambda source: source.set_priority(run_id, priority))
-    _print_change(run_id, status, json=json)
+
+    async def work(source: Source) -> tuple[str, Status]:
+        run_id = await find_run_id(source, given)
+        return run_id, await source.set_priority(run_id, priority)
+
+    _print_change(*_with_source(url, api_key, work), json=json)
 
 
 async def _all_events(source: Source, run: Run) -> list[Event]:

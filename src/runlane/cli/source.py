@@ -12,10 +12,12 @@ from dataclasses import asdict
 from getpass import getuser
 from typing import TYPE_CHECKING, Any, Protocol
 
+from runlane.cli.options import NEWEST_RUN
 from runlane.cli.target import check_exists, server_or_database
 from runlane.cli.terminal import say
-from runlane.errors import InvalidRequest
+from runlane.errors import InvalidRequest, NotFound, RunNotFound
 from runlane.model.event import Event
+from runlane.model.ids import is_run_id_prefix, is_whole_run_id
 from runlane.model.run import Accepted, Run, Status
 from runlane.settings import load_settings
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
 PAGE = 1000
+# How many of the runs that an ambiguous prefix fits are listed.
+_SHOWN_MATCHES = 3
 
 
 class Source(Protocol):
@@ -35,8 +39,14 @@ class Source(Protocol):
         """A run with its input and result."""
         ...
 
-    async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
+    async def list(
+        self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
+    ) -> Sequence[Run]:
         """The newest runs that fit."""
+        ...
+
+    async def ids(self, prefix: str | None, limit: int) -> Sequence[str]:
+        """Return the newest ids of runs with this prefix, or of all runs."""
         ...
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
@@ -84,6 +94,28 @@ class Source(Protocol):
         ...
 
 
+async def find_run_id(source: Source, given: str) -> str:
+    """Return the id of the run that a command was given: a whole id, a unique prefix of one, or `--last`."""
+    if given == NEWEST_RUN:
+        newest = await source.ids(None, 1)
+        if not newest:
+            raise NotFound("There is no run yet, so --last names none. Start one: runlane run NAME")
+        return newest[0]
+    if is_whole_run_id(given) or not is_run_id_prefix(given):
+        return given
+    found = await source.ids(given, _SHOWN_MATCHES + 1)
+    # A server that does not know prefixes answers with its newest runs, and no command may change those.
+    if not found or not all(run_id.startswith(given) for run_id in found):
+        raise RunNotFound(given)
+    if len(found) > 1:
+        more = " and more" if len(found) > _SHOWN_MATCHES else ""
+        raise InvalidRequest(
+            f'"{given}" is the beginning of several run ids: {", ".join(found[:_SHOWN_MATCHES])}{more}. '
+            "Give more characters of the id."
+        )
+    return found[0]
+
+
 def client_of(url: str, api_key: str | None) -> Client:
     """The server at this URL. Whoever waits for one that does not answer is told so."""
     from runlane.client import Client, Patience
@@ -120,9 +152,18 @@ class _Server:
     async def get(self, run_id: str) -> Run:
         return await self._client.get(run_id)
 
-    async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
+    async def list(
+        self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
+    ) -> Sequence[Run]:
+        return await self._first(self._client.list(status=statuses, **filters, cursor=before, page=limit), limit)
+
+    async def ids(self, prefix: str | None, limit: int) -> Sequence[str]:
+        runs = await self._first(self._client.list(id_prefix=prefix, page=limit), limit)
+        return [run.id for run in runs]
+
+    async def _first(self, runs: AsyncGenerator[Run], limit: int) -> Sequence[Run]:
         found: list[Run] = []
-        async for run in self._client.list(**filters, cursor=before, page=limit):
+        async for run in runs:
             found.append(run)
             if len(found) == limit:
                 break
@@ -193,10 +234,18 @@ class _OwnDatabase:
 
         return await with_state(self._database, run)
 
-    async def list(self, filters: Mapping[str, str | None], before: str | None, limit: int) -> Sequence[Run]:
+    async def list(
+        self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
+    ) -> Sequence[Run]:
         from runlane.store.runs import list_runs
 
-        return await list_runs(self._database, **filters, before=before, limit=limit)
+        return await list_runs(self._database, statuses=statuses, **filters, before=before, limit=limit)
+
+    async def ids(self, prefix: str | None, limit: int) -> Sequence[str]:
+        from runlane.store.search import RunFilter, search_runs
+
+        found = await search_runs(self._database, RunFilter(id_prefix=prefix), limit=limit)
+        return [run.id for run in found.runs]
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         from runlane.store.attempts import read_attempts

@@ -163,7 +163,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def list(
         self,
         *,
-        status: Status | str | None = None,
+        status: Status | str | Sequence[Status | str] | None = None,
         target: str | None = None,
         lane: str | None = None,
         ordering_key: str | None = None,
@@ -171,9 +171,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         page: int = 100,
         **filters: Any,
     ) -> AsyncGenerator[Run]:
-        """Runs, newest first, read page by page as they are taken. Other filters go to the API as they are."""
+        """Runs, newest first, read page by page as they are taken. Other filters go to the API as they are.
+
+        With several statuses, runs in any of them are listed.
+        """
         query = {
-            "status": None if status is None else str(status),
+            "status": str(status) if isinstance(status, str) else [str(one) for one in status or ()] or None,
             "target": target,
             "lane": lane,
             "key": ordering_key,

@@ -38,7 +38,8 @@ A file holds one definition or a list of definitions; the folder says what they 
 and hidden files are not read. A file has at most 8 MiB, a definition 2 MiB, an orchestration 500 steps.
 
 `runlane validate` tells what is wrong, with the file, the definition, the step, the field and the cure.
-`runlane sync` brings the directory into the database, `runlane dev` does so whenever a file changes.
+`runlane sync` brings the directory into the database, `runlane dev` does so whenever a file changes. Definitions whose
+files are gone stay until `runlane sync --prune`; `dev` removes them from the project's own file.
 `runlane schema orchestration` prints a JSON Schema; an editor that knows it completes and checks while you write:
 `"$schema"` is allowed in every definition.
 

@@ -94,9 +94,12 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "unknown_definition": "A called orchestration does not exist.",
     "input_too_large": "The input of a called orchestration is too large.",
     "queue_limited": "The tenant has as many open runs as it may have.",
-    "concurrency_limited": "The tenant has as many running runs as it may have.",
     "idempotency_conflict": "A called orchestration was started before with another input.",
     # What a step needs from the platform
+    "output_too_large": "The output of a step has more than RUNLANE_MAX_STEP_BYTES.",
+    "prompt_too_large": "The conversation of a step is too large.",
+    "run_too_large": "A run holds or writes more than its worker allows.",
+    "too_many_secrets": "A run has used more secrets than can be kept out of its text.",
     "unavailable": "The database cannot be reached. May pass.",
     "refused": "The database refuses to store a value.",
     "not_found": "Something that the step needs does not exist.",

@@ -7,9 +7,11 @@ milliseconds, so that ids made by one process within one millisecond sort in the
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from hashlib import blake2b
+from typing import Final
 
 _lock = threading.Lock()
 _last_ms = 0
@@ -17,6 +19,12 @@ _counter = 0
 
 # What waits inside a step is named STEP!KEY; an exclamation mark is in no path of a step.
 INSIDE = "!"
+
+_DIGITS: Final = 32
+# The text is a prefix of a run's id, or all of it.
+RUN_ID_PREFIX: Final = rf"^run_[0-9a-f]{{0,{_DIGITS}}}$"
+_RUN_PREFIX: Final = "run_"
+_RUN_ID_PREFIX: Final = re.compile(RUN_ID_PREFIX)
 
 
 def new_id(prefix: str) -> str:
@@ -34,6 +42,25 @@ def new_id(prefix: str) -> str:
         value = (_last_ms << 80) | (0x7 << 76) | (_counter << 64) | (0b10 << 62)
     value |= int.from_bytes(os.urandom(8), "big") & 0x3FFF_FFFF_FFFF_FFFF
     return f"{prefix}_{value:032x}"
+
+
+def is_run_id_prefix(text: str) -> bool:
+    """Return whether ids of runs can begin with this text."""
+    return _RUN_ID_PREFIX.fullmatch(text) is not None
+
+
+def is_whole_run_id(text: str) -> bool:
+    """Return whether this is the id of one run, with all its digits."""
+    return is_run_id_prefix(text) and len(text) == len(_RUN_PREFIX) + _DIGITS
+
+
+def run_id_range(prefix: str) -> tuple[str, str]:
+    """Return the lowest run id with this prefix, and a text just above the highest.
+
+    Both have all digits, so that they compare with ids the same way under every collation of a database.
+    """
+    missing = _DIGITS - (len(prefix) - len(_RUN_PREFIX))
+    return prefix + "0" * missing, prefix + "f" * missing + "0"
 
 
 def lock_key(*parts: str) -> int:

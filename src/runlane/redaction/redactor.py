@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from runlane.errors import TooManySecrets
 from runlane.redaction.forms import HEAD, Value, value_of
@@ -73,6 +73,19 @@ class Redactor(Search):
             return found
 
         return learned
+
+    def snapshot(self) -> Redactor:
+        """Return a redactor of the same values for use in another thread."""
+        copy = Redactor(max_bytes=self._max_bytes)
+        if self._index is not None:
+            copy._index = Index()
+            for value in self._index.values.values():
+                copy._index.add(value, value)
+        return copy
+
+    def clean_value(self, value: Any) -> Any:
+        """Return a JSON value without the secrets; the same object at once if there are none to look for."""
+        return value if self._index is None else super().clean_value(value)
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         """Where values are in a text."""

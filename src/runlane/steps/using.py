@@ -181,16 +181,16 @@ class Use:
                     if self._named_by_step(error.code):
                         # Passing, so that the next try continues the conversation and makes this call again.
                         raise StepFailed(error.code, error.message, passing=True) from error
-                    return _told(error)
+                    return self._describe(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
                     # It may have had its effect. The journal says so: whoever performs the step next asks.
-                    await self._announce(_told(error).text)
+                    await self._announce(self._describe(error).text)
                 patience = self._work.tools.patience
                 if tries >= min(_TRIES, patience.tries):
                     if self._tried_again_by_step(error.code):
                         raise
-                    return _told(error)
+                    return self._describe(error)
                 wished = error.retry_after_seconds if isinstance(error, ToolFailed) else None
                 seconds = wished or patience.backoff_seconds * 2 ** (tries - 1)
                 await asyncio.sleep(min(seconds, patience.hold_seconds))
@@ -201,6 +201,10 @@ class Use:
         if not isinstance(step, AgentStep):
             return True
         return step.retry is not None and step.retry.allows(code, self._work.todo.tries, passing=True)
+
+    def _describe(self, error: ToolFailed | StepFailed) -> Result:
+        """Return what the model is given of a call that failed."""
+        return Result(self._work.tools.redactor.clean(f"{error.code}: {error.message}"), failed=True)
 
     def _named_by_step(self, code: str) -> bool:
         """Whether an agent's step wants to be tried again after this failure, which else only the model is told."""
@@ -264,10 +268,6 @@ class Use:
 
     async def _keep(self, result: Result) -> Result:
         return await keep_result(self._work, self._journal, self._place, self._call, result)
-
-
-def _told(error: ToolFailed | StepFailed) -> Result:
-    return Result(f"{error.code}: {error.message}", failed=True)
 
 
 async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:

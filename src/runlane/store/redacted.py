@@ -23,7 +23,18 @@ _Clean = Callable[[Any, Redactor], Any]
 
 # Paths, ids of steps and answers, and words that readers and the next attempt compare with: none of them holds data.
 _FIXED: Final = frozenset(
-    {"answer", "code", "decision", "orch_step_id", "path", "status", "step_type", "target_step_id", "waiting_for"}
+    {
+        "answer",
+        "answerable_by",
+        "code",
+        "decision",
+        "orch_step_id",
+        "path",
+        "status",
+        "step_type",
+        "target_step_id",
+        "waiting_for",
+    }
 )
 
 _ABOUT_CALLS: Final = frozenset(

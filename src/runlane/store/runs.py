@@ -38,11 +38,12 @@ from runlane.store.children import MARK_CHILDREN
 from runlane.store.database import Database, Session, read
 from runlane.store.dead_letters import UNBURY
 from runlane.store.events import append
-from runlane.store.expressions import by_key_only, lit, now_us
+from runlane.store.expressions import by_key_only, lit, member, now_us
 from runlane.store.ordering import Released, key_locks, release_next
 from runlane.store.schema import run_inputs, run_results, runs
 from runlane.store.statement import Row, Statement
 
+_EVERY_STATUS = tuple(status.value for status in Status)
 _WAITING = [lit(status) for status in Status if status.waiting]
 _by_id = runs.c.id == bindparam("run_id")
 _changed = (runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq, runs.c.ordering_key)
@@ -106,7 +107,7 @@ _LIST = Statement(
             cast(bindparam("before", type_=Text()), Text).is_(None),
             runs.c.id < bindparam("before", type_=Text()),
         ),
-        _optional("status", runs.c.status),
+        member(runs.c.status, "statuses"),
         _optional("lane", runs.c.lane),
         _optional("target", runs.c.target),
         _optional("ordering_key", runs.c.ordering_key),
@@ -224,7 +225,7 @@ async def find_run(database: Database, run_id: str) -> Run:
 async def list_runs(
     database: Database,
     *,
-    status: str | None = None,
+    statuses: Sequence[str] = (),
     lane: str | None = None,
     target: str | None = None,
     ordering_key: str | None = None,
@@ -234,20 +235,24 @@ async def list_runs(
 ) -> list[Run]:
     """The newest runs that fit, without input and result; `before` is the last id of the page before.
 
-    An ordering key is looked for in one tenant: in the default one if none is given.
+    Without statuses, runs of every status fit. An ordering key is looked for in one tenant: in the default one if
+    none is given.
     """
-    rows = await read(
-        database,
-        _LIST,
-        status=status,
-        lane=lane,
-        target=target,
-        ordering_key=None if ordering_key is None else scoped_key(tenant or DEFAULT_TENANT, ordering_key),
-        tenant=tenant,
-        before=before,
-        limit=limit,
-    )
-    return [run_value(row, whole=False) for row in rows]
+
+    async def work(session: Session) -> list[Run]:
+        rows = await session.fetch(
+            _LIST,
+            statuses=session.texts(statuses or _EVERY_STATUS),
+            lane=lane,
+            target=target,
+            ordering_key=None if ordering_key is None else scoped_key(tenant or DEFAULT_TENANT, ordering_key),
+            tenant=tenant,
+            before=before,
+            limit=limit,
+        )
+        return [run_value(row, whole=False) for row in rows]
+
+    return await database.transact(work)
 
 
 async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -> Change:

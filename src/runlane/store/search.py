@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Integer, Select, Text, bindparam, cast, func, or_, select
 
 from runlane.errors import RunNotFound
+from runlane.model.ids import run_id_range
 from runlane.model.run import Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, scoped_key
 from runlane.store.database import Database, Session
@@ -26,7 +27,10 @@ _EVERY_STATUS = tuple(status.value for status in Status)
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """What runs to find; a field that is None fits every run. An ordering key is one tenant's own."""
+    """What runs to find; a field that is None fits every run. An ordering key is one tenant's own.
+
+    `id_prefix` must fulfil `is_run_id_prefix`.
+    """
 
     statuses: tuple[Status, ...] = ()
     target: str | None = None
@@ -36,11 +40,12 @@ class RunFilter:
     accepted_from_us: int | None = None
     accepted_before_us: int | None = None
     text: str | None = None
+    id_prefix: str | None = None
 
     @property
     def selective(self) -> bool:
-        """Whether it may fit only a few of a tenant's runs."""
-        return self != RunFilter(tenant=self.tenant)
+        """Whether it may fit only a few of a tenant's runs, beyond what an index finds."""
+        return self != RunFilter(tenant=self.tenant, id_prefix=self.id_prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,18 +179,20 @@ async def search_runs(
 
     async def work(session: Session) -> Found:
         scope = {} if wanted.tenant is None else {"tenant": wanted.tenant}
-        top = below or _ABOVE
+        # With a prefix, its range of ids is all there is to read.
+        bottom, above = (_BELOW, _ABOVE) if wanted.id_prefix is None else run_id_range(wanted.id_prefix)
+        top = above if below is None else min(below, above)
         floor = None
         if wanted.selective:
             statement = _FLOOR if wanted.tenant is None else _FLOOR_OF_TENANT
             oldest = await session.fetch(statement, below=top, skipped=window - 1, **scope)
-            floor = oldest[0]["id"] if oldest else None
+            floor = oldest[0]["id"] if oldest and oldest[0]["id"] > bottom else None
         rows = await session.fetch(
             _SEARCH if wanted.tenant is None else _SEARCH_OF_TENANT,
             **scope,
             **_parameters(session, wanted),
             below=top,
-            floor=floor or _BELOW,
+            floor=floor or bottom,
             limit=limit,
         )
         return _found([run_value(row, whole=False) for row in rows], limit, floor)

@@ -13,6 +13,7 @@ from runlane.agents.models import Delta, ModelReply, ModelRequest, Piece, Scene
 from runlane.api.parts import WorkerWish
 from runlane.app import App
 from runlane.settings import Settings
+from runlane.steps.showing import TOGETHER_SECONDS
 from runlane.worker import open_answers
 from tests.acceptance.api.serving import API, Api, copy_of, frames, serving
 from tests.acceptance.api.shop import app as shop
@@ -41,6 +42,8 @@ class SlowModel:
         assert delta is not None
         for piece in BEGINNING:
             delta(piece)
+        # Pieces that come together are sent by a timer of this loop, which fires before a later one.
+        await asyncio.sleep(2 * TOGETHER_SECONDS)
         self.begun.set()
         await self.may_end.wait()
         for piece in END:
@@ -108,7 +111,7 @@ async def test_a_late_reader_gets_what_the_open_answer_has_so_far(served: tuple[
     async with asyncio.TaskGroup() as group:
         group.create_task(late.follow())
         await eventually(lambda: late.folded("text") == "Once upon a time ", "the beginning")
-        assert late.folded("thinking") == "Hm."
+        await eventually(lambda: late.folded("thinking") == "Hm.", "the thoughts")
         # The run's own stream, in the process of the worker.
         later = Reader(api, f"{API}/runs/{post['run_id']}/stream")
         group.create_task(later.follow())

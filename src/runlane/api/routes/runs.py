@@ -22,6 +22,7 @@ from runlane.api.shapes.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, N
 from runlane.api.shapes.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
 from runlane.errors import InvalidRequest
 from runlane.model.event import Line
+from runlane.model.ids import RUN_ID_PREFIX
 from runlane.model.run import Run, Status
 from runlane.orchestrating import with_state
 from runlane.store.attempts import read_attempts
@@ -52,6 +53,9 @@ async def list_runs(
     accepted_from: Annotated[Moment | None, Query(description="RFC 3339; this moment or later.")] = None,
     accepted_before: Annotated[Moment | None, Query(description="RFC 3339; before this moment.")] = None,
     text: Annotated[Name | None, Query(description="Part of the id, target, ordering key or progress note.")] = None,
+    id_prefix: Annotated[
+        str | None, Query(pattern=RUN_ID_PREFIX, description="The first characters of the id, such as `run_0192f3`.")
+    ] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
 ) -> Reply:
@@ -65,6 +69,7 @@ async def list_runs(
         accepted_from_us=None if accepted_from is None else moment_us(accepted_from),
         accepted_before_us=None if accepted_before is None else moment_us(accepted_before),
         text=text,
+        id_prefix=id_prefix,
     )
     parts = parts_of(request)
     release = parts.searches.take(principal) if text is not None else None
