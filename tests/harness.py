@@ -13,7 +13,7 @@ from sqlalchemy import text
 from runlane.model.event import Event
 from runlane.model.ids import new_id
 from runlane.model.run import Accepted, Run, Status
-from runlane.model.slots import Load
+from runlane.model.slots import WorkerLoad
 from runlane.settings import Settings, load_settings
 from runlane.store.accept import NewRun, Verdict, accept
 from runlane.store.claim import Claimed, LaneMemory, claim
@@ -141,7 +141,7 @@ class Store:
         *,
         targets: Sequence[str] = ("job",),
         memory: LaneMemory | None = None,
-        load: Load | None = None,
+        load: WorkerLoad | None = None,
     ) -> list[Claimed]:
         """Claim as the worker's loop does: again for as long as a lane could not be served."""
         memory = memory or LaneMemory()

@@ -18,6 +18,8 @@ from runlane.testing.fake_provider import FakeAnswer, FakeProvider
 from tests.chaos.cluster import ROOT, RUNLANE, Cluster, Row, eventually
 
 MODEL = "acme:big"
+# Whose limits its calls count against.
+CREDENTIAL = MODEL.partition(":")[0]
 PRICE_USD = 0.01
 TOKENS_IN, TOKENS_OUT = 7, 10
 KEY = "sk-canary-key-of-acme-7391"
@@ -37,11 +39,6 @@ def environment(provider: FakeProvider, **more: str) -> dict[str, str]:
         "RUNLANE_PROVIDERS": json.dumps({"acme": open_ | {"secret": "ACME_KEY"}, "open": open_}), "ACME_KEY": KEY,
         "RUNLANE_SILENCE_SECONDS": "0.2", "RUNLANE_REAPER_SECONDS": "0.1", **more,
     }  # fmt: skip
-
-
-def credential(provider: FakeProvider) -> str:
-    """Whose limits its calls count against."""
-    return f"openai:127.0.0.1:{provider.port}"
 
 
 def fan_out(ways: int = 20) -> list[dict[str, Any]]:

@@ -14,12 +14,12 @@ from runlane.testing.crash_points import CrashPoint
 from runlane.testing.fake_provider import FakeProvider
 from runlane.worker.orchestration import LAND_SECONDS
 from tests.chaos.agents import (
+    CREDENTIAL,
     MODEL,
     PRICE_USD,
     TOKENS_IN,
     TOKENS_OUT,
     answers_given,
-    credential,
     define,
     environment,
     fan_out,
@@ -46,7 +46,7 @@ def provider() -> Iterator[FakeProvider]:
 async def capped(make_cluster: MakeCluster, provider: FakeProvider) -> Cluster:
     """A cluster that makes AT_ONCE calls at once."""
     cluster = await make_cluster(**environment(provider))
-    await told(cluster, "limits", "set", credential(provider), "--in-flight", str(AT_ONCE))
+    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(AT_ONCE))
     return cluster
 
 
@@ -87,7 +87,7 @@ async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
     quick = [priced(delay_seconds=1.5, when=f"Task {number}") for number in range(2, 2 + CAPPED_CALLS)]
     provider.control(answers=[*quick, priced(delay_seconds=6)])
     cluster = await make_cluster(**environment(provider))
-    await told(cluster, "limits", "set", credential(provider), "--in-flight", "12")
+    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", "12")
     await define(cluster, fan_out(WAYS), max_total_cost_usd=CAP)
     await cluster.start_workers(1)
     (run_id,) = await start(cluster)
@@ -158,7 +158,7 @@ async def test_a_capped_run_does_not_forget_what_it_spent_when_its_worker_dies(
     """Every branch has spent, none has ended, and the first thing that the next worker wants is one more call."""
     provider.control(answers=[priced("no JSON", delay_seconds=3), priced('{"n": 1}', delay_seconds=3)])
     cluster = await make_cluster(**environment(provider))
-    await told(cluster, "limits", "set", credential(provider), "--no-limit", "in_flight")
+    await told(cluster, "limits", "set", CREDENTIAL, "--no-limit", "in_flight")
     loop, ask = fan_out(WAYS)
     # For a model without a key nothing has to be looked up, so its call would come before the other branches begin.
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}

@@ -11,7 +11,7 @@ import pytest
 from runlane import Status
 from runlane.testing import RedisServer
 from runlane.testing.fake_provider import FakeFault, FakeProvider
-from tests.chaos.agents import credential, define, environment, fan_out, has_status, priced, start, told
+from tests.chaos.agents import define, environment, fan_out, has_status, priced, start, told
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.meter import well_used
 
@@ -40,7 +40,7 @@ async def three(
 
 
 async def limit(cluster: Cluster, provider: FakeProvider, in_flight: int) -> None:
-    await told(cluster, "limits", "set", credential(provider), "--in-flight", str(in_flight))
+    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(in_flight))
 
 
 async def in_flight(provider: FakeProvider, count: int, seconds: float = 60) -> None:
@@ -127,7 +127,7 @@ async def test_a_run_that_waits_long_gives_its_slot_back_and_ends_anyway(
     row = await has_status(cluster, run_id, Status.PAUSED)
     assert row["due_at"] is not None
     waiting = [event.data for event in await cluster.app.events(run_id) if event.type == "waiting"]
-    assert credential(provider) in waiting[0]["reason"]
+    assert CREDENTIAL in waiting[0]["reason"]
     # The only slot of the only worker is free for others.
     other = await cluster.app.enqueue("short", {"milliseconds": 1})
     assert (await cluster.app.wait(other.run_id, 30)).status is Status.COMPLETED

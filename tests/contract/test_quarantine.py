@@ -7,7 +7,7 @@ import pytest
 from runlane.bus.memory import MemoryBus
 from runlane.duties.reaper import Reaper
 from runlane.model.run import Status
-from runlane.model.slots import Load
+from runlane.model.slots import WorkerLoad
 from runlane.model.tenant import Limits
 from runlane.store.claim import LaneMemory
 from runlane.store.lanes import LaneChange, set_lane
@@ -94,8 +94,8 @@ async def test_a_quarantined_run_waits_until_its_worker_has_few_enough_others(st
     run_id = await store.add()
     await store.sql("update runs set max_neighbors = 1 where id = :id", id=run_id)
     worker = await store.worker()
-    assert await store.claim(worker, load=Load(active=2)) == []
-    (claimed,) = await store.claim(worker, load=Load(active=1))
+    assert await store.claim(worker, load=WorkerLoad(active=2)) == []
+    (claimed,) = await store.claim(worker, load=WorkerLoad(active=1))
     assert (claimed.run_id, claimed.max_neighbors) == (run_id, 1)
 
 
@@ -103,8 +103,8 @@ async def test_ordinary_runs_stay_away_from_a_worker_with_a_quarantined_run(stor
     for _ in range(5):
         await store.add()
     worker = await store.worker()
-    assert await store.claim(worker, load=Load(active=1, max_active=1)) == []
-    assert len(await store.claim(worker, load=Load(active=1, max_active=3))) == 2
+    assert await store.claim(worker, load=WorkerLoad(active=1, max_active=1)) == []
+    assert len(await store.claim(worker, load=WorkerLoad(active=1, max_active=3))) == 2
 
 
 async def test_one_worker_makes_room_for_a_run_that_waits_too_long(store: Store) -> None:
@@ -113,19 +113,19 @@ async def test_one_worker_makes_room_for_a_run_that_waits_too_long(store: Store)
     for _ in range(10):
         await store.add()
     workers = [await store.worker() for _ in range(3)]
-    counts = [len(await store.claim(worker, 2, load=Load(active=4))) for worker in workers]
+    counts = [len(await store.claim(worker, 2, load=WorkerLoad(active=4))) for worker in workers]
     assert sorted(counts) == [0, 2, 2]
     maker = workers[counts.index(0)]
-    (claimed,) = await store.claim(maker, 2, load=Load(active=0))
+    (claimed,) = await store.claim(maker, 2, load=WorkerLoad(active=0))
     assert claimed.run_id == run_id
-    assert len(await store.claim(maker, 2, load=Load(active=4))) == 2
+    assert len(await store.claim(maker, 2, load=WorkerLoad(active=4))) == 2
 
 
 async def test_no_worker_makes_room_for_what_it_cannot_execute(store: Store) -> None:
     unknown = await store.add(target="elsewhere")
     await store.sql("update runs set max_neighbors = 0, accepted_at = accepted_at - 6000000 where id = :id", id=unknown)
     await store.add()
-    assert len(await store.claim(await store.worker(), 2, load=Load(active=4))) == 1
+    assert len(await store.claim(await store.worker(), 2, load=WorkerLoad(active=4))) == 1
 
 
 async def test_the_bounds_of_lane_and_tenant_hold_for_quarantined_runs(store: Store) -> None:

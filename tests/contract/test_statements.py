@@ -45,13 +45,14 @@ ALL = {
     for module in modules()
     for statement in statements_of(module)
 }
+CLAIMS = {"claim_lane", "claim_limited", "claim_quarantined"}
 ONLY_POSTGRES = {name for name in ALL if name.startswith("postgres.") or name == "liveness.take_liveness_lock"}
 
 
 def test_the_statements_were_found() -> None:
     assert len(ALL) > 50
     assert {"claim.survey_lanes", "retention.delete_runs"} <= set(ALL)
-    assert set(CHAINS) == {"accept", "accept_alone", "claim_lane", "record", "take_back_runs"}
+    assert set(CHAINS) == {"accept", "accept_alone", *CLAIMS, "record", "take_back_runs"}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -98,7 +99,7 @@ def writes(statement: Statement) -> bool:
 
 def test_no_worker_statement_was_added_without_being_listed() -> None:
     assert {name for name, statement in OF_WORKERS.items() if writes(statement)} == FENCED | NOT_A_WORKERS
-    assert {chain.name for module in WORKER_MODULES for chain in chains_of(module)} == {"record", "claim_lane"}
+    assert {chain.name for module in WORKER_MODULES for chain in chains_of(module)} == {"record", *CLAIMS}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

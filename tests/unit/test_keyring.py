@@ -119,7 +119,7 @@ def test_beside_the_embedded_file_a_key_is_made_once(tmp_path: Path, monkeypatch
         made = list(threads.map(seal, range(16)))
     assert len(set(made)) == 1
     assert stat.S_IMODE(EMBEDDED_KEY_FILE.stat().st_mode) == 0o600
-    assert [file.name for file in Path(".runlane").iterdir()] == ["secret.key"]
+    assert sorted(file.name for file in Path(".runlane").iterdir()) == [".gitignore", "secret.key"]
     assert Keyring(Settings()).key_ids == [made[0]]
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.model.slots import Cap, Load, Quarantined, Queue, QueueKey, Shares, share_slots
+from runlane.model.slots import Cap, Quarantined, Queue, QueueKey, Shares, WorkerLoad, share_slots
 
 ranks = st.integers(-(10**12), 10**15)
 caps = st.builds(Cap, st.none() | st.integers(0, 20), st.integers(0, 25))
@@ -132,7 +132,7 @@ def test_no_quarantined_run_has_more_neighbors_than_it_may(
     data: st.DataObject, queues: list[Queue], slots: int, active: int, max_active: int | None
 ) -> None:
     quarantined = data.draw(quarantined_lists(queues))
-    shares = share_slots(queues, slots, quarantined, Load(active, max_active))
+    shares = share_slots(queues, slots, quarantined, WorkerLoad(active, max_active))
     together = active + len(shares.quarantined) + sum(shares.queues.values())
     neighbors = {run.run_id: run.max_neighbors for run in quarantined}
     if together > active:
@@ -144,7 +144,7 @@ def test_a_run_that_fits_is_taken_before_the_others_and_keeps_them_away() -> Non
     queue = Queue(QueueKey("a"), 5)
     alone = Quarantined("alone", 0, Queue(QueueKey("a"), 1))
     assert share_slots([queue], 10, [alone]) == Shares(("alone",), {})
-    assert share_slots([queue], 10, [alone], Load(active=1)) == Shares((), {queue.key: 10})
+    assert share_slots([queue], 10, [alone], WorkerLoad(active=1)) == Shares((), {queue.key: 10})
 
 
 def test_a_group_fills_up_to_its_smallest_bound() -> None:
@@ -158,15 +158,15 @@ def test_a_group_fills_up_to_its_smallest_bound() -> None:
 def test_a_run_that_needs_room_stops_other_claims_until_it_fits() -> None:
     queue = Queue(QueueKey("a"), 5)
     waiting = Quarantined("waiting", 0, Queue(QueueKey("a"), 1), needs_room=True)
-    assert share_slots([queue], 10, [waiting], Load(active=3)) == Shares((), {})
-    assert share_slots([queue], 10, [waiting], Load(active=0)) == Shares(("waiting",), {})
+    assert share_slots([queue], 10, [waiting], WorkerLoad(active=3)) == Shares((), {})
+    assert share_slots([queue], 10, [waiting], WorkerLoad(active=0)) == Shares(("waiting",), {})
 
 
 def test_a_paused_lane_or_a_tenant_at_its_bound_makes_no_worker_wait() -> None:
     queue = Queue(QueueKey("a"), 5)
     paused = Quarantined("paused", 0, Queue(QueueKey("b"), 1, enabled=False), needs_room=True)
     full = Quarantined("full", 0, Queue(QueueKey("b", "t"), 1, tenant_cap=Cap(1, 1)), needs_room=True)
-    assert share_slots([queue], 4, [paused, full], Load(active=3)) == Shares((), {queue.key: 4})
+    assert share_slots([queue], 4, [paused, full], WorkerLoad(active=3)) == Shares((), {queue.key: 4})
 
 
 def test_free_is_never_negative() -> None:

@@ -12,6 +12,7 @@ from runlane import InvalidSettings, Settings
 from runlane.settings import load_settings, variable_of
 
 BAD = {
+    "MAX_LANES_PER_TENANT": ["-1", "10001", "few"],
     "MAX_SECRETS": ["0", "many"],
     "MAX_SECRETS_BYTES": ["1023", "4 MB"],
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],

@@ -60,7 +60,7 @@ class Quarantined:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class WorkerLoad:
     """What a worker executes. `max_active` is the bound that its quarantined runs set; None without one."""
 
     active: int = 0
@@ -95,7 +95,7 @@ class _Room:
 
 
 def share_slots(
-    queues: Sequence[Queue], slots: int, quarantined: Sequence[Quarantined] = (), load: Load | None = None
+    queues: Sequence[Queue], slots: int, quarantined: Sequence[Quarantined] = (), load: WorkerLoad | None = None
 ) -> Shares:
     """Decide what to claim with these free slots.
 
@@ -104,7 +104,7 @@ def share_slots(
     comes first.
     """
     room = _Room([*queues, *(run.queue for run in quarantined)])
-    taken, active, max_active, is_blocked = _take_quarantined(quarantined, slots, load or Load(), room)
+    taken, active, max_active, is_blocked = _take_quarantined(quarantined, slots, load or WorkerLoad(), room)
     left = slots - len(taken)
     if max_active is not None:
         left = min(left, max_active - active)
@@ -113,7 +113,7 @@ def share_slots(
 
 
 def _take_quarantined(
-    quarantined: Sequence[Quarantined], slots: int, load: Load, room: _Room
+    quarantined: Sequence[Quarantined], slots: int, load: WorkerLoad, room: _Room
 ) -> tuple[list[str], int, int | None, bool]:
     taken: list[str] = []
     active, max_active, is_blocked = load.active, load.max_active, False

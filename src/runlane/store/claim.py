@@ -30,7 +30,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.model.event import EventType, Line, Notice
 from runlane.model.ids import lock_key
 from runlane.model.run import AGENT, ORCHESTRATION, Status
-from runlane.model.slots import Cap, Load, Quarantined, Queue, QueueKey, share_slots
+from runlane.model.slots import Cap, Quarantined, Queue, QueueKey, WorkerLoad, share_slots
 from runlane.model.text import load_json
 from runlane.store.chain import Chain
 from runlane.store.database import Session
@@ -214,7 +214,7 @@ async def claim(
     targets: Collection[str],
     slots: int,
     memory: LaneMemory,
-    load: Load | None = None,
+    load: WorkerLoad | None = None,
 ) -> ClaimOutcome:
     """Take up to `slots` ready runs of these targets; ORCHESTRATION and AGENT stand for all of their kind."""
     if not memory.names:

@@ -20,7 +20,7 @@ from runlane.bus import Bus
 from runlane.errors import LeaseLost, NotFound, Unavailable
 from runlane.model.event import Delta
 from runlane.model.run import AGENT, ORCHESTRATION, Status
-from runlane.model.slots import Load
+from runlane.model.slots import WorkerLoad
 from runlane.model.task import Task
 from runlane.model.text import dump_json
 from runlane.outage import outage
@@ -213,9 +213,9 @@ class Worker:
     def _free_slots(self) -> int:
         return self._capacity - len(self._running) - len(self._stuck)
 
-    def _load(self) -> Load:
+    def _load(self) -> WorkerLoad:
         bounds = [run.claimed.max_neighbors for run in self._running.values() if run.claimed.max_neighbors is not None]
-        return Load(len(self._running) + len(self._stuck), min(bounds) + 1 if bounds else None)
+        return WorkerLoad(len(self._running) + len(self._stuck), min(bounds) + 1 if bounds else None)
 
     async def _claim_loop(self) -> None:
         """Claim whenever there is a slot and perhaps work. Any error is waited out: the loop ends only by drain."""

@@ -146,7 +146,7 @@ async def test_secrets_that_definitions_miss_are_warnings(idle_api: Api) -> None
     await put(idle_api, "HUB")
     assert (await idle_api.post("/sync", {"mcp_servers": [server]})).json()["warnings"] == []
     bundle = {"runlane_export": True, "mcp_servers": [server | {"token": "{secret.OTHER_HUB}"}]}
-    imported = (await idle_api.post("/bundles/import", {"bundle": bundle})).json()
+    imported = (await idle_api.post("/bundles/import", {"bundle": bundle, "take_over": True})).json()
     assert ["OTHER_HUB is not set" in item["message"] for item in imported["warnings"]] == [True]
 
 
