@@ -224,7 +224,7 @@ def show_runs(
         ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"],
         [
             [row.id, row.target, row.status, row.lane, row.attempt, clock(row.accepted_at_us),
-             span(row.claimed_at_us, row.ended_at_us), row.ordering_key]
+             span(row.started_at_us, row.ended_at_us), row.ordering_key]
             for row in rows
         ],
         "No runs.",
@@ -267,7 +267,14 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
         "max_attempts",
     ):
         say(f"{field:>14}  {run[field]}")
-    for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
+    for field in (
+        "accepted_at_us",
+        "due_at_us",
+        "started_at_us",
+        "claimed_at_us",
+        "ended_at_us",
+        "cancel_requested_at_us",
+    ):
         if run[field] is not None:
             say(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
     for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):

@@ -122,7 +122,10 @@ def rank(accepted_at_us: int, priority: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as readers see it. Times are microseconds since the epoch, by the database's clock."""
+    """A run as readers see it. Times are microseconds since the epoch, by the database's clock.
+
+    `started_at_us` is the start of its first attempt, `claimed_at_us` that of its latest one.
+    """
 
     id: str
     target: str
@@ -152,6 +155,7 @@ class Run:
     first_seq: int = 1
     children: list[dict[str, str]] | None = None
     blocked_by: str | None = None
+    started_at_us: int | None = None
 
     @property
     def orchestration(self) -> str | None:

@@ -27,7 +27,8 @@ class RunSummary(Answer):
     ordering_key: str | None
     accepted_at: At
     due_at: At | None
-    started_at: At | None
+    started_at: At | None = Field(description="The start of the first attempt.")
+    claimed_at: At | None = Field(description="The start of the latest attempt.")
     ended_at: At | None
     cancel_requested_at: At | None
     worker_id: str | None
@@ -102,7 +103,7 @@ class RunStatus(Answer):
         description="So far, of the answers of models whose price is known; null if none of them has one."
     )
     total_tokens_used: int = Field(description="So far, with those of steps that are at work.")
-    started_at: At | None
+    started_at: At | None = Field(description="The start of the first attempt.")
     ended_at: At | None
     attempt: int
     progress: float | None
