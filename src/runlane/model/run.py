@@ -158,6 +158,19 @@ class Run:
     started_at_us: int | None = None
 
     @property
+    def tries(self) -> int:
+        """How often it has been tried: once, and again after each failure or lost worker. 0 before its first start.
+
+        `attempt` also counts claims after a pause, a handover or a `Retry`, which are no new tries. Retrying a failed
+        run begins the count again.
+        """
+        if self.attempt == 0:
+            return 0
+        # The last failure of a failed run was not followed by another try.
+        counted = self.failures + self.losses
+        return max(1, counted) if self.status is Status.FAILED else counted + 1
+
+    @property
     def orchestration(self) -> str | None:
         """The id of the orchestration that it executes; None for a run of a task."""
         return self.target.removeprefix(ORCHESTRATION) if self.target.startswith(ORCHESTRATION) else None
