@@ -543,4 +543,4 @@ def _not_ended(run_id: str, run: Run | None, timeout: float) -> str:
         return f"Run {run_id} could not be read within {timeout:g} s: the database did not answer."
     about = f'Run {run_id} ({run.target}) has not ended after {timeout:g} s: its status is "{run.status.value}"'
     hint = _STILL.get(run.status, "Wait longer, or look at app.events().")
-    return f"{about} in attempt {run.attempt} on lane {run.lane}. {hint}"
+    return f"{about} in attempt {run.tries} on lane {run.lane}. {hint}"

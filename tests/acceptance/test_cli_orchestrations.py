@@ -77,8 +77,19 @@ def test_a_run_is_answered_read_and_forked_by_both_ways(
         ("draft", "done", 0), ("ask", "done", 0), ("publish", "done", 0),
     ]  # fmt: skip
     assert "publish\tprint\tdone\t" in told("runs", "steps", run_id)
+    whole = json.loads(told("runs", "show", run_id, "--json"))
+    # The first attempt paused, and the second one took the answer.
+    assert [attempt["started_at_us"] for attempt in whole["attempts"]] == [
+        whole["started_at_us"], whole["claimed_at_us"],
+    ]  # fmt: skip
+    assert (whole["attempt"], whole["tries"]) == (2, 1)
+    assert f"{run_id}\torchestration:article\tcompleted\tdefault\t1\t" in told("runs", "list")
+    assert [line for line in told("runs", "tail", run_id).splitlines() if "attempt 1 runs on" in line][1:]
+    (listed,) = [run for run in json.loads(told("runs", "list", "--json")) if run["id"] == run_id]
+    assert (listed["started_at_us"], listed["claimed_at_us"]) == (whole["started_at_us"], whole["claimed_at_us"])
     shown = told("runs", "show", run_id)
     assert '"decision":"approve"' in shown
+    assert "       attempt  1\n" in shown
     assert "step  publish" in shown
     forked = json.loads(told("runs", "fork", run_id, "--from", "publish", "--state", '{"draft": "new"}', "--json"))
     assert told("runs", "tail", forked["run_id"]).endswith('result  "approve: new"\n')

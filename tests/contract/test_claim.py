@@ -31,7 +31,11 @@ async def test_a_claim_makes_the_run_the_workers_own(store: Store) -> None:
     assert claimed.ordering_key == "k"
     assert claimed.claimed_at_us == run.claimed_at_us
     events = await store.check_stream(run_id)
-    assert (events[-1].type, events[-1].attempt, events[-1].data) == ("worker_picked_up", 1, {"worker_id": worker})
+    assert (events[-1].type, events[-1].attempt, events[-1].data) == (
+        "worker_picked_up",
+        1,
+        {"worker_id": worker, "tries": 1},
+    )
     assert await store.claim(worker) == []
 
 

@@ -116,6 +116,16 @@ def test_what_waits_and_who_answered() -> None:
     assert story.shown()[1] == "  runs nap  3.0 s  answered by ada"
 
 
+def test_a_claim_after_a_pause_is_no_new_attempt() -> None:
+    story = Story().tell("worker_picked_up", worker_id="w", tries=1).tell("paused", waiting_for=[])
+    story.attempt = 2
+    story.tell("worker_picked_up", worker_id="w", tries=1)
+    assert story.shown() == ["run: running"]
+    story.attempt = 3
+    story.tell("worker_picked_up", worker_id="w", tries=2)
+    assert story.shown() == ["run: running, attempt 2"]
+
+
 def test_text_grows_is_folded_once_and_is_void_with_its_attempt() -> None:
     story = Story().tell("step_start", "write", step_type="llm")
     story.delta("write", 0, "Hello ").delta("write", 6, "wor").delta("write", 6, "world")

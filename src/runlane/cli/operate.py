@@ -218,13 +218,13 @@ def show_runs(
     filters = {"lane": lane, "target": task, "ordering_key": key}
     rows = _with_source(url, api_key, lambda source: source.list(statuses, filters, before, limit))
     if json:
-        print_json([asdict(row) for row in rows])
+        print_json([{**asdict(row), "tries": row.tries} for row in rows])
         return
     print_table(
         ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"],
         [
-            [row.id, row.target, row.status, row.lane, row.attempt, clock(row.accepted_at_us),
-             span(row.claimed_at_us, row.ended_at_us), row.ordering_key]
+            [row.id, row.target, row.status, row.lane, row.tries, clock(row.accepted_at_us),
+             span(row.started_at_us, row.ended_at_us), row.ordering_key]
             for row in rows
         ],
         "No runs.",
@@ -242,6 +242,7 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
         del whole["plan"]
         return {
             **whole,
+            "tries": run.tries,
             "attempts": await source.attempts(run_id),
             "definition": run.definition,
             "forked_from": run.forked_from,
@@ -255,19 +256,19 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
     if json:
         print_json(run)
         return
-    for field in (
-        "id",
-        "target",
-        "lane",
-        "status",
-        "priority",
-        "attempt",
-        "failures",
-        "losses",
-        "max_attempts",
-    ):
+    for field in ("id", "target", "lane", "status", "priority"):
         say(f"{field:>14}  {run[field]}")
-    for field in ("accepted_at_us", "due_at_us", "claimed_at_us", "ended_at_us", "cancel_requested_at_us"):
+    say(f"{'attempt':>14}  {run['tries']}")
+    for field in ("failures", "losses", "max_attempts"):
+        say(f"{field:>14}  {run[field]}")
+    for field in (
+        "accepted_at_us",
+        "due_at_us",
+        "started_at_us",
+        "claimed_at_us",
+        "ended_at_us",
+        "cancel_requested_at_us",
+    ):
         if run[field] is not None:
             say(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
     for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):
@@ -292,7 +293,7 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
         error: dict[str, Any] = attempt["error"] or {}
         took = span(attempt["started_at_us"], attempt["ended_at_us"])
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
-        say(f"{'attempt':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
+        say(f"{'execution':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
     for wait in run["waits"]:
         since = f"since {clock(wait['opened_at_us'])}"
         say(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")

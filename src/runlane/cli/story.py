@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 _SHOWN: Final = 200
 
 
+def tries_of(event: Event) -> int:
+    """Which try a claimed run is at. Events without the number are from an older version."""
+    return int(event.data.get("tries", event.attempt))
+
+
 def sentence(event: Event) -> str:
     """What happened."""
     data = event.data
@@ -26,13 +31,13 @@ def sentence(event: Event) -> str:
         case "approved" | "revived" | "key_free":
             return f"it is {data.get('status', '')} now"
         case "worker_picked_up":
-            return f"attempt {event.attempt} starts on {data.get('worker_id')}"
+            return f"attempt {tries_of(event)} runs on {data.get('worker_id')}"
         case "log":
             return f"{data.get('message', '')}{_fields(data)}"
         case "attempt_failed":
-            return f"attempt {event.attempt} failed: {_error(data)}"
+            return f"the attempt failed: {_error(data)}"
         case "retry_later":
-            return f"attempt {event.attempt} asked to be repeated: {_error(data)}"
+            return f"the attempt asked to be repeated: {_error(data)}"
         case "worker_lost":
             return f"worker {data.get('worker_id')} is gone; the run is {data.get('status')}"
         case "done":

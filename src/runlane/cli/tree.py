@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from runlane.cli.story import tries_of
 from runlane.model.event import Event
 from runlane.model.ids import INSIDE
 from runlane.model.text import dump_json
@@ -112,7 +113,8 @@ class StepTree:
             case "queued" | "approved" | "key_free" | "revived":
                 self.status = str(data.get("status", event.type))
             case "worker_picked_up":
-                self.status = "running" if event.attempt == 1 else f"running, attempt {event.attempt}"
+                tries = tries_of(event)
+                self.status = "running" if tries == 1 else f"running, attempt {tries}"
                 _withdraw(self._root)
             case "orchestration_start":
                 self.title = str(data.get("orchestration_name") or data.get("orchestration_id"))

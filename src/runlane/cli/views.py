@@ -8,7 +8,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
-from runlane.cli.story import plain_line, wire_line
+from runlane.cli.story import plain_line, tries_of, wire_line
 from runlane.cli.terminal import console, one_line, say, styled
 from runlane.cli.tree import Row, State, StepTree
 from runlane.model.event import Event, EventType
@@ -88,7 +88,7 @@ class ProgressBar:
             style = {"log": "default", "done": "bold", "attempt_failed": "red", "worker_lost": "red"}
             progress.console.print(styled(plain_line(event) or "", style.get(event.type, "dim")))
             if event.type == EventType.PICKED_UP:
-                progress.update(self._bar, description=f"attempt {event.attempt}", total=None, completed=0, note="")
+                progress.update(self._bar, description=f"attempt {tries_of(event)}", total=None, completed=0, note="")
         elif (line := plain_line(event)) is not None:
             progress.console.print(styled(line, "dim"))
         elif isinstance(event.data.get("progress"), int | float):

@@ -94,7 +94,8 @@ def run_from(told: Mapping[str, Any]) -> Run:
         ordering_key=told["ordering_key"],
         accepted_at_us=micros(told["accepted_at"]) or 0,
         due_at_us=micros(told["due_at"]),
-        claimed_at_us=micros(told["started_at"]),
+        # A server that does not send `claimed_at` sends the start of the latest attempt as `started_at`.
+        claimed_at_us=micros(told.get("claimed_at", told["started_at"])),
         ended_at_us=micros(told["ended_at"]),
         cancel_requested_at_us=micros(told["cancel_requested_at"]),
         worker_id=told["worker_id"],
@@ -110,6 +111,7 @@ def run_from(told: Mapping[str, Any]) -> Run:
         plan=_plan_from(told),
         children=told.get("children"),
         blocked_by=told.get("blocked_by"),
+        started_at_us=micros(told["started_at"]),
     )
 
 

@@ -122,7 +122,10 @@ def rank(accepted_at_us: int, priority: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as readers see it. Times are microseconds since the epoch, by the database's clock."""
+    """A run as readers see it. Times are microseconds since the epoch, by the database's clock.
+
+    `started_at_us` is the start of its first attempt, `claimed_at_us` that of its latest one.
+    """
 
     id: str
     target: str
@@ -152,6 +155,20 @@ class Run:
     first_seq: int = 1
     children: list[dict[str, str]] | None = None
     blocked_by: str | None = None
+    started_at_us: int | None = None
+
+    @property
+    def tries(self) -> int:
+        """How often it has been tried: once, and again after each failure or lost worker. 0 before its first start.
+
+        `attempt` also counts claims after a pause, a handover or a `Retry`, which are no new tries. Retrying a failed
+        run begins the count again.
+        """
+        if self.attempt == 0:
+            return 0
+        # The last failure of a failed run was not followed by another try.
+        counted = self.failures + self.losses
+        return max(1, counted) if self.status is Status.FAILED else counted + 1
 
     @property
     def orchestration(self) -> str | None:

@@ -9,8 +9,18 @@ from sqlalchemy import bindparam, func, select
 from runlane.store.database import Database, read
 from runlane.store.dead_letters import attempt_value
 from runlane.store.expressions import lit
-from runlane.store.schema import run_attempts
+from runlane.store.schema import run_attempts, runs
 from runlane.store.statement import Statement
+
+# A column beside those of `runs`: the start of the first attempt, by primary key. While that attempt runs, it has no
+# row, and its start is that of the latest one.
+STARTED_AT = func.coalesce(
+    select(run_attempts.c.started_at)
+    .where(run_attempts.c.run_id == runs.c.id, run_attempts.c.attempt == lit(1))
+    .correlate(runs)
+    .scalar_subquery(),
+    runs.c.claimed_at,
+).label("started_at")
 
 _of_run = run_attempts.c.run_id == bindparam("run_id")
 _ATTEMPTS = Statement("read_attempts", select(run_attempts).where(_of_run).order_by(run_attempts.c.attempt))

@@ -75,6 +75,12 @@ class Claimed:
     trace: str | None = None
     plan: str | None = None
     max_neighbors: int | None = None
+    losses: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Which try at the run this is: claims after a pause or a handover do not count."""
+        return self.failures + self.losses + 1
 
 
 # A claim locks at most this many lanes, and as many tenants: all that one survey can name.
@@ -135,6 +141,7 @@ _CLAIMED = {
     "rank": BigInteger(),
     "attempt": Integer(),
     "failures": Integer(),
+    "losses": Integer(),
     "max_attempts": Integer(),
     "ordering_key": Text(),
     "accepted_at": BigInteger(),
@@ -177,7 +184,12 @@ def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
         select(
-            c.id, c.last_seq, c.attempt, lit(EventType.PICKED_UP), c.claimed_at, json_of(worker_id=c.worker_id)
+            c.id,
+            c.last_seq,
+            c.attempt,
+            lit(EventType.PICKED_UP),
+            c.claimed_at,
+            json_of(worker_id=c.worker_id, tries=c.failures + c.losses + lit(1)),
         ).select_from(changed),
     )
 
@@ -387,9 +399,11 @@ def _claimed(row: Row) -> Claimed:
         trace=row["trace"],
         plan=row["plan"],
         max_neighbors=row["max_neighbors"],
+        losses=row["losses"],
     )
 
 
 def _picked_up(row: Row) -> Line:
-    data = f'{{"worker_id":"{row["worker_id"]}"}}'
+    tries = row["failures"] + row["losses"] + 1
+    data = f'{{"worker_id":"{row["worker_id"]}","tries":{tries}}}'
     return Line(row["last_seq"], EventType.PICKED_UP.value, row["attempt"], row["claimed_at"], data)

@@ -33,6 +33,7 @@ from runlane.model.run import PRIORITY_STEP_US, Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, bare_key, scoped_key
 from runlane.model.text import dump_json, load_json
 from runlane.probes import reach
+from runlane.store.attempts import STARTED_AT
 from runlane.store.audit import append_audit
 from runlane.store.children import MARK_CHILDREN
 from runlane.store.database import Database, Session, read
@@ -84,6 +85,7 @@ _READ = Statement(
         run_results.c.error,
         run_results.c.state,
         _blocked_by,
+        STARTED_AT,
     )
     .select_from(
         runs.outerjoin(run_inputs, run_inputs.c.run_id == runs.c.id).outerjoin(
@@ -101,7 +103,7 @@ def _optional(name: str, column: Any) -> Any:
 
 _LIST = Statement(
     "list_runs",
-    select(runs)
+    select(runs, STARTED_AT)
     .where(
         or_(
             cast(bindparam("before", type_=Text()), Text).is_(None),
@@ -382,6 +384,7 @@ def run_value(row: Row, *, whole: bool) -> Run:
         tenant=row["tenant"],
         first_seq=row["first_seq"],
         blocked_by=row["blocked_by"] if whole else None,
+        started_at_us=row["started_at"],
     )
 
 

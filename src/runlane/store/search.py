@@ -15,6 +15,7 @@ from runlane.errors import RunNotFound
 from runlane.model.ids import run_id_range
 from runlane.model.run import Run, Status
 from runlane.model.tenant import DEFAULT_TENANT, scoped_key
+from runlane.store.attempts import STARTED_AT
 from runlane.store.database import Database, Session
 from runlane.store.expressions import lit, member
 from runlane.store.runs import run_value
@@ -112,8 +113,8 @@ def _search(query: Select[Any]) -> Select[Any]:
     )
 
 
-_SEARCH = Statement("search_runs", _search(select(runs)))
-_SEARCH_OF_TENANT = Statement("search_tenant_runs", _search(select(runs)).where(_of_tenant))
+_SEARCH = Statement("search_runs", _search(select(runs, STARTED_AT)))
+_SEARCH_OF_TENANT = Statement("search_tenant_runs", _search(select(runs, STARTED_AT)).where(_of_tenant))
 _floor = (
     select(runs.c.id)
     .where(_within[0])
@@ -133,7 +134,7 @@ _STANDING = Statement(
 # Through the partial indexes, however many finished runs are kept.
 _RUNNING = Statement(
     "running_runs",
-    select(runs)
+    select(runs, STARTED_AT)
     .where(runs.c.status == lit(Status.RUNNING), _fits("tenant", runs.c.tenant))
     .order_by(runs.c.claimed_at)
     .limit(bindparam("limit", type_=Integer())),

@@ -312,7 +312,7 @@ class Worker:
         execution = Execution(claimed, self._job(claimed.target), self, self._loop)
         self._running[claimed.run_id] = execution
         if self.narrate:
-            log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.attempt)
+            log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.tries)
         if claimed.attempt == 1:
             meters.START_SECONDS.observe((claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000)
         execution.task = asyncio.create_task(self._execute(execution))

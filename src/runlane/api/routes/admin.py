@@ -50,7 +50,7 @@ async def get_status(request: Request, principal: WorkersView) -> Reply:
                 "job_type": run.target,
                 "claimed_by": run.worker_id,
                 "claimed_at": moment(run.claimed_at_us),
-                "started_at": moment(run.claimed_at_us),
+                "started_at": moment(run.started_at_us),
                 "priority": run.priority,
             }
             for run in found.running

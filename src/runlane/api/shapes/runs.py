@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from runlane.api.shapes.fields import Answer, At
 from runlane.api.shapes.orchestrating import Question
 from runlane.model.run import Status
+
+_Attempt = Annotated[int, Field(description="The number of claims, the fence: claims after a pause count too.")]
+_Tries = Annotated[
+    int, Field(description="1 for the first start, and one more for each failure or lost worker that it went on after.")
+]
 
 
 class RunSummary(Answer):
@@ -20,14 +25,16 @@ class RunSummary(Answer):
     tenant: str
     status: Status
     priority: int
-    attempt: int
+    attempt: _Attempt
+    tries: _Tries
     failures: int
     losses: int
     max_attempts: int
     ordering_key: str | None
     accepted_at: At
     due_at: At | None
-    started_at: At | None
+    started_at: At | None = Field(description="The start of the first attempt.")
+    claimed_at: At | None = Field(description="The start of the latest attempt.")
     ended_at: At | None
     cancel_requested_at: At | None
     worker_id: str | None
@@ -102,9 +109,10 @@ class RunStatus(Answer):
         description="So far, of the answers of models whose price is known; null if none of them has one."
     )
     total_tokens_used: int = Field(description="So far, with those of steps that are at work.")
-    started_at: At | None
+    started_at: At | None = Field(description="The start of the first attempt.")
     ended_at: At | None
-    attempt: int
+    attempt: _Attempt
+    tries: _Tries
     progress: float | None
     progress_note: str | None
     blocked_by: str | None = Field(description="Of a blocked run: the run that holds its ordering key.")

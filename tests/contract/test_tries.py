@@ -1,0 +1,48 @@
+"""Tries: what people see as the attempt of a run. Only a failure or a lost worker leads to another one."""
+
+from __future__ import annotations
+
+from runlane.bus.memory import MemoryBus
+from runlane.duties.reaper import Reaper
+from runlane.model.run import Status
+from runlane.store.record import Finish, Outcome
+from runlane.store.runs import retry_run
+from tests.harness import Store
+
+
+async def test_claims_after_a_pause_or_a_handover_are_no_new_try(store: Store) -> None:
+    run_id = await store.add(max_attempts=2)
+    worker = await store.worker()
+    assert (await store.get(run_id)).tries == 0
+    seen: list[tuple[int, int]] = []
+    for finish in (
+        Finish(Outcome.PAUSED, Status.PAUSED),
+        Finish(Outcome.HANDED_BACK, Status.QUEUED),
+        Finish(Outcome.RETRY_LATER, Status.QUEUED),
+        Finish(Outcome.FAILED, Status.QUEUED, error='{"type":"ValueError"}'),
+        Finish(Outcome.FAILED, Status.FAILED, error='{"type":"ValueError"}'),
+    ):
+        claimed = await store.claim_one(worker)
+        run = await store.get(run_id)
+        assert claimed.tries == run.tries
+        seen.append((run.attempt, run.tries))
+        await store.finish(claimed, finish)
+        if finish.status is Status.PAUSED:
+            await store.sql("update runs set status = 'queued'")
+    assert seen == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 2)]
+    failed = await store.get(run_id)
+    assert (failed.status, failed.tries) == (Status.FAILED, 2)
+    await retry_run(store.database, run_id)
+    assert (await store.claim_one(worker)).tries == 1
+    told = [event.data["tries"] for event in await store.events(run_id) if event.type == "worker_picked_up"]
+    assert told == [1, 1, 1, 1, 2, 1]
+
+
+async def test_a_lost_worker_leads_to_another_try(store: Store) -> None:
+    run_id = await store.add()
+    worker = await store.worker()
+    await store.claim_one(worker)
+    await store.expire(worker)
+    await Reaper(store.settings, store.database, MemoryBus()).round()
+    assert (await store.claim_one(await store.worker())).tries == 2
+    assert (await store.get(run_id)).tries == 2
