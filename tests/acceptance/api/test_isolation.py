@@ -56,6 +56,26 @@ async def test_a_tenant_sees_its_own_credentials_without_the_providers_words(idl
     assert own.json()["in_flight"] == 3
 
 
+async def test_the_beginning_of_an_id_finds_the_runs_of_the_callers_tenant_alone(idle_api: Api) -> None:
+    api = idle_api
+    await create_tenant(api.parts.database, "acme", actor="test")
+    acme = await headers_of(api, "operator", "acme")
+    ours = (await api.post("/tasks/wait/run", {"input": {"seconds": 60}})).json()["run_id"]
+    theirs = (await api.post("/tasks/wait/run", {"input": {"seconds": 60}}, headers=acme)).json()["run_id"]
+
+    async def found(prefix: str, headers: dict[str, str]) -> list[str]:
+        page = (await api.get(f"/runs?id_prefix={prefix}&limit=3", headers=headers)).json()
+        assert (page["truncated"], page["next_cursor"]) == (False, None)
+        return [run["run_id"] for run in page["runs"]]
+
+    assert await found("run_", acme) == [theirs]
+    assert await found(theirs[:-1], acme) == [theirs]
+    assert await found(ours[:-1], acme) == []
+    assert await found(ours, acme) == []
+    for wrong in ("run_xyz", "0192f3", ours + "0"):
+        problem_of(await api.get(f"/runs?id_prefix={wrong}", headers=acme), 422, "invalid_request")
+
+
 async def test_a_tenant_sees_its_own_numbers_of_lanes_and_workers(own_app: App) -> None:
     async with serving(own_app, worker=WorkerWish()) as api:
         database = api.parts.database
