@@ -11,7 +11,7 @@ import pytest
 from runlane import Status
 from runlane.testing import RedisServer
 from runlane.testing.fake_provider import FakeFault, FakeProvider
-from tests.chaos.agents import define, environment, fan_out, has_status, priced, start, told
+from tests.chaos.agents import CREDENTIAL, define, environment, fan_out, has_status, priced, start, told
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.meter import well_used
 
