@@ -249,6 +249,10 @@ class Cluster:
         """How many runs fit."""
         return int((await self.rows(f"select count(*) as n from runs where {condition}"))[0]["n"])
 
+    async def skip_waits(self) -> None:
+        """Let the time of every scheduled run come: those that lost several workers wait between losses."""
+        await self.rows("update runs set due_at = 1 where status = 'scheduled' and due_at > 1 returning id")
+
     async def all_ended(self, timeout_seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until every run has ended."""
 

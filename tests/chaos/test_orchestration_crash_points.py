@@ -50,6 +50,7 @@ async def ends_or_dies(cluster: Cluster, worker: Process) -> bool:
     """Whether every run has ended; False when the worker died before."""
 
     async def over() -> str | None:
+        await cluster.skip_waits()
         if not worker.alive:
             return "died"
         return "ended" if await cluster.count("ended_at is null") == 0 else None
