@@ -182,4 +182,6 @@ def test_a_run_that_waits_for_a_person_is_not_logged_as_ended(folder: Path, serv
 
 def test_following_tells_the_id_of_the_run_first(folder: Path, server: ServerProcess) -> None:
     done = command(folder, "run", "talk", "--input", '{"count": 1}', "--follow", "--json", RUNLANE_URL=server.url)
-    assert done.stderr == f"{json.loads(done.stdout.splitlines()[0])['run_id']}\n"
+    server_line, run_line = done.stderr.splitlines()
+    assert server_line.startswith("Server: ")
+    assert run_line == json.loads(done.stdout.splitlines()[0])["run_id"]
