@@ -30,7 +30,7 @@ def upgrade() -> None:
     indexes = {index["name"] for index in inspector.get_indexes("runs")}
     if "runs_ready_limited" in indexes:
         return
-    op.drop_index("runs_ready", "runs")
+    op.drop_index("runs_ready", "runs", if_exists=True)
     _index(
         "runs_ready", ["lane", "rank"], "not limited and max_neighbors is null", "limited = 0 and max_neighbors is null"
     )
