@@ -47,10 +47,18 @@ def upgrade() -> None:
         ["tenant"],
         postgresql_where=sa.text("status = 'running' and limited"),
         sqlite_where=sa.text("status = 'running' and limited = 1"),
+        if_not_exists=True,
     )
-    op.create_index("lanes_poll_interval", "lanes", ["poll_interval_ms"])
+    op.create_index("lanes_poll_interval", "lanes", ["poll_interval_ms"], if_not_exists=True)
     of_tenants = sa.text("tenant is not null")
-    op.create_index("lanes_tenant", "lanes", ["tenant"], postgresql_where=of_tenants, sqlite_where=of_tenants)
+    op.create_index(
+        "lanes_tenant",
+        "lanes",
+        ["tenant"],
+        postgresql_where=of_tenants,
+        sqlite_where=of_tenants,
+        if_not_exists=True,
+    )
 
 
 def _index(name: str, columns: list[str], on_postgres: str, on_sqlite: str) -> None:
@@ -60,4 +68,5 @@ def _index(name: str, columns: list[str], on_postgres: str, on_sqlite: str) -> N
         columns,
         postgresql_where=sa.text(f"{_QUEUED} and {on_postgres}"),
         sqlite_where=sa.text(f"{_QUEUED} and {on_sqlite}"),
+        if_not_exists=True,
     )
