@@ -121,8 +121,8 @@ async def test_the_embedded_file_is_raised_from_the_first_release(sqlite_url: st
     with sqlite3.connect(path) as connection:
         for table in ("tenants", "api_keys", "roles", "audit"):
             connection.execute(f"drop table {table}")
-        connection.execute("drop index runs_limited")
-        connection.execute("drop index runs_tenant")
+        for index in ("limited", "tenant", "ready", "ready_limited", "ready_quarantined", "running_limited"):
+            connection.execute(f"drop index runs_{index}")
         for column in ("tenant", "limited", "first_seq"):
             connection.execute(f"alter table runs drop column {column}")
         connection.execute("alter table run_inputs drop column trace")
