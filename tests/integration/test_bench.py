@@ -43,7 +43,7 @@ def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path:
     assert report["conditions"]["postgres"]["synchronous_commit"] == "on"
     summary = bench("--table", str(path)).strip()
     assert summary in told
-    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 38
+    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 40
 
 
 def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> None:
