@@ -26,7 +26,7 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "content_refused": "The model refused to answer.",
     "context_too_long": "The conversation is too long for the model.",
     "invalid_request": "The provider does not take the request.",
-    "not_authorized": "There is no key for the provider, or it does not accept it.",
+    "not_authorized": "The provider has no key configured, or refuses it.",
     "quota_exceeded": "The account's quota or credit is used up.",
     "unknown_model": "There is no such model here.",
     "no_answer": "The script of a scripted model has no answer for this prompt.",
@@ -87,7 +87,7 @@ FAILURE_CODES: Final[Mapping[str, str]] = {
     "nesting_limit": "Steps or orchestrations are too deep inside each other.",
     "unknown_step": "A way leads to a step that does not exist.",
     "bad_route": "A way leads back into a step that has not ended.",
-    "no_progress": "A loop does nothing, for ever.",
+    "no_progress": "A loop repeats without executing a step.",
     "unknown_orchestration": "There is no such orchestration among those of the run.",
     # Orchestrations that are called as tools
     "orchestration_failed": "A called orchestration failed.",
