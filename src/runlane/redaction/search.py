@@ -6,6 +6,7 @@ With few values each is looked for. With many, an index of short pieces tells wh
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, cast
@@ -117,13 +118,14 @@ def replaced(text: str, forms: Sequence[str]) -> str:
     return "".join((*kept, text[done:]))
 
 
-class Search:
+class Search(ABC):
     """Replaces the values of an index. Subclasses say which values may occur."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _candidates(self, text: str) -> Collection[Value]:
-        raise NotImplementedError
+        """Return the values that may occur in a text."""
 
     def occurs(self, text: str) -> bool:
         """Whether there is anything to replace in a text."""
