@@ -70,7 +70,8 @@ async def test_a_claim_reads_and_locks_a_bounded_number_of_lanes(crowded: Store,
     for _ in range(10):
         await crowded.database.transact(work)
     assert locks <= 2 * (survey.MAX_LANES + survey.MAX_QUEUES + survey.MAX_QUARANTINED) + 1
-    assert 0 < read <= 2 * survey.MAX_LANES
+    # Each lane is looked up once for each of its settings, and one more row is read for the poll interval.
+    assert 0 < read <= 4 * survey.MAX_LANES
 
 
 def rows_read(node: dict[str, Any], table: str) -> int:

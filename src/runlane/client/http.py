@@ -31,8 +31,8 @@ from runlane.version import VERSION
 PREFIX = "/api/v2"
 # The server says something at least every 15 seconds; silence for so long means that the connection is dead.
 STREAM_SILENCE_SECONDS = 45.0
-# A client that waits tells of it after so long, if somebody listens.
-_TELL_SECONDS = 1.0
+# A wait is reported once it takes longer than this.
+_REPORT_SECONDS = 1.0
 _AWAY = frozenset({502, 503, 504})
 # Another request with our key is being carried out: the one whose answer we did not get.
 _UNDER_WAY = "idempotency_under_way"
@@ -66,6 +66,7 @@ class Http:
         self.timeout_seconds = timeout_seconds
         self._is_local = is_loopback(urlsplit(self.url).hostname or "")
         self._has_answered = False
+        self._reported_since: float | None = None
         headers = {"user-agent": f"runlane/{VERSION}", "accept": "application/json"}
         if key is not None:
             headers["authorization"] = f"Bearer {key}"
@@ -132,14 +133,23 @@ class Http:
                 f"{self.url} did not accept a TLS connection ({_told(cause)}). Use http:// if the server has no TLS; "
                 "otherwise make its certificate known to this machine."
             ) from cause
-        if time.monotonic() - since + seconds > self._give_up_seconds(cause):
+        waited = time.monotonic() - since
+        left = self._give_up_seconds(cause) - waited
+        if left <= 0 or (asked or 0.0) > left:
             if isinstance(cause, Answered):
                 raise cause.error from None
-            raise self._silence(cause, time.monotonic() - since) from cause
-        waited = time.monotonic() - since
-        if self.patience.waiting is not None and waited <= _TELL_SECONDS < waited + seconds:
-            self.patience.waiting(f"{self.url} does not answer yet ({_told(cause)})")
+            raise self._silence(cause, waited) from cause
+        # The last try is made when the time is over, however long the wait before it would have been.
+        seconds = min(seconds, left)
+        self._report_wait(since, waited + seconds, cause)
         await asyncio.sleep(seconds)
+
+    def _report_wait(self, since: float, seconds: float, cause: Exception) -> None:
+        """Call `patience.waiting` once for each wait that becomes longer than a second."""
+        if self.patience.waiting is None or seconds <= _REPORT_SECONDS or since == self._reported_since:
+            return
+        self._reported_since = since
+        self.patience.waiting(f"{self.url} does not answer yet ({_told(cause)})")
 
     async def _repeat(
         self,

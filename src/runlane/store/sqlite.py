@@ -19,6 +19,7 @@ from runlane.errors import ConfigurationError, Unavailable
 from runlane.private import make_file, make_folder
 from runlane.store.chain import Chain
 from runlane.store.database import Duplicate, Session
+from runlane.store.sqlite_clock import SqliteClock
 from runlane.store.statement import Dialect, Row, Statement, text_list
 from runlane.threads import Threads
 
@@ -90,6 +91,7 @@ class SqliteDatabase:
         self._timeout_seconds = timeout_seconds
         self._thread = Threads(asyncio.get_running_loop(), "runlane-sqlite", limit=1)
         self._connection: sqlite3.Connection | None = None
+        self._clock: SqliteClock | None = None
 
     @classmethod
     async def open(cls, path: Path, timeout_seconds: float) -> Self:
@@ -136,7 +138,8 @@ class SqliteDatabase:
                 self.path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False
             )
             connection.row_factory = sqlite3.Row
-            connection.create_function("now_us", 0, lambda: time.time_ns() // 1000)
+            self._clock = SqliteClock.open(self.path)
+            connection.create_function("now_us", 0, self._clock.now_us)
             self._use_log(connection)
             for pragma in ("synchronous=full", "foreign_keys=on", "cache_size=-16000"):
                 connection.execute(f"pragma {pragma}")
@@ -164,6 +167,8 @@ class SqliteDatabase:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        if self._clock is not None:
+            self._clock.close()
 
     def _look(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
         connection = self._open_connection()

@@ -105,20 +105,31 @@ def _first_rank(*conditions: ColumnElement[bool]) -> ColumnElement[int]:
 
 
 def _lane_columns(lane: ColumnElement[str]) -> list[ColumnElement[Any]]:
+    """The settings of a lane and how many of its runs are running.
+
+    Subqueries look each lane up by its name. A join would let the planner read the whole table of lanes.
+    """
     running = _count(runs.c.lane == lane, runs.c.status == lit(Status.RUNNING))
+    max_slots = _one(lanes.c.max_slots, lanes.c.name == lane)
     return [
         # A lane without a row has no settings of its own.
-        func.coalesce(lanes.c.enabled, true()).label("enabled"),
-        lanes.c.max_slots,
-        case((lanes.c.max_slots.is_not(None), running), else_=lit(0)).label("lane_running"),
+        func.coalesce(_one(lanes.c.enabled, lanes.c.name == lane), true()).label("enabled"),
+        max_slots.label("max_slots"),
+        case((max_slots.is_not(None), running), else_=lit(0)).label("lane_running"),
     ]
 
 
-def _tenant_columns(tenant: ColumnElement[str]) -> list[ColumnElement[Any]]:
+def _one(column: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
+    return select(column).where(*conditions).scalar_subquery()
+
+
+def _tenant_columns(tenant: ColumnElement[str], *conditions: ColumnElement[bool]) -> list[ColumnElement[Any]]:
+    """The limit of a tenant and how many of its runs are running."""
     running = _count(runs.c.tenant == tenant, runs.c.status == lit(Status.RUNNING), runs.c.limited)
+    max_running = _one(tenants.c.max_running, tenants.c.id == tenant, *conditions)
     return [
-        tenants.c.max_running,
-        case((tenants.c.max_running.is_not(None), running), else_=lit(0)).label("tenant_running"),
+        max_running.label("max_running"),
+        case((max_running.is_not(None), running), else_=lit(0)).label("tenant_running"),
     ]
 
 
@@ -144,7 +155,7 @@ def _free_queues(source: FromClause, poll: Select[Any]) -> Select[Any]:
         poll.scalar_subquery().label("poll_interval_ms"),
         exists().where(READY_LIMITED).label("any_limited"),
         exists().where(READY_QUARANTINED).label("any_quarantined"),
-    ).select_from(source.outerjoin(lanes, lanes.c.name == lane))
+    ).select_from(source)
 
 
 def _limited_queues(queues: FromClause) -> Select[Any]:
@@ -155,7 +166,7 @@ def _limited_queues(queues: FromClause) -> Select[Any]:
         _first_rank(READY_LIMITED, runs.c.lane == q.lane, runs.c.tenant == q.tenant).label("head"),
         *_lane_columns(q.lane),
         *_tenant_columns(q.tenant),
-    ).select_from(queues.outerjoin(lanes, lanes.c.name == q.lane).outerjoin(tenants, tenants.c.id == q.tenant))
+    )
 
 
 def _quarantined(*only: ColumnElement[bool]) -> Select[Any]:
@@ -186,9 +197,7 @@ def _quarantined(*only: ColumnElement[bool]) -> Select[Any]:
         r.rank.label("head"),
         (now_us() - func.coalesce(r.due_at, r.accepted_at)).label("waited_us"),
         *_lane_columns(r.lane),
-        *_tenant_columns(r.tenant),
-    ).select_from(
-        first.outerjoin(lanes, lanes.c.name == r.lane).outerjoin(tenants, and_(tenants.c.id == r.tenant, r.limited))
+        *_tenant_columns(r.tenant, r.limited),
     )
 
 

@@ -19,6 +19,9 @@ from runlane.steps.room import NoRoom
 TOO_LARGE: Final = "run_too_large"
 HOLD_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = (2.0, 10.0)
+# An attempt reserves a little more than it holds, so that a small step costs no visit to the budget.
+_MAX_SPARE_BYTES: Final = 16 * 1024
+_SPARE_PART: Final = 1024
 
 
 class Memory:
@@ -40,19 +43,26 @@ class Account:
         self._gate = gate
         self._tenant = tenant
         self._hold_seconds = hold_seconds
+        self._spare = min(_MAX_SPARE_BYTES, gate.share // _SPARE_PART)
         self._held = 0
+        self._reserved = 0
         self._state = 0
 
     def charge(self, size: int) -> None:
         """Count bytes that exist already."""
         self._held += size
-        self._gate.charge(self._tenant, size)
+        missing = self._held - self._reserved
+        if missing > 0:
+            self._reserved += missing + self._spare
+            self._gate.charge(self._tenant, missing + self._spare)
 
     def release(self, size: int) -> None:
         """Count bytes that are not held any more."""
-        size = min(size, self._held)
-        self._held -= size
-        self._gate.release(self._tenant, size)
+        self._held = max(0, self._held - size)
+        excess = self._reserved - self._held - self._spare
+        if excess > self._spare:
+            self._reserved -= excess
+            self._gate.release(self._tenant, excess)
 
     def hold_state(self, size: int) -> None:
         """Count the state of the run with the size that it has after a step."""
@@ -81,6 +91,17 @@ class Account:
         """Wait for room. Raises NoRoom if there is none in time, StepFailed if there never will be."""
         if self._held + size > self._gate.share:
             raise StepFailed(TOO_LARGE, self._too_large(self._held + size))
+        missing = self._held + size - self._reserved
+        if missing > 0:
+            await self._reserve(missing)
+        self._held += size
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._gate.release(self._tenant, self._reserved)
+        self._held = self._reserved = self._state = 0
+
+    async def _reserve(self, size: int) -> None:
         try:
             if not self._gate.try_take(self._tenant, size):
                 async with asyncio.timeout(self._hold_seconds):
@@ -92,12 +113,7 @@ class Account:
             )
             # Spread, so that runs that gave up together do not come back together.
             raise NoRoom(reason, random.uniform(*_RETRY_SECONDS)) from None  # noqa: S311
-        self._held += size
-
-    def close(self) -> None:
-        """Give everything back."""
-        self.release(self._held)
-        self._state = 0
+        self._reserved += size
 
     def _too_large(self, size: int) -> str:
         return (

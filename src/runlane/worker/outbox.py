@@ -30,10 +30,10 @@ class Outbox:
         self._claimed = claimed
         self._desk = desk
         self._account = account
-        # Of the entry that is being filled, of all that is not stored, and of everything in this attempt.
+        # Of the entry that is being filled, of those that are being stored, and of those that were stored.
         self._entry_bytes = 0
-        self.pending_bytes = 0
-        self.written_bytes = 0
+        self._storing_bytes = 0
+        self._stored_bytes = 0
         self._entry = self._empty()
         self._storing: asyncio.Task[None] | None = None
         # Whether somebody wanted something stored while a commit was under way.
@@ -58,7 +58,10 @@ class Outbox:
     def keep(self, step: StepRecord) -> None:
         """Record a step."""
         self._entry.steps.append(step)
-        self._count(step.output, step.input)
+        if step.output is not None:
+            self._count(step.output)
+        if step.input is not None:
+            self._count(step.input)
 
     async def keep_call(self, call: CallRecord) -> None:
         """Record a call within a step; it is stored, with everything before it, when this returns."""
@@ -75,6 +78,16 @@ class Outbox:
         self._entry.settled.append(path)
 
     @property
+    def pending_bytes(self) -> int:
+        """The memory of everything that is not stored yet."""
+        return self._entry_bytes + self._storing_bytes
+
+    @property
+    def written_bytes(self) -> int:
+        """The memory of everything that this attempt has written."""
+        return self._entry_bytes + self._storing_bytes + self._stored_bytes
+
+    @property
     def under_way(self) -> asyncio.Task[None] | None:
         """The commit that is running, if one is."""
         return self._storing
@@ -88,6 +101,7 @@ class Outbox:
         if self._storing is None and self._has_news():
             entry, self._entry = self._entry, self._empty()
             size, self._entry_bytes = self._entry_bytes, 0
+            self._storing_bytes += size
             self._storing = asyncio.create_task(self._store(entry, size))
             self._storing.add_done_callback(self._go_on)
 
@@ -119,16 +133,15 @@ class Outbox:
         if entry.steps:
             reach("step.before_commit")
         await self._desk.record(entry)
-        self.pending_bytes -= size
+        self._storing_bytes -= size
+        self._stored_bytes += size
         self._account.release(size)
         if entry.steps:
             reach("step.committed")
 
-    def _count(self, *texts: str | None) -> None:
-        size = sum(sys.getsizeof(text) for text in texts if text is not None)
+    def _count(self, text: str) -> None:
+        size = sys.getsizeof(text)
         self._entry_bytes += size
-        self.pending_bytes += size
-        self.written_bytes += size
         self._account.charge(size)
 
     def _has_news(self) -> bool:
