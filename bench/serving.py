@@ -14,8 +14,8 @@ from bench.ground import Ground, Place
 from bench.process import running
 from bench.wire import HOST, Caller
 from runlane.settings import load_settings
-from runlane.store.keys import create_key
-from runlane.store.migrate import open_ready
+from runlane.store.access.keys import create_key
+from runlane.store.sql.migrate import open_ready
 
 _READY_SECONDS = 60
 

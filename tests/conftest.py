@@ -24,12 +24,12 @@ import asyncpg
 import pytest
 import structlog
 
-from runlane import probes
+from runlane import failpoints
 from runlane.redaction import LOGS
 from runlane.settings import Settings
-from runlane.store.database import open_database
-from runlane.store.lanes import declare_lanes
-from runlane.store.migrate import upgrade
+from runlane.store.queue.lanes import declare_lanes
+from runlane.store.sql.database import open_database
+from runlane.store.sql.migrate import upgrade
 from runlane.testing import ExternalPostgres, PostgresServer, postgres_for_tests
 from tests.harness import TABLES, Store, settings_for
 
@@ -66,7 +66,7 @@ def quiet_logs() -> None:
 def no_probe_left() -> Generator[None]:
     """A hook that a failed test left behind must not stop the next one."""
     yield
-    probes.install(None)
+    failpoints.install(None)
 
 
 @pytest.fixture(autouse=True)

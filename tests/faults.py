@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 import asyncpg
 
 from runlane.errors import Unavailable
-from runlane.store.chain import Chain
-from runlane.store.database import CommitInDoubt, Database, Duplicate, Session
-from runlane.store.statement import Dialect, Row, Statement
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import CommitInDoubt, Database, Duplicate, Session
+from runlane.store.sql.statement import Dialect, Row, Statement
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class FaultyDatabase:
             raise CommitInDoubt(self._mark(sessions[-1], committed=True))
         return value
 
-    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         try:
             return await self.transact(lambda session: session.chain(chain, members))
         except CommitInDoubt as doubt:
@@ -81,14 +81,14 @@ class FaultyDatabase:
         except (sqlite3.IntegrityError, asyncpg.UniqueViolationError) as error:
             raise Duplicate from error
 
-    async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+    async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         return await self.transact(lambda session: session.fetch(statement, None, **params))
 
-    async def committed(self, mark: str) -> bool:
+    async def was_committed(self, mark: str) -> bool:
         self.questions += 1
         if mark in self._own_marks:
             return self._own_marks[mark]
-        return await self._database.committed(mark)
+        return await self._database.was_committed(mark)
 
     async def close(self) -> None:
         await self._database.close()

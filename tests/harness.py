@@ -10,21 +10,21 @@ from typing import Any, cast
 
 from sqlalchemy import text
 
-from runlane.model.event import Event
-from runlane.model.ids import new_id
-from runlane.model.run import Accepted, Run, Status
-from runlane.model.slots import WorkerLoad
+from runlane.domain.events import Event
+from runlane.domain.ids import new_id
+from runlane.domain.run import Accepted, Run, Status
+from runlane.domain.slots import WorkerLoad
 from runlane.settings import Settings, load_settings
-from runlane.store.accept import NewRun, Verdict, accept
-from runlane.store.claim import Claimed, LaneMemory, claim
-from runlane.store.database import Database, Session, read
-from runlane.store.events import read_events
-from runlane.store.ordering import key_locks
-from runlane.store.record import Entry, Finish, Outcome, Recorded, record
-from runlane.store.runs import find_run
-from runlane.store.statement import Statement
-from runlane.store.timers import queue_due
-from runlane.store.workers import register
+from runlane.store.queue.accept import NewRun, Verdict, accept
+from runlane.store.queue.claim import Claimed, LaneMemory, claim
+from runlane.store.queue.events import read_events
+from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry, record
+from runlane.store.queue.runs import find_run
+from runlane.store.queue.timers import queue_due
+from runlane.store.queue.workers import register
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.statement import Statement
 
 WAIT_SECONDS = 30.0
 TABLES = (
@@ -77,20 +77,22 @@ def new_run(**overrides: Any) -> NewRun:
 
 
 def completed(result: str = "null") -> Finish:
-    return Finish(Outcome.COMPLETED, Status.COMPLETED, result=result)
+    return Finish(AttemptOutcome.COMPLETED, Status.COMPLETED, result=result)
 
 
 def dead(message: str = "no") -> Finish:
-    return Finish(Outcome.FAILED, Status.FAILED, error=f'{{"type":"Error","message":"{message}","traceback":"tb"}}')
+    return Finish(
+        AttemptOutcome.FAILED, Status.FAILED, error=f'{{"type":"Error","message":"{message}","traceback":"tb"}}'
+    )
 
 
 def failed_once(delay_us: int = 60_000_000) -> Finish:
     error = '{"type":"Error","message":"again","traceback":"tb"}'
-    return Finish(Outcome.FAILED, Status.SCHEDULED, error=error, delay_us=delay_us)
+    return Finish(AttemptOutcome.FAILED, Status.SCHEDULED, error=error, delay_us=delay_us)
 
 
-def entry_of(claimed: Claimed, finish: Finish | None = None, **fields: Any) -> Entry:
-    return Entry(
+def entry_of(claimed: Claimed, finish: Finish | None = None, **fields: Any) -> RecordEntry:
+    return RecordEntry(
         claimed.run_id, claimed.attempt, claimed.lane, ordering_key=claimed.ordering_key, finish=finish, **fields
     )
 
@@ -157,7 +159,7 @@ class Store:
         assert len(claims) == 1
         return claims[0]
 
-    async def record(self, *entries: Entry) -> dict[tuple[str, int], Recorded]:
+    async def record(self, *entries: RecordEntry) -> dict[tuple[str, int], Recorded]:
         async def work(session: Session) -> dict[tuple[str, int], Recorded]:
             await session.lock(exclusive=key_locks([entry.ordering_key for entry in entries if entry.finish]))
             return (await record(session, entries))[0]

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from runlane.api.frame import delta_frame, line_frame
-from runlane.model.event import Delta, Line
+from runlane.api.sse_encoding import delta_frame, line_frame
+from runlane.domain.events import Delta, StoredEvent
 
 RUN = "run_1"
 
@@ -69,20 +69,20 @@ class Connection:
 Behaviour = Callable[[Connection, Request], Awaitable[None]]
 
 
-def line(seq: int, kind: str = "log", attempt: int = 1, data: str | None = None) -> Line:
-    return Line(
+def line(seq: int, kind: str = "log", attempt: int = 1, data: str | None = None) -> StoredEvent:
+    return StoredEvent(
         seq, kind, attempt, 1_700_000_000_000_000 + seq, json.dumps({"message": f"n{seq}"}) if data is None else data
     )
 
 
-def story(count: int) -> list[Line]:
+def story(count: int) -> list[StoredEvent]:
     """A run of so many events, the last of which is its end."""
     return [*(line(seq) for seq in range(1, count)), line(count, "done", data='{"status":"completed"}')]
 
 
 @dataclass
 class WireServer:
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[StoredEvent] = field(default_factory=list[StoredEvent])
     script: list[Behaviour] = field(default_factory=list[Behaviour])
     requests: list[Request] = field(default_factory=list[Request])
     port: int = 0
@@ -173,7 +173,7 @@ def delta(attempt: int, text: str) -> bytes:
 
 
 @asynccontextmanager
-async def wire_server(lines: Sequence[Line] = (), *script: Behaviour) -> AsyncGenerator[WireServer]:
+async def wire_server(lines: Sequence[StoredEvent] = (), *script: Behaviour) -> AsyncGenerator[WireServer]:
     server = WireServer(list(lines), list(script))
     await server.start()
     try:

@@ -16,10 +16,10 @@ from bench.ground import Ground, Place
 from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
 from runlane.settings import load_settings
-from runlane.store.claim import ClaimOutcome, LaneMemory, claim
-from runlane.store.database import Database, Session, open_database
-from runlane.store.lanes import declare_lanes
-from runlane.store.workers import register
+from runlane.store.queue.claim import ClaimOutcome, LaneMemory, claim
+from runlane.store.queue.lanes import declare_lanes
+from runlane.store.queue.workers import register
+from runlane.store.sql.database import Database, Session, open_database
 
 _SINGLES = 40
 _HUNDREDS = 8

@@ -11,9 +11,9 @@ from typing import Any
 
 from bench import note
 from runlane import App, Context
-from runlane.model.tenant import DEFAULT_TENANT
+from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.settings import load_settings
-from runlane.store.migrate import upgrade
+from runlane.store.sql.migrate import upgrade
 
 app = App()
 
@@ -107,8 +107,8 @@ class RunlaneClient:
     async def define(self, bodies: dict[str, list[dict[str, Any]]]) -> None:
         """Store definitions."""
         # A worker, which imports this module too, has no need of them.
-        from runlane.definitions.load import parse_bodies
-        from runlane.store.sync import sync_definitions
+        from runlane.catalog.sync import sync_definitions
+        from runlane.definitions.loader import parse_bodies
 
         loaded = parse_bodies(bodies)
         await sync_definitions(await self._app.database(), DEFAULT_TENANT, loaded, actor="bench")
@@ -121,7 +121,7 @@ class RunlaneClient:
 
     async def close_lane(self, *, closed: bool) -> None:
         """Let no run begin, or let them begin again."""
-        from runlane.store.lanes import LaneChange, set_lane
+        from runlane.store.queue.lanes import LaneChange, set_lane
 
         await set_lane(await self._app.database(), "default", LaneChange(enabled=not closed), actor="bench")
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from tasks import seal_part
 
 from runlane import Client, Event, LiveEvent, Run, RunlaneError, Status
-from runlane.client import Patience
+from runlane.client import RetryPolicy
 
 HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
@@ -231,7 +231,7 @@ async def show() -> None:
     server = ServerProcess()
     try:
         await server.start()
-        async with Client(server.url, patience=Patience(longest_seconds=0.5)) as client:
+        async with Client(server.url, patience=RetryPolicy(longest_seconds=0.5)) as client:
             count = 1 + await show_runs(client)
             sealed = await survive_a_kill(client, server)
         code = await server.drain()

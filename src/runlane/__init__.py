@@ -9,6 +9,8 @@ import typing
 if typing.TYPE_CHECKING:
     from runlane.app import App
     from runlane.client import Client, LiveEvent
+    from runlane.domain.events import Event
+    from runlane.domain.run import Accepted, Run, Status
     from runlane.errors import (
         AppNotFound,
         ConfigurationError,
@@ -34,7 +36,6 @@ if typing.TYPE_CHECKING:
         OutboundUnreachable,
         QueueLimited,
         RateLimited,
-        Refused,
         Retry,
         RunCancelled,
         RunlaneError,
@@ -43,6 +44,7 @@ if typing.TYPE_CHECKING:
         SchemaTooNew,
         SecretQuotaExceeded,
         SecretUnreadable,
+        StorageRefused,
         TemplateError,
         TemplateTooLarge,
         TooManySecrets,
@@ -57,8 +59,6 @@ if typing.TYPE_CHECKING:
         UrlTemplateError,
         WrongState,
     )
-    from runlane.model.event import Event
-    from runlane.model.run import Accepted, Run, Status
     from runlane.settings import Settings
     from runlane.worker.context import Context
 
@@ -93,7 +93,6 @@ __all__ = [
     "OutboundUnreachable",
     "QueueLimited",
     "RateLimited",
-    "Refused",
     "Retry",
     "Run",
     "RunCancelled",
@@ -105,6 +104,7 @@ __all__ = [
     "SecretUnreadable",
     "Settings",
     "Status",
+    "StorageRefused",
     "TemplateError",
     "TemplateTooLarge",
     "TooManySecrets",
@@ -122,15 +122,15 @@ __all__ = [
 
 # Where a name is defined; every other one is an error.
 _HOMES = {
-    "Accepted": "runlane.model.run",
+    "Accepted": "runlane.domain.run",
     "App": "runlane.app",
     "Client": "runlane.client",
     "Context": "runlane.worker.context",
-    "Event": "runlane.model.event",
+    "Event": "runlane.domain.events",
     "LiveEvent": "runlane.client",
-    "Run": "runlane.model.run",
+    "Run": "runlane.domain.run",
     "Settings": "runlane.settings",
-    "Status": "runlane.model.run",
+    "Status": "runlane.domain.run",
 }
 
 

@@ -12,33 +12,33 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, overload
 
-from runlane.bridge import Bridge
-from runlane.connections import Connection, Connections
+from runlane.blocking import BlockingLoop
+from runlane.domain.events import Event, Notice
+from runlane.domain.lane import DEFAULT_LANE
+from runlane.domain.run import Accepted, OnDead, Run, Status
+from runlane.domain.task import Task, make_task
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import check_text
 from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask, WrongState
-from runlane.model.event import Event, Notice
-from runlane.model.lane import DEFAULT_LANE
-from runlane.model.run import Accepted, OnDead, Run, Status
-from runlane.model.task import Task, make_task
-from runlane.model.tenant import DEFAULT_TENANT
-from runlane.model.text import check_text
-from runlane.requests import MAX_KEY, RunRequest, check_priority, task_run
+from runlane.resources import ResourcePool, Resources
 from runlane.settings import Settings, load_settings
-from runlane.store import runs as run_store
-from runlane.store.accept import NewRun
-from runlane.store.children import wake_parents
-from runlane.store.committer import in_batches
-from runlane.store.database import Database
-from runlane.store.events import read_events
-from runlane.store.tenants import is_free
+from runlane.store.access.tenants import is_free
+from runlane.store.orchestration.children import wake_parents
+from runlane.store.queue import runs as run_store
+from runlane.store.queue.accept import NewRun
+from runlane.store.queue.committer import in_batches
+from runlane.store.queue.events import read_events
+from runlane.store.sql.database import Database
+from runlane.submit.tasks import MAX_KEY, TaskRequest, check_priority, task_run
 
 if TYPE_CHECKING:
-    from runlane.agents.models import Models
     from runlane.client.values import Question
-    from runlane.crew import Crew
-    from runlane.duties.duty import Duty
-    from runlane.orchestrating import Start
-    from runlane.store.chat import Posted
+    from runlane.llm.models import ModelRegistry
+    from runlane.maintenance.service import PeriodicService
+    from runlane.store.chat.posting import ChatTurn
+    from runlane.submit.orchestrations import StartRequest
     from runlane.worker.worker import Worker
+    from runlane.worker_factory import WorkerFactory
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -63,9 +63,9 @@ class App:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
-        self._connections = Connections(lambda: self.settings, self._lanes)
-        self._bridge = Bridge(self.close)
-        self._crew: Crew | None = None
+        self._connections = ResourcePool(lambda: self.settings, self._lanes)
+        self._bridge = BlockingLoop(self.close)
+        self._crew: WorkerFactory | None = None
 
     @property
     def settings(self) -> Settings:
@@ -159,7 +159,7 @@ class App:
 
         `trace` is the W3C traceparent of whoever asks. RateLimited when a limit of the tenant is reached.
         """
-        request = RunRequest(task, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold)
+        request = TaskRequest(task, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold)
         wanted = self._task_run(request, tenant, trace)
         return (await (await self.connect()).accept([wanted]))[0]
 
@@ -180,13 +180,13 @@ class App:
         A limit of the tenant refuses them all or none.
         """
         wanted = [
-            RunRequest(task, arguments, priority, ordering_key, on_dead, None, delay_seconds, hold)
+            TaskRequest(task, arguments, priority, ordering_key, on_dead, None, delay_seconds, hold)
             for task, arguments in requests
         ]
         return await self.enqueue_requests(wanted, tenant=tenant, trace=trace)
 
     async def enqueue_requests(
-        self, requests: Sequence[RunRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
+        self, requests: Sequence[TaskRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> list[Accepted]:
         """Accept many runs that each have their own options, in their order. As enqueue_many otherwise."""
         new_runs = [self._task_run(request, tenant, trace) for request in requests]
@@ -205,7 +205,7 @@ class App:
         run = await run_store.find_run(database, run_id)
         if run.orchestration is None:
             return run
-        from runlane.orchestrating import with_state
+        from runlane.submit.orchestrations import with_state
 
         return await with_state(database, run)
 
@@ -242,7 +242,7 @@ class App:
         """The run's events after a number."""
         return await read_events(await self.database(), run_id, after, limit)
 
-    async def cancel(self, run_id: str, *, actor: str = "local") -> run_store.Change:
+    async def cancel(self, run_id: str, *, actor: str = "local") -> run_store.RunChange:
         """Cancel a run that has not ended. It never runs again; running code is interrupted.
 
         Asking twice is harmless; WrongState for a run that completed or failed. `actor` is for the audit log.
@@ -250,20 +250,20 @@ class App:
         connection = await self.connect()
         change = await run_store.cancel_run(connection.database, run_id, actor=actor)
         connection.bus.signal_cancel(run_id)
-        connection.tell(change)
+        connection.publish_change(change)
         if change.status is Status.CANCELLED:
             # Whoever waits for it comes by itself, too, only later.
             with contextlib.suppress(Unavailable):
                 connection.bus.ring(await wake_parents(connection.database, [run_id]))
         return change
 
-    async def approve(self, run_id: str) -> run_store.Change:
+    async def approve(self, run_id: str) -> run_store.RunChange:
         """Let a held run go."""
-        return await self._told(run_store.approve_run(await self.database(), run_id))
+        return await self._publish_change(run_store.approve_run(await self.database(), run_id))
 
-    async def retry(self, run_id: str) -> run_store.Change:
+    async def retry(self, run_id: str) -> run_store.RunChange:
         """Give a failed run its attempts again."""
-        return await self._told(run_store.retry_run(await self.database(), run_id))
+        return await self._publish_change(run_store.retry_run(await self.database(), run_id))
 
     async def orchestrate(
         self,
@@ -283,9 +283,9 @@ class App:
         trace: str | None = None,
     ) -> Accepted:
         """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
-        from runlane.orchestrating import Start
+        from runlane.submit.orchestrations import StartRequest
 
-        start = Start(
+        start = StartRequest(
             orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
             webhook_url, session_id,
         )  # fmt: skip
@@ -307,11 +307,11 @@ class App:
         what the same source brought earlier and this sync does not contain. A definition of another source is changed
         only with `take_over`.
         """
-        from runlane.definitions.environment import environment_of
-        from runlane.definitions.load import parse_bodies, parse_directory
-        from runlane.definitions.read import FOLDERS
-        from runlane.model.source import DEFAULT_SOURCE, source_of
-        from runlane.store.sync import sync_definitions
+        from runlane.catalog.sync import sync_definitions
+        from runlane.definitions.checks.environment import environment_of
+        from runlane.definitions.files import FOLDERS
+        from runlane.definitions.loader import parse_bodies, parse_directory
+        from runlane.domain.source import DEFAULT_SOURCE, source_of
 
         source = source or self.settings.definitions_source
         if isinstance(definitions, Mapping):
@@ -333,7 +333,7 @@ class App:
             tasks=self._tasks or None,
             environment=environment_of(self.settings),
         )
-        return report.told()
+        return report.to_dict()
 
     async def ask(
         self,
@@ -352,9 +352,9 @@ class App:
         trace: str | None = None,
     ) -> Accepted:
         """Accept a run that asks an agent once; its result is the answer. `input` are values that it is told, too."""
-        from runlane.orchestrating import Start
+        from runlane.submit.orchestrations import StartRequest
 
-        start = Start(
+        start = StartRequest(
             agent, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
             webhook_url, kind="agent",
         )  # fmt: skip
@@ -373,12 +373,12 @@ class App:
         webhook_url: str | None = None,
         tenant: str = DEFAULT_TENANT,
         trace: str | None = None,
-    ) -> Posted:
+    ) -> ChatTurn:
         """Accept the next turn of a conversation, or the first one. Turns of a session run one at a time, in order."""
-        from runlane.chatting import Say, post
+        from runlane.submit.chat import ChatRequest, post
 
         connection = await self.connect()
-        say = Say(agent, message, session_id, input, priority, idempotency_key, delay_seconds, webhook_url)
+        say = ChatRequest(agent, message, session_id, input, priority, idempotency_key, delay_seconds, webhook_url)
         posted = await post(connection.database, say, **self._rules(tenant, trace))
         connection.bus.ring({posted.accepted.lane})
         # Whoever follows the session hears that there is a turn more; its number stands for an event's.
@@ -387,7 +387,7 @@ class App:
 
     async def cancel_chat(self, session_id: str, *, only_current: bool = False, actor: str = "local") -> list[str]:
         """Cancel the turns of a session that have not ended, or only the one that is at work or next; their runs."""
-        from runlane.store.turns import open_turns
+        from runlane.store.chat.turns import open_turns
 
         turns = await open_turns(await self.database(), session_id)
         # The last one first, so that none of those behind gets its turn in between.
@@ -408,52 +408,54 @@ class App:
         step: str | None = None,
         answered_by: str = "",
         platform: bool = True,
-    ) -> run_store.Change:
+    ) -> run_store.RunChange:
         """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask.
 
         With `platform=False`, a question that only platform admins may answer is refused.
         """
-        from runlane.orchestrating import answer
+        from runlane.submit.orchestrations import answer_run
 
         given: Mapping[str, Any] | str = {} if response is None else response
         database = await self.database()
-        return await self._told(answer(database, run_id, given, step=step, answered_by=answered_by, platform=platform))
+        return await self._publish_change(
+            answer_run(database, run_id, given, step=step, answered_by=answered_by, platform=platform)
+        )
 
     async def waits(self, run_id: str) -> list[Question]:
         """What a run waits for, oldest first; answered questions that no worker has taken up yet included."""
-        from runlane.orchestrating import questions
+        from runlane.submit.orchestrations import questions
 
         return await questions(await self.database(), run_id)
 
-    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.Change:
+    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.RunChange:
         """Give a run an event that one of its steps waits for, or will."""
-        from runlane.orchestrating import tell
+        from runlane.submit.orchestrations import send_event
 
         check_text(name, "The event's name", MAX_KEY)
-        return await self._told(tell(await self.database(), run_id, name, data, sent_by))
+        return await self._publish_change(send_event(await self.database(), run_id, name, data, sent_by))
 
     async def fork(
         self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> Accepted:
         """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
-        from runlane.orchestrating import fork
+        from runlane.submit.orchestrations import fork
 
         connection = await self.connect()
         accepted = await fork(connection.database, run_id, path, state or {}, idempotency_key)
         connection.bus.ring({accepted.lane})
         return accepted
 
-    async def release(self, run_id: str) -> run_store.Change:
+    async def release(self, run_id: str) -> run_store.RunChange:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
-        return await self._told(run_store.release_run(await self.database(), run_id))
+        return await self._publish_change(run_store.release_run(await self.database(), run_id))
 
-    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> run_store.Change:
+    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> run_store.RunChange:
         """Move a waiting run forward or back. `actor` is for the audit log."""
         check_priority(priority)
-        return await self._told(run_store.set_priority(await self.database(), run_id, priority, actor=actor))
+        return await self._publish_change(run_store.set_priority(await self.database(), run_id, priority, actor=actor))
 
     @property
-    def models(self) -> Models:
+    def models(self) -> ModelRegistry:
         """The models that steps can ask, by name. Register others before a worker starts."""
         return self._executing.models
 
@@ -461,7 +463,7 @@ class App:
         """The open database."""
         return (await self.connect()).database
 
-    async def connect(self) -> Connection:
+    async def connect(self) -> Resources:
         """Open what is needed, once per event loop. On the embedded file the schema is made or raised here."""
         return await self._connections.here()
 
@@ -484,23 +486,23 @@ class App:
         """A worker for this app's tasks; the caller starts and stops it."""
         return await self._executing.worker(lanes, concurrency)
 
-    async def duties(self) -> list[Duty]:
+    async def duties(self) -> list[PeriodicService]:
         """The duties that every process does; the caller starts and stops them."""
-        from runlane.duties.roster import all_duties
+        from runlane.maintenance.services import all_duties
 
         connection = await self.connect()
         return all_duties(self.settings, connection.database, connection.bus)
 
     @property
-    def _executing(self) -> Crew:
+    def _executing(self) -> WorkerFactory:
         if self._crew is None:
-            from runlane.crew import Crew
+            from runlane.worker_factory import WorkerFactory
 
-            self._crew = Crew(self.settings, self._tasks, self.connect)
+            self._crew = WorkerFactory(self.settings, self._tasks, self.connect)
         return self._crew
 
-    async def _begin(self, start: Start, tenant: str, trace: str | None) -> Accepted:
-        from runlane.orchestrating import orchestration_run
+    async def _begin(self, start: StartRequest, tenant: str, trace: str | None) -> Accepted:
+        from runlane.submit.orchestrations import orchestration_run
 
         connection = await self.connect()
         wanted = await orchestration_run(connection.database, start, **self._rules(tenant, trace))
@@ -515,16 +517,16 @@ class App:
             "trace": trace,
         }
 
-    def _task_run(self, request: RunRequest, tenant: str, trace: str | None) -> NewRun:
+    def _task_run(self, request: TaskRequest, tenant: str, trace: str | None) -> NewRun:
         task = self._tasks.get(request.task)
         if task is None:
             raise UnknownTask(request.task, self._tasks)
         settings = self.settings
         return task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=tenant, trace=trace)
 
-    async def _told(self, changing: Awaitable[run_store.Change]) -> run_store.Change:
+    async def _publish_change(self, changing: Awaitable[run_store.RunChange]) -> run_store.RunChange:
         change = await changing
-        return (await self.connect()).tell(change)
+        return (await self.connect()).publish_change(change)
 
     def _lanes(self) -> set[str]:
         return {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}

@@ -33,7 +33,7 @@ RunlaneError
 ├── SecretUnreadable          a stored secret cannot be decrypted
 ├── SecretQuotaExceeded       the tenant has as many secrets, or bytes of them, as it may have
 ├── TooManySecrets            a run has used more secrets than can be kept out of what it says
-├── Refused                   the database refuses to store this; trying again will not help
+├── StorageRefused            the database refuses to store this; trying again will not help
 ├── ConfigurationError        the process cannot start like this
 │   ├── DuplicateTask
 │   ├── AppNotFound           the app path does not import
@@ -394,7 +394,7 @@ class TooManySecrets(RunlaneError):
         )
 
 
-class Refused(RunlaneError):
+class StorageRefused(RunlaneError):
     """The database refuses to store this, alone and again."""
 
     code = "refused"

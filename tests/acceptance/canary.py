@@ -16,9 +16,9 @@ from urllib.parse import quote, quote_plus
 from sqlalchemy import text
 
 from runlane.settings import Settings
-from runlane.store.database import Database, read
-from runlane.store.schema import metadata
-from runlane.store.statement import Statement
+from runlane.store.sql.database import Database, read
+from runlane.store.sql.schema import metadata
+from runlane.store.sql.statement import Statement
 from tests.server_process import environment
 
 

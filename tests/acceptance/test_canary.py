@@ -16,8 +16,8 @@ import httpx2
 from runlane.access.keyring import new_key
 from runlane.redaction import REDACTED
 from runlane.settings import Settings
-from runlane.store.database import open_database
-from runlane.store.keys import create_key
+from runlane.store.access.keys import create_key
+from runlane.store.sql.database import open_database
 from tests.acceptance.canary import Collector, leaks, tables, variables_for, working
 from tests.harness import eventually
 from tests.server_process import command, serving

@@ -19,8 +19,8 @@ import pytest
 from pydantic import SecretStr
 
 from runlane import App, Settings
-from runlane.definitions.load import parse_bodies
-from runlane.store.sync import sync_definitions
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from tests.server_process import ServerProcess, command, environment, serving, write_tasks
 
 WAIT_SECONDS = 60.0

@@ -221,7 +221,10 @@ def test_looking_does_not_load_what_it_does_not_use(folder: Path, database: Mapp
         (["--help"], "sqlalchemy fastapi httpx2 pydantic rich"),
         (
             ["runs", "list"],
-            "fastapi starlette uvicorn httpx2 redis asyncpg structlog rich runlane.app runlane.worker runlane.duties",
+            (
+                "fastapi starlette uvicorn httpx2 redis asyncpg structlog rich "
+                "runlane.app runlane.worker runlane.maintenance"
+            ),
         ),
         (["run", "talk", "--url", "http://127.0.0.1:1", "--input", "1"], "sqlalchemy fastapi asyncpg redis"),
     ):

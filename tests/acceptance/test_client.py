@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from runlane import Client, Event, InvalidInput, LiveEvent, RunNotFound, Status, UnknownTask, WrongState
-from runlane.client import Patience
+from runlane.client import RetryPolicy
 from tests.server_process import ServerProcess, serving, write_tasks
 
-PATIENT = Patience(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=120)
+PATIENT = RetryPolicy(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=120)
 
 GUARD = """
 from pathlib import Path

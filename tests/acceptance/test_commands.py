@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from runlane.store.migrations import HEAD
+from runlane.store.sql.migrations import HEAD
 from runlane.version import VERSION
 from tests.acceptance.conftest import Shell
 

@@ -31,15 +31,15 @@ from typer.testing import CliRunner
 import runlane
 from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settings, Status, errors, testing
 from runlane.api.server import build_api
+from runlane.catalog.bundle_format import unpack
+from runlane.catalog.sync import sync_definitions
 from runlane.cli.commands import cli
-from runlane.definitions.bundle import unpack
-from runlane.definitions.load import Loaded, check_loaded, parse_bodies
-from runlane.definitions.read import FOLDERS
-from runlane.model.definition import KINDS, Kind
-from runlane.model.event import EventType
-from runlane.model.step import Step
+from runlane.definitions.files import FOLDERS
+from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
+from runlane.definitions.schema.definition import KINDS, Kind
+from runlane.definitions.schema.step import Step
+from runlane.domain.events import EventType
 from runlane.settings import CLIENT_VARIABLES, variable_of
-from runlane.store.sync import sync_definitions
 from tests.harness import eventually
 from tests.server_process import environment, serving
 
@@ -129,7 +129,7 @@ async def test_json_blocks_that_are_to_run_do(tmp_path: Path) -> None:
             await worker.stop()
 
 
-def _definitions(block: Block) -> Loaded:
+def _definitions(block: Block) -> LoadedDefinitions:
     """The block's definition, checked among the others of its page."""
     others = [
         (parsed.definition, other)
@@ -140,7 +140,7 @@ def _definitions(block: Block) -> Loaded:
     return check_loaded(_parsed(block), [definition for definition, other in others if other is not block])
 
 
-def _parsed(block: Block) -> Loaded:
+def _parsed(block: Block) -> LoadedDefinitions:
     folders = {kind: folder for folder, kind in FOLDERS.items()}
     return parse_bodies({folders[cast("Kind", block.words["kind"])]: [json.loads(block.text)]})
 

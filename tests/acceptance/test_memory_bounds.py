@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from runlane import App
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.settings import Settings
-from runlane.store.sync import sync_definitions
 from tests.harness import settings_for
 
 MEMORY_BYTES = 2 * 1024**3

@@ -11,9 +11,9 @@ import subprocess
 from collections.abc import Iterable
 from typing import Any
 
-from runlane.definitions.load import parse_bodies
-from runlane.model.run import Status
-from runlane.store.sync import sync_definitions
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.domain.run import Status
 from runlane.testing.fake_provider import FakeAnswer, FakeProvider
 from tests.chaos.cluster import ROOT, RUNLANE, Cluster, Row, eventually
 

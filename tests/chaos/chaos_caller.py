@@ -10,9 +10,9 @@ import asyncio
 import os
 import sys
 
-from runlane.agents.limits import ClusterLimiter, MustWait, make_limiter
+from runlane.rate_limits.limiter import ClusterLimiter, LimitTimeout, make_limiter
 from runlane.settings import load_settings
-from runlane.store.database import open_database
+from runlane.store.sql.database import open_database
 
 
 async def nobody(reason: str) -> None:
@@ -22,7 +22,7 @@ async def nobody(reason: str) -> None:
 async def call(limiter: ClusterLimiter, port: int, credential: str) -> None:
     try:
         slot = await limiter.enter(credential, tokens=10, patience_seconds=30, waiting=nobody)
-    except MustWait as wait:
+    except LimitTimeout as wait:
         await asyncio.sleep(wait.retry_in_seconds)
         return
     answer = b""

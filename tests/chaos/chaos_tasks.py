@@ -244,7 +244,7 @@ def leaves_thread(ctx: Context, how: str) -> None:
 
 def _hold_gil_in_a_heartbeat(seconds: int) -> None:
     """Make one heartbeat of this process stand still in the middle of its transaction, with every other thread."""
-    from runlane.store.postgres import PostgresSession
+    from runlane.store.sql.postgres import PostgresSession
 
     fetch = PostgresSession.fetch
     held = False

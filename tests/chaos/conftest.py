@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from runlane.settings import Settings
-from runlane.store.migrate import upgrade
+from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer, RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from runlane.definitions.load import parse_bodies
-from runlane.model.run import Status
-from runlane.store.sync import sync_definitions
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.domain.run import Status
 from tests.chaos.cluster import Cluster, Process, Row, eventually
 
 SCRIPT = "script.json"

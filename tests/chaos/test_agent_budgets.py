@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.store.calls import read_totals
+from runlane.orchestration.attempt import LAND_SECONDS
+from runlane.store.orchestration.calls import read_totals
 from runlane.testing.crash_points import CrashPoint
 from runlane.testing.fake_provider import FakeProvider
-from runlane.worker.orchestration import LAND_SECONDS
 from tests.chaos.agents import (
     CREDENTIAL,
     MODEL,

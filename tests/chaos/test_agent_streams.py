@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.store.calls import read_calls
+from runlane.store.orchestration.calls import read_calls
 from runlane.testing import RedisServer
 from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeProvider
 from tests.chaos.agents import KEY, PROMPT, define, environment, start

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from runlane import Status, WrongState
-from runlane.definitions.load import parse_bodies
-from runlane.store.calls import read_calls
-from runlane.store.sync import sync_definitions
-from runlane.store.waits import read_waits
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.store.orchestration.calls import read_calls
+from runlane.store.orchestration.waits import read_waits
 from runlane.testing.crash_points import CrashPoint
 from runlane.testing.fake_provider import FakeAnswer, FakeCall, FakeProvider
 from tests.chaos.cluster import Cluster, MakeCluster, eventually

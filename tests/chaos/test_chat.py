@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from runlane import Client, Status
-from runlane.client import Patience
-from runlane.definitions.load import parse_bodies
-from runlane.store.keys import create_key
-from runlane.store.sync import sync_definitions
-from runlane.store.turns import read_turns
+from runlane.catalog.sync import sync_definitions
+from runlane.client import RetryPolicy
+from runlane.definitions.loader import parse_bodies
+from runlane.store.access.keys import create_key
+from runlane.store.chat.turns import read_turns
 from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import Cluster, eventually
 from tests.chaos.flows import MODEL, Flows, slowly, worker_of
 
 HELPER: dict[str, Any] = {"id": "helper", "model": MODEL, "tools": ["add"]}
 ADD: dict[str, Any] = {"name": "add", "tool_type": "python", "code": "result = 3"}
-PATIENT = Patience(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=60)
+PATIENT = RetryPolicy(first_seconds=0.05, longest_seconds=0.5, give_up_seconds=60)
 
 
 async def flows_of(cluster: Cluster, answers: list[Any] | None = None, **delays: float) -> Flows:
@@ -90,7 +90,7 @@ async def test_a_server_killed_while_it_takes_a_message_leaves_one_turn_or_none(
     other = cluster.start_server()
     urls = [await cluster.url_of(victim), await cluster.url_of(other)]
     key = await server_key(cluster)
-    async with Client(urls[0], key, patience=Patience(give_up_seconds=0.2)) as client:
+    async with Client(urls[0], key, patience=RetryPolicy(give_up_seconds=0.2)) as client:
         with pytest.raises(Exception, match="did not answer"):
             await client.chat("helper", "<one>", idempotency_key="first")
     await victim.ended()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.definitions.load import parse_bodies
-from runlane.model.run import ORCHESTRATION
-from runlane.store.sync import sync_definitions
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.domain.run import ORCHESTRATION
 from runlane.testing.crash_points import CrashPoint, Fate
 from tests.chaos.agents import has_status
 from tests.chaos.cluster import Cluster, MakeCluster, eventually

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runlane.probes import POINTS
-from runlane.store.lanes import LaneChange, set_lane
+from runlane.failpoints import POINTS
+from runlane.store.queue.lanes import LaneChange, set_lane
 from runlane.testing.crash_points import CrashPoint, Fate
 from tests.chaos.cluster import TASKS, Cluster, MakeCluster, eventually
 

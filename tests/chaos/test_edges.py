@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from runlane.errors import Unavailable
-from runlane.requests import RunRequest
-from runlane.store.accept import NewRun
-from runlane.store.chain import Chain
-from runlane.store.committer import Committer
-from runlane.store.database import CommitInDoubt, Database, Session
-from runlane.store.lanes import LaneChange, set_lane
-from runlane.store.statement import Dialect, Row
+from runlane.store.queue.accept import NewRun
+from runlane.store.queue.committer import Committer
+from runlane.store.queue.lanes import LaneChange, set_lane
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import CommitInDoubt, Database, Session
+from runlane.store.sql.statement import Dialect, Row
+from runlane.submit.tasks import TaskRequest
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
@@ -70,10 +70,10 @@ class Doubtful:
             raise CommitInDoubt("1")
         return await self._inner.transact(work)
 
-    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._inner.once(chain, members)
+    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._inner.execute_single(chain, members)
 
-    async def committed(self, mark: str) -> bool:
+    async def was_committed(self, mark: str) -> bool:
         if self.away:
             raise Unavailable("away")
         return False
@@ -90,7 +90,7 @@ async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster:
 
     def request(name: str) -> NewRun:
         # An ordering key keeps the request out of the short cut for runs that stand alone.
-        wanted = RunRequest("short", {"milliseconds": 1, "label": name}, ordering_key=name)
+        wanted = TaskRequest("short", {"milliseconds": 1, "label": name}, ordering_key=name)
         return cluster.app._task_run(wanted, tenant="default", trace=None)
 
     hasty = asyncio.create_task(committer.accept([request("hasty")], 0.3))
@@ -106,8 +106,8 @@ async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster:
 async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(cluster: Cluster) -> None:
     """Whatever cut it may have cut everybody: the living need a moment to take their locks again."""
     from runlane.bus.memory import MemoryBus
-    from runlane.duties.reaper import Reaper
-    from runlane.store.postgres import PostgresDatabase
+    from runlane.maintenance.reaper import Reaper
+    from runlane.store.sql.postgres import PostgresDatabase
 
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
@@ -137,8 +137,8 @@ async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server does not call that idle: between the parts of a statement it waits for ever, locks and all."""
-    from runlane.store import postgres
-    from runlane.store.claim import lane_lock
+    from runlane.store.queue.claim import lane_lock
+    from runlane.store.sql import postgres
 
     with monkeypatch.context() as patch:
         # For this connection alone: whoever waits for its lock must have more time than it has.

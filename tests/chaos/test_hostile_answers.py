@@ -5,8 +5,8 @@ from __future__ import annotations
 import gzip
 from typing import Any
 
-from runlane.definitions.load import parse_bodies
-from runlane.store.sync import sync_definitions
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from tests.chaos.cluster import MakeCluster
 from tests.integration.http_server import Asked, Writer, plain, serving
 

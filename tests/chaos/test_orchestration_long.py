@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runlane import Status
-from runlane.worker.snapshots import SNAPSHOT_EVERY
+from runlane.orchestration.snapshots import SNAPSHOT_EVERY
 from tests.chaos.cluster import Cluster, eventually
 from tests.chaos.flows import Flows, Steps
 

@@ -11,7 +11,7 @@ import pytest
 
 from runlane import Status
 from runlane.errors import UnknownDefinition
-from runlane.store.waits import read_inbox
+from runlane.store.orchestration.waits import read_inbox
 from runlane.testing import PostgresServer
 from tests.chaos.chaos_answerer import LOST
 from tests.chaos.cluster import Cluster, MakeCluster, eventually

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from runlane.store.lanes import LaneChange, set_lane
+from runlane.store.queue.lanes import LaneChange, set_lane
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.sink import Span
 from tests.chaos.test_storm import kill_now_and_then

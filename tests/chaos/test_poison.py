@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
 from tests.chaos.cluster import Cluster, Process
 
 INNOCENT = 50

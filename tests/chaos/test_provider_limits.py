@@ -14,8 +14,8 @@ from collections.abc import AsyncGenerator
 import pytest
 import redis.asyncio as redis
 
-from runlane.model.provider import LimitChange
-from runlane.store.provider_limits import read_notices, set_limits
+from runlane.domain.rate_limit import LimitChange
+from runlane.store.rate_limits.limits import read_notices, set_limits
 from runlane.testing import RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.meter import Meter, well_used

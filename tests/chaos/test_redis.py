@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from runlane.store.lanes import LaneChange, set_lane
+from runlane.store.queue.lanes import LaneChange, set_lane
 from runlane.testing import RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster, Process, eventually
 from tests.chaos.reader import API

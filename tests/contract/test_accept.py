@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runlane.model.run import PRIORITY_STEP_US, Accepted, Status
-from runlane.store.lanes import declare_lanes, move_kinds, unassign_kinds
+from runlane.domain.run import PRIORITY_STEP_US, Accepted, Status
+from runlane.store.queue.lanes import declare_lanes, move_kinds, unassign_kinds
 from tests.harness import Store, new_run
 
 

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 
-from runlane.access.gate import Gate
+from runlane.access.authentication import Authenticator
+from runlane.domain.access import BUILT_IN_ROLES, Permission
+from runlane.domain.tenant import TenantLimits
 from runlane.errors import Conflict, InvalidRequest, NotFound, Unauthorized, Unavailable
-from runlane.model.access import BUILT_IN_ROLES, Permission
-from runlane.model.tenant import Limits
 from runlane.settings import Settings
-from runlane.store import keys as key_store
-from runlane.store.audit import list_audit
-from runlane.store.database import Database, open_database
-from runlane.store.keys import create_key, find_key, find_principal, has_keys, list_keys, revoke_key, touch_key
-from runlane.store.roles import delete_role, find_role, list_roles, set_role
-from runlane.store.tenants import (
+from runlane.store.access import keys as key_store
+from runlane.store.access.audit import list_audit
+from runlane.store.access.keys import create_key, find_key, find_principal, has_keys, list_keys, revoke_key, touch_key
+from runlane.store.access.roles import delete_role, find_role, list_roles, set_role
+from runlane.store.access.tenants import (
     TenantChange,
     create_tenant,
     delete_tenant,
@@ -26,6 +25,7 @@ from runlane.store.tenants import (
     list_tenants,
     set_tenant,
 )
+from runlane.store.sql.database import Database, open_database
 from tests.harness import Store, eventually
 
 ACTOR = "cli:tester"
@@ -42,7 +42,7 @@ async def elsewhere(settings: Settings, store: Store) -> AsyncGenerator[Database
 
 
 async def refused(database: Database, raw: str) -> bool:
-    gate = Gate(database)
+    gate = Authenticator(database)
     try:
         await gate.identify(raw)
     except Unauthorized:
@@ -62,13 +62,13 @@ async def test_the_default_tenant_is_there_and_stays(store: Store) -> None:
 
 
 async def test_a_tenants_life(store: Store) -> None:
-    made = await create_tenant(store.database, "acme", name="Acme Ltd", limits=Limits(5, None, 2.5), actor=ACTOR)
-    assert (made.id, made.name, made.limits, made.enabled) == ("acme", "Acme Ltd", Limits(5, None, 2.5), True)
+    made = await create_tenant(store.database, "acme", name="Acme Ltd", limits=TenantLimits(5, None, 2.5), actor=ACTOR)
+    assert (made.id, made.name, made.limits, made.enabled) == ("acme", "Acme Ltd", TenantLimits(5, None, 2.5), True)
     with pytest.raises(Conflict):
         await create_tenant(store.database, "acme", actor=ACTOR)
     change = TenantChange(max_running=3, unlimited=frozenset({"max_queued"}))
     old, new = await set_tenant(store.database, "acme", change, actor=ACTOR)
-    assert (old.limits, new.limits) == (Limits(5, None, 2.5), Limits(None, 3, 2.5))
+    assert (old.limits, new.limits) == (TenantLimits(5, None, 2.5), TenantLimits(None, 3, 2.5))
     assert await find_tenant(store.database, "acme") == new
     assert (await delete_tenant(store.database, "acme", actor=ACTOR)).id == "acme"
     with pytest.raises(NotFound):
@@ -136,7 +136,7 @@ async def test_a_key_opens_its_tenant_with_its_role(store: Store) -> None:
 
 async def test_what_is_no_key_is_refused(store: Store) -> None:
     _, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
-    gate = Gate(store.database)
+    gate = Authenticator(store.database)
     other = raw[:-1] + ("0" if raw[-1] != "0" else "1")
     for text in (None, "", "x", raw[:-1], raw + "0", raw.upper(), other, "sk-rl-" + "0" * 64, "\x00"):
         with pytest.raises(Unauthorized):
@@ -145,7 +145,7 @@ async def test_what_is_no_key_is_refused(store: Store) -> None:
 
 async def test_a_revoked_key_is_refused_at_once_elsewhere(store: Store, elsewhere: Database) -> None:
     key, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
-    gate = Gate(elsewhere)
+    gate = Authenticator(elsewhere)
     for _ in range(3):
         assert (await gate.identify(raw)).key_id == key.id
     await revoke_key(store.database, key.id, actor=ACTOR)
@@ -226,7 +226,7 @@ async def test_a_custom_role_holds_from_the_next_request_on(store: Store, elsewh
     assert old is None
     assert new.permissions == {Permission.RUNS_READ}
     _, raw = await create_key(store.database, "ci", "night", actor=ACTOR)
-    gate = Gate(elsewhere)
+    gate = Authenticator(elsewhere)
     assert (await gate.identify(raw)).permissions == {Permission.RUNS_READ}
     old, _ = await set_role(store.database, "night", ["audit:read", "runs:read"], actor=ACTOR)
     assert old is not None
@@ -327,7 +327,7 @@ async def test_no_change_without_its_entry(store: Store, monkeypatch: pytest.Mon
 
 async def test_use_is_noted_at_most_once_a_minute(store: Store) -> None:
     key, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
-    gate = Gate(store.database)
+    gate = Authenticator(store.database)
     await asyncio.gather(*(gate.identify(raw) for _ in range(10)))
     await gate.close()
     first = (await find_key(store.database, key.id)).last_used_at_us
@@ -350,9 +350,9 @@ async def test_a_note_that_fails_fails_no_request(store: Store, monkeypatch: pyt
     async def broken(*args: Any) -> None:
         raise Unavailable("gone")
 
-    monkeypatch.setattr("runlane.access.gate.touch_key", broken)
+    monkeypatch.setattr("runlane.access.authentication.touch_key", broken)
     _, raw = await create_key(store.database, "ci", "viewer", actor=ACTOR)
-    gate = Gate(store.database)
+    gate = Authenticator(store.database)
     assert (await gate.identify(raw)).name == "ci"
     await gate.close()
 
@@ -363,11 +363,11 @@ async def test_the_gate_fails_closed(store: Store, monkeypatch: pytest.MonkeyPat
     async def broken(*args: Any) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("runlane.access.gate.find_principal", broken)
+    monkeypatch.setattr("runlane.access.authentication.find_principal", broken)
     with pytest.raises(Unavailable) as error:
-        await Gate(store.database).identify(raw)
+        await Authenticator(store.database).identify(raw)
     assert raw not in str(error.value)
     monkeypatch.undo()
     await store.database.close()
     with pytest.raises(Unavailable):
-        await Gate(store.database).identify(raw)
+        await Authenticator(store.database).identify(raw)

@@ -9,23 +9,15 @@ from typing import Any, TypeVar
 import pytest
 
 from runlane import RunNotFound, WrongState
-from runlane.model.run import Status
-from runlane.store.attempts import read_attempts
-from runlane.store.chain import Chain
-from runlane.store.database import Database, Session
-from runlane.store.dead_letters import list_dead_letters, read_dead_letter
-from runlane.store.events import read_events
-from runlane.store.record import Finish, Outcome
-from runlane.store.runs import (
-    Change,
-    approve_run,
-    cancel_run,
-    list_runs,
-    release_run,
-    retry_run,
-    set_priority,
-)
-from runlane.store.statement import Dialect, Row, Statement
+from runlane.domain.run import Status
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.dead_letters import list_dead_letters, read_dead_letter
+from runlane.store.queue.events import read_events
+from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.runs import RunChange, approve_run, cancel_run, list_runs, release_run, retry_run, set_priority
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.statement import Dialect, Row, Statement
 from tests.harness import Store, dead, failed_once, new_run
 
 T = TypeVar("T")
@@ -45,7 +37,7 @@ async def run_in(store: Store, status: Status) -> str:
             return await store.add()
         case Status.PAUSED:
             run_id = await store.add()
-            await store.finish(await store.claim_one(), Finish(Outcome.HANDED_BACK, Status.PAUSED))
+            await store.finish(await store.claim_one(), Finish(AttemptOutcome.HANDED_BACK, Status.PAUSED))
             return run_id
         case Status.CANCELLED:
             run_id = await store.add()
@@ -61,7 +53,7 @@ async def run_in(store: Store, status: Status) -> str:
             return run_id
 
 
-VERBS: dict[str, Callable[[Database, str], Awaitable[Change]]] = {
+VERBS: dict[str, Callable[[Database, str], Awaitable[RunChange]]] = {
     "approve": approve_run,
     "retry": retry_run,
     "release": release_run,
@@ -182,14 +174,14 @@ class Interleaved:
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         return await self._database.transact(lambda session: work(_Interleaved(session, self)))
 
-    async def committed(self, mark: str) -> bool:
-        return await self._database.committed(mark)
+    async def was_committed(self, mark: str) -> bool:
+        return await self._database.was_committed(mark)
 
-    async def once(self, chain: Chain, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._database.once(chain, members)
+    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._database.execute_single(chain, members)
 
-    async def look(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
-        return await self._database.look(statement, **params)
+    async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        return await self._database.query(statement, **params)
 
     async def close(self) -> None:
         await self._database.close()

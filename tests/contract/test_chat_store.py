@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
+from runlane.domain.ids import new_id
+from runlane.domain.run import AGENT, Status
+from runlane.domain.tenant import TenantLimits, scoped_key
+from runlane.domain.text import dump_json
 from runlane.errors import Conflict, RateLimited, UnknownSession, WrongState
-from runlane.model.ids import new_id
-from runlane.model.run import AGENT, Status
-from runlane.model.tenant import Limits, scoped_key
-from runlane.model.text import dump_json
-from runlane.store.chat import Posted, post_turn
-from runlane.store.forgetting import delete_old_sessions, delete_session
-from runlane.store.retention import delete_old
-from runlane.store.runs import cancel_run
-from runlane.store.tenants import create_tenant, delete_tenant
-from runlane.store.turns import find_session, list_sessions, open_turns, read_before, read_turns
+from runlane.store.access.tenants import create_tenant, delete_tenant
+from runlane.store.chat.deletion import delete_old_sessions, delete_session
+from runlane.store.chat.posting import ChatTurn, post_turn
+from runlane.store.chat.turns import find_session, list_sessions, open_turns, read_before, read_turns
+from runlane.store.queue.retention import delete_old
+from runlane.store.queue.runs import cancel_run
 from tests.harness import Store, completed, dead, entry_of, new_run
 
 DAY = 86400.0
 
 
-async def say(store: Store, message: str, session_id: str | None = None, **more: Any) -> Posted:
+async def say(store: Store, message: str, session_id: str | None = None, **more: Any) -> ChatTurn:
     name = session_id or new_id("sess")
     tenant = more.pop("tenant", "default")
     agent = more.pop("agent", "bird")
@@ -71,7 +71,7 @@ async def test_a_turn_is_stored_with_its_run(store: Store) -> None:
 
 
 async def test_a_refused_run_leaves_no_turn_and_no_session(store: Store) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=1), actor="test")
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=1), actor="test")
     first = await say(store, "one", tenant="acme")
     with pytest.raises(UnknownSession):
         await say(store, "two", first.session_id, tenant="default")

@@ -7,19 +7,19 @@ import asyncio
 import pytest
 
 from runlane.bus.memory import MemoryBus
-from runlane.duties.children import Children
-from runlane.duties.reaper import Reaper
+from runlane.domain.run import Status
 from runlane.errors import IdempotencyConflict
-from runlane.model.run import Status
-from runlane.store.children import announce_child, child_is_seen, read_children, wake_parents
-from runlane.store.claim import Claimed
-from runlane.store.record import Finish, Outcome
-from runlane.store.runs import cancel_run, retry_run
-from runlane.store.waits import NewWait
+from runlane.maintenance.child_canceller import ChildCanceller
+from runlane.maintenance.reaper import Reaper
+from runlane.store.orchestration.children import announce_child, child_is_seen, read_children, wake_parents
+from runlane.store.orchestration.waits import NewWait
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.runs import cancel_run, retry_run
 from tests.contract.test_timers_retention import age, retention_of
 from tests.harness import Store, completed, dead, entry_of, new_run
 
-PAUSED = Finish(Outcome.PAUSED, Status.PAUSED, delay_us=60_000_000)
+PAUSED = Finish(AttemptOutcome.PAUSED, Status.PAUSED, delay_us=60_000_000)
 
 
 async def running(store: Store) -> Claimed:
@@ -41,7 +41,7 @@ async def pause(store: Store, parent: Claimed) -> None:
 
 
 async def rounds(store: Store) -> None:
-    duty = Children(store.database, MemoryBus())
+    duty = ChildCanceller(store.database, MemoryBus())
     while await duty.round():
         pass
 
@@ -63,7 +63,7 @@ async def test_a_cancelled_parent_takes_its_children_along_and_they_theirs(store
     await rounds(store)
     assert (await store.get(child_id)).cancel_requested_at_us is not None
     assert await store.status(grandchild) is Status.QUEUED, "its parent has not ended yet"
-    await store.finish(child, Finish(Outcome.CANCELLED, Status.CANCELLED))
+    await store.finish(child, Finish(AttemptOutcome.CANCELLED, Status.CANCELLED))
     await rounds(store)
     assert await store.status(grandchild) is Status.CANCELLED
     assert await store.status(other) is Status.QUEUED
@@ -78,7 +78,7 @@ async def test_nothing_happens_to_a_child_before_its_parent_has_ended_as_cancell
     await cancel_run(store.database, parent.run_id)
     await rounds(store)
     assert await store.status(child_id) is Status.QUEUED
-    await store.finish(parent, Finish(Outcome.CANCELLED, Status.CANCELLED))
+    await store.finish(parent, Finish(AttemptOutcome.CANCELLED, Status.CANCELLED))
     await rounds(store)
     assert await store.status(child_id) is Status.CANCELLED
 
@@ -130,7 +130,7 @@ async def test_a_cancel_and_an_announcement_at_the_same_moment_know_of_each_othe
         rows = await store.sql("select cancel_at from run_children where run_id = :id", id=parent.run_id)
         assert [row["cancel_at"] is not None for row in rows] == [True] * started
         announced += started
-        await store.finish(parent, Finish(Outcome.CANCELLED, Status.CANCELLED))
+        await store.finish(parent, Finish(AttemptOutcome.CANCELLED, Status.CANCELLED))
     assert announced, "no cancel came after an announcement"
 
 
@@ -153,7 +153,7 @@ async def test_an_ended_child_is_left_as_it_is(store: Store) -> None:
     child_id = await child_of(store, parent)
     await store.finish(await store.claim_one())
     await cancel_run(store.database, parent.run_id)
-    await store.finish(parent, Finish(Outcome.CANCELLED, Status.CANCELLED))
+    await store.finish(parent, Finish(AttemptOutcome.CANCELLED, Status.CANCELLED))
     await rounds(store)
     assert await store.status(child_id) is Status.COMPLETED
     assert await marked(store) == 0

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
+from runlane.domain.run import Status
 from runlane.errors import InvalidRequest, UnknownLane
-from runlane.model.run import Status
 from runlane.settings import Settings
-from runlane.store.claim import LaneMemory, claim
-from runlane.store.database import Database, open_database
-from runlane.store.lanes import LaneChange, check_lanes, declare_lanes, list_lanes, move_kinds, set_lane
-from runlane.store.workers import begin_draining
+from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.lanes import LaneChange, check_lanes, declare_lanes, list_lanes, move_kinds, set_lane
+from runlane.store.queue.workers import begin_draining
+from runlane.store.sql.database import Database, open_database
 from tests.harness import Store, completed, dead, eventually, new_run
 
 

@@ -22,7 +22,7 @@ async def test_the_fate_of_an_open_transaction_is_waited_for(store: Store, end: 
     try:
         await open_one.execute("begin")
         mark: str = await open_one.fetchval("select pg_current_xact_id()::text")
-        asking = asyncio.create_task(store.database.committed(mark))
+        asking = asyncio.create_task(store.database.was_committed(mark))
 
         async def asked() -> bool:
             found = await watching.fetchval(

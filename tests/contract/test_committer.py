@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from runlane import LeaseLost, Unavailable, probes
+from runlane import LeaseLost, Unavailable, failpoints
+from runlane.domain.run import Accepted, Status
 from runlane.errors import IdempotencyConflict, RunlaneError
-from runlane.model.run import Accepted, Status
-from runlane.store.accept import NewRun, Verdict
-from runlane.store.committer import BATCH_SIZE, Committer, Stopping
-from runlane.store.database import open_database
-from runlane.store.record import Entry, Recorded
+from runlane.store.queue.accept import NewRun, Verdict
+from runlane.store.queue.committer import BATCH_SIZE, Committer, Stopping
+from runlane.store.queue.record import Recorded, RecordEntry
+from runlane.store.sql.database import open_database
 from tests.faults import Fault, FaultyDatabase, always
 from tests.harness import Store, completed, entry_of, eventually, new_run
 
@@ -33,7 +33,7 @@ class Desk:
     async def accept(self, *requests: NewRun, patience: float = PATIENT) -> list[Verdict]:
         return await self.committer.accept(requests, patience)
 
-    async def record(self, entry: Entry, patience: float = PATIENT) -> Recorded:
+    async def record(self, entry: RecordEntry, patience: float = PATIENT) -> Recorded:
         return await self.committer.record(entry, time.monotonic() + patience)
 
 
@@ -79,7 +79,7 @@ async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store) -> 
     second = await open_database(store.settings, 1)
     other = Store(store.settings, second)
     try:
-        probes.install(hook)
+        failpoints.install(hook)
         request = new_run()
         calls = [asyncio.ensure_future(desk.accept(request))]
         await calls[0]
@@ -89,7 +89,7 @@ async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store) -> 
         await calls[0]
         assert (await other.get(request.id)).result == 7
     finally:
-        probes.install(None)
+        failpoints.install(None)
         await second.close()
     assert told_early == [False, False]
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.bundles import import_bundle
+from runlane.catalog.sync import SyncReport, sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
-from runlane.store.bundles import import_bundle
 from runlane.store.definitions import list_definitions
-from runlane.store.sync import SyncReport, sync_definitions
 from tests.harness import Store
 
 ACTOR = "cli:tester"
@@ -82,7 +82,7 @@ async def test_the_first_sync_owns_what_was_imported(store: Store) -> None:
 async def test_an_import_skips_what_belongs_to_a_source(store: Store) -> None:
     await sync(store, "shop", {"id": "clerk", "name": "Shop"})
     bundle = {"runlane_export": True, "agents": [{"id": "clerk", "name": "Theirs"}, {"id": "guest"}]}
-    report = (await import_bundle(store.database, "default", bundle, actor=ACTOR)).told()
+    report = (await import_bundle(store.database, "default", bundle, actor=ACTOR)).to_dict()
     skipped = [item for item in report["items"] if item["status"] == "skipped"]
     assert [(item["id"], 'belongs to the source "shop"' in item["reason"]) for item in skipped] == [("clerk", True)]
     assert await owners(store) == {"clerk": "shop", "guest": None}

@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import parse_bodies
+from runlane.catalog import sync as sync_store
+from runlane.catalog.sync import SyncReport, sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.definitions.schema.definition import Agent, Orchestration
 from runlane.errors import InvalidDefinitions, NotFound, UnknownDefinition
-from runlane.model.definition import Agent, Orchestration
 from runlane.settings import Settings
 from runlane.store import definitions as definition_store
-from runlane.store import sync as sync_store
-from runlane.store.audit import list_audit
-from runlane.store.database import Database, open_database
+from runlane.store.access.audit import list_audit
+from runlane.store.access.tenants import create_tenant, delete_tenant
 from runlane.store.definitions import (
     _Kept,
     find_definition,
@@ -27,8 +28,7 @@ from runlane.store.definitions import (
     load_pinned,
     pins,
 )
-from runlane.store.sync import SyncReport, sync_definitions
-from runlane.store.tenants import create_tenant, delete_tenant
+from runlane.store.sql.database import Database, open_database
 from tests.harness import Store
 
 ACTOR = "cli:tester"

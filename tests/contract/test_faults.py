@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-import runlane.connections
+import runlane.resources
 from runlane import App, Context
-from runlane.model.run import Status
+from runlane.domain.run import Status
 from runlane.settings import Settings
-from runlane.store.attempts import read_attempts
-from runlane.store.database import Database, open_database
-from runlane.store.migrate import open_ready
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.sql.database import Database, open_database
+from runlane.store.sql.migrate import open_ready
 from tests.faults import Fault, FaultyDatabase, now_and_then
 from tests.harness import Store, eventually, settings_for
 
@@ -30,7 +30,7 @@ def faulty(monkeypatch: pytest.MonkeyPatch) -> list[FaultyDatabase]:
         opened.append(FaultyDatabase(await open_ready(settings, connections)))
         return opened[-1]
 
-    monkeypatch.setattr(runlane.connections, "open_ready", open_faulty)
+    monkeypatch.setattr(runlane.resources, "open_ready", open_faulty)
     return opened
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from runlane import App, Context, IdempotencyConflict
-from runlane.model.run import Accepted, Status
+from runlane.domain.run import Accepted, Status
 from runlane.settings import Settings
-from runlane.store.lanes import declare_lanes, move_kinds
+from runlane.store.queue.lanes import declare_lanes, move_kinds
 from tests.harness import Store, new_run
 
 

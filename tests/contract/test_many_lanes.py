@@ -8,17 +8,17 @@ from typing import Any, cast
 import pytest
 
 from runlane.settings import Settings
-from runlane.store import survey
-from runlane.store.claim import LaneMemory, claim
-from runlane.store.database import Session
-from runlane.store.lanes import declare_lanes
+from runlane.store.queue import claim_survey
+from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.lanes import declare_lanes
+from runlane.store.sql.database import Session
 from tests.harness import Store, new_run
 
 MANY = 20_000
 
 
 async def test_more_ready_lanes_than_one_survey_reads_are_all_served(store: Store) -> None:
-    names = [f"lane-{number:03}" for number in range(2 * survey.MAX_LANES + 5)]
+    names = [f"lane-{number:03}" for number in range(2 * claim_survey.MAX_LANES + 5)]
     await declare_lanes(store.database, names)
     await store.add_all(*(new_run(lane=name) for name in names))
     worker, memory = await store.worker(), LaneMemory()
@@ -63,15 +63,15 @@ async def test_a_claim_reads_and_locks_a_bounded_number_of_lanes(crowded: Store,
         locks = max(locks, await connection.fetchval(held))
         params: dict[str, Any] = {"worker_id": worker, "targets": ["job"], "orchestrations": "", "agents": ""}
         params["lane_after"] = memory.lane_after
-        sql, arguments = survey.LANES.filled_in("postgresql", params, None)
+        sql, arguments = claim_survey.LANES.filled_in("postgresql", params, None)
         (plan,) = json.loads(await connection.fetchval(f"explain (analyze, format json) {sql}", *arguments))
         read = max(read, rows_read(plan["Plan"], "lanes"))
 
     for _ in range(10):
         await crowded.database.transact(work)
-    assert locks <= 2 * (survey.MAX_LANES + survey.MAX_QUEUES + survey.MAX_QUARANTINED) + 1
+    assert locks <= 2 * (claim_survey.MAX_LANES + claim_survey.MAX_QUEUES + claim_survey.MAX_QUARANTINED) + 1
     # Each lane is looked up once for each of its settings, and one more row is read for the poll interval.
-    assert 0 < read <= 4 * survey.MAX_LANES
+    assert 0 < read <= 4 * claim_survey.MAX_LANES
 
 
 def rows_read(node: dict[str, Any], table: str) -> int:

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from runlane.access import vault as vaults
+from runlane.access import secrets as vaults
 from runlane.access.keyring import new_key
-from runlane.access.vault import Vault
-from runlane.model.run import AGENT, Status
-from runlane.model.tenant import scoped_key
+from runlane.access.secrets import SecretVault
+from runlane.domain.run import AGENT, Status
+from runlane.domain.tenant import scoped_key
 from runlane.settings import load_settings
-from runlane.store import secrets
-from runlane.store.chat import post_turn
-from runlane.store.database import Session
-from runlane.store.ordering import key_locks
-from runlane.store.record import record
+from runlane.store.access import secrets
+from runlane.store.chat.posting import post_turn
+from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.record import record
+from runlane.store.sql.database import Session
 from tests.harness import Store, completed, entry_of, eventually, new_run
 
 
-def vault_of(store: Store, *keys: str) -> Vault:
+def vault_of(store: Store, *keys: str) -> SecretVault:
     assert store.settings.database_url is not None
     url = store.settings.database_url.get_secret_value()
-    return Vault(store.database, load_settings(database_url=url, secret_key=",".join(keys)))
+    return SecretVault(store.database, load_settings(database_url=url, secret_key=",".join(keys)))
 
 
 async def test_a_value_that_is_set_again_during_a_rotation_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runlane import WrongState
-from runlane.model.run import Status
-from runlane.store.record import Finish, Outcome
-from runlane.store.runs import approve_run, cancel_run, release_run, retry_run
-from runlane.store.timers import queue_due
+from runlane.domain.run import Status
+from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.runs import approve_run, cancel_run, release_run, retry_run
+from runlane.store.queue.timers import queue_due
 from tests.harness import Store, completed, dead, failed_once, new_run
 
 
@@ -32,7 +32,7 @@ async def test_the_first_is_queued_and_the_rest_is_blocked(store: Store) -> None
 
 @pytest.mark.parametrize(
     "end",
-    [completed(), dead(), Finish(Outcome.CANCELLED, Status.CANCELLED)],
+    [completed(), dead(), Finish(AttemptOutcome.CANCELLED, Status.CANCELLED)],
     ids=["completed", "failed", "cancelled"],
 )
 async def test_the_end_of_a_run_releases_the_next(store: Store, end: Finish) -> None:

@@ -7,22 +7,22 @@ from typing import Any, cast
 
 import pytest
 
-from runlane.model.run import Status
+from runlane.domain.run import Status
 from runlane.settings import Settings
-from runlane.store import survey
-from runlane.store.answers import _FORGET_ABANDONED, _FORGET_OLD
-from runlane.store.chain import Chain
-from runlane.store.children import _MARKED, _PARENTS_OF, _TAKE_ENDED, _WAKE, MARK_CHILDREN
-from runlane.store.claim import CLAIM, CLAIM_LIMITED, CLAIM_QUARANTINED
-from runlane.store.database import Session, open_database
-from runlane.store.lanes import declare_lanes
-from runlane.store.record import RECORD
-from runlane.store.retention import _BACKWARDS, _CUT_ALL, _CUT_ONE, _OLD, _TO_CUT
-from runlane.store.runs import _READ
-from runlane.store.search import _FLOOR, _FLOOR_OF_TENANT, _SEARCH, _SEARCH_OF_TENANT
-from runlane.store.statement import Statement
-from runlane.store.takeover import TAKE_BACK
-from runlane.store.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
+from runlane.store.access.idempotency import _FORGET_ABANDONED, _FORGET_OLD
+from runlane.store.orchestration.children import _MARKED, _PARENTS_OF, _TAKE_ENDED, _WAKE, MARK_CHILDREN
+from runlane.store.queue import claim_survey
+from runlane.store.queue.claim import CLAIM, CLAIM_LIMITED, CLAIM_QUARANTINED
+from runlane.store.queue.lanes import declare_lanes
+from runlane.store.queue.reaping import TAKE_BACK
+from runlane.store.queue.record import RECORD
+from runlane.store.queue.retention import _BACKWARDS, _CUT_ALL, _CUT_ONE, _OLD, _TO_CUT
+from runlane.store.queue.runs import _READ
+from runlane.store.queue.search import _FLOOR, _FLOOR_OF_TENANT, _SEARCH, _SEARCH_OF_TENANT
+from runlane.store.queue.timers import _QUEUE_PAUSED, _QUEUE_SCHEDULED
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import Session, open_database
+from runlane.store.sql.statement import Statement
 from tests.harness import Store, settings_for
 
 ROWS = 100_000
@@ -56,8 +56,8 @@ async def full(settings: Settings) -> AsyncGenerator[Store]:
         await database.close()
 
 
-async def plan_of(store: Store, statement: Statement | Chain, members: Any = None, **params: Any) -> str:
-    if isinstance(statement, Chain):
+async def plan_of(store: Store, statement: Statement | CompoundWrite, members: Any = None, **params: Any) -> str:
+    if isinstance(statement, CompoundWrite):
         sql, arguments = statement.filled_in(params, members)
     else:
         sql, arguments = statement.filled_in("postgresql", params, members)
@@ -83,12 +83,12 @@ async def test_a_claim_and_its_survey_use_the_index_of_ready_runs(full: Store) -
     first = {"worker_id": worker, **wanted}
     begin = {"queue_lane": "", "queue_tenant": "", **wanted}
     served = [("default",), ("media",)]
-    check(await plan_of(full, survey.LANES, lane_after="", **first), "runs_ready")
-    check(await plan_of(full, survey.LANES_OF_SOME, served, **first), "runs_ready")
-    check(await plan_of(full, survey.LIMITED, **begin), "runs_ready_limited")
-    check(await plan_of(full, survey.LIMITED_OF_SOME, served, **begin), "runs_ready_limited")
-    check(await plan_of(full, survey.QUARANTINED, **wanted), "runs_ready_quarantined")
-    check(await plan_of(full, survey.QUARANTINED_OF_SOME, served, **wanted), "runs_ready_quarantined")
+    check(await plan_of(full, claim_survey.LANES, lane_after="", **first), "runs_ready")
+    check(await plan_of(full, claim_survey.LANES_OF_SOME, served, **first), "runs_ready")
+    check(await plan_of(full, claim_survey.LIMITED, **begin), "runs_ready_limited")
+    check(await plan_of(full, claim_survey.LIMITED_OF_SOME, served, **begin), "runs_ready_limited")
+    check(await plan_of(full, claim_survey.QUARANTINED, **wanted), "runs_ready_quarantined")
+    check(await plan_of(full, claim_survey.QUARANTINED_OF_SOME, served, **wanted), "runs_ready_quarantined")
     check(await plan_of(full, CLAIM, lane="default", slots=50, **first), "runs_ready")
     check(await plan_of(full, CLAIM_LIMITED, lane="default", tenant="t", slots=50, **first), "runs_ready_limited")
     check(await plan_of(full, CLAIM_QUARANTINED, ids=["run_1"], slots=5, worker_id=worker), "runs_ready_quarantined")

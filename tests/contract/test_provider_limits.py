@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from runlane.agents import desks
-from runlane.agents.desks import board as boards
-from runlane.agents.limits import ClusterLimiter, MustWait, make_limiter
-from runlane.model.provider import LimitChange
+from runlane.domain.rate_limit import LimitChange
+from runlane.rate_limits import backend
+from runlane.rate_limits import coordinator as boards
+from runlane.rate_limits.limiter import ClusterLimiter, LimitTimeout, make_limiter
 from runlane.settings import Settings
-from runlane.store.database import open_database
-from runlane.store.provider_limits import list_limits, reset_limits, set_limits
+from runlane.store.rate_limits.limits import list_limits, reset_limits, set_limits
+from runlane.store.sql.database import open_database
 from runlane.testing import ExternalRedis, RedisServer, redis_for_tests
 from tests.harness import Store, eventually, settings_for
 
@@ -129,7 +129,7 @@ async def test_defaults_are_by_provider_and_a_reset_brings_them_back(store: Stor
     assert {name: limits.in_flight for name, limits in known.items()} == {"anthropic": 4, "ollama": 1, "openai": 8}
     limiter = await make()
     slot = await limiter.enter("ollama:gpu.local:11434", tokens=1, patience_seconds=5, waiting=nobody)
-    with pytest.raises(MustWait, match=r"^ollama:gpu.local:11434: 1 of 1 calls are in flight$"):
+    with pytest.raises(LimitTimeout, match=r"^ollama:gpu.local:11434: 1 of 1 calls are in flight$"):
         await limiter.enter("ollama:gpu.local:11434", tokens=1, patience_seconds=0.05, waiting=nobody)
     await slot.leave(1)
     await limit(store, "ollama", in_flight=3, requests_per_minute=7)
@@ -148,7 +148,7 @@ async def test_a_wait_is_told_once_with_its_reason_and_ends_when_patience_does(s
 
     slot = await limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=waiting)
     assert reasons == []
-    with pytest.raises(MustWait) as caught:
+    with pytest.raises(LimitTimeout) as caught:
         await limiter.enter("acme", tokens=1, patience_seconds=0.3, waiting=waiting)
     assert reasons == ["acme: 1 of 1 calls are in flight"] == [caught.value.reason]
     assert 1 <= caught.value.retry_in_seconds <= 3
@@ -231,7 +231,7 @@ async def test_a_limit_changes_while_calls_wait_for_it(store: Store, make: Make)
 async def test_nothing_begins_while_the_limit_is_0(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=0)
     limiter = await make()
-    with pytest.raises(MustWait, match="acme: paused, its limit is 0 calls in flight"):
+    with pytest.raises(LimitTimeout, match="acme: paused, its limit is 0 calls in flight"):
         await limiter.enter("acme", tokens=1, patience_seconds=0.2, waiting=nobody)
 
 
@@ -241,7 +241,7 @@ async def test_requests_per_minute_are_counted_in_the_whole_cluster(store: Store
     meter = Meter()
     for number in range(3):
         await meter.call(limiters[number % 2])
-    with pytest.raises(MustWait, match=r"^acme: 3 of 3 requests of this minute are used$") as caught:
+    with pytest.raises(LimitTimeout, match=r"^acme: 3 of 3 requests of this minute are used$") as caught:
         await limiters[1].enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
     assert 50 < caught.value.retry_in_seconds <= 61
 
@@ -250,11 +250,11 @@ async def test_tokens_are_reserved_before_and_corrected_after(store: Store, make
     await limit(store, "acme", tokens_per_minute=100)
     one, other = await make(), await make()
     slot = await one.enter("acme", tokens=80, patience_seconds=5, waiting=nobody)
-    with pytest.raises(MustWait, match="80 of 100 tokens of this minute are used, and this call needs about 30"):
+    with pytest.raises(LimitTimeout, match="80 of 100 tokens of this minute are used, and this call needs about 30"):
         await other.enter("acme", tokens=30, patience_seconds=0.2, waiting=nobody)
     await slot.leave(20)
     await (await other.enter("acme", tokens=30, patience_seconds=5, waiting=nobody)).leave(75)
-    with pytest.raises(MustWait, match="95 of 100 tokens"):
+    with pytest.raises(LimitTimeout, match="95 of 100 tokens"):
         await one.enter("acme", tokens=30, patience_seconds=0.2, waiting=nobody)
 
 
@@ -263,7 +263,7 @@ async def test_a_call_that_is_larger_than_the_limit_goes_when_nothing_else_does(
     limiter = await make()
     await (await limiter.enter("acme", tokens=5000, patience_seconds=5, waiting=nobody)).leave(0)
     await (await limiter.enter("acme", tokens=5000, patience_seconds=5, waiting=nobody)).leave(5000)
-    with pytest.raises(MustWait, match=r"needs about 1$"):
+    with pytest.raises(LimitTimeout, match=r"needs about 1$"):
         await limiter.enter("acme", tokens=1, patience_seconds=0.2, waiting=nobody)
 
 
@@ -279,13 +279,13 @@ async def test_one_slow_down_holds_for_everybody_also_where_nothing_is_limited(s
         async def refused(credential: str = credential) -> bool:
             try:
                 await (await other.enter(credential, tokens=1, patience_seconds=0.01, waiting=nobody)).leave(1)
-            except MustWait as wait:
+            except LimitTimeout as wait:
                 said = "everybody slows down" in wait.reason and "429 Too Many Requests" in wait.reason
                 return said and 30 < wait.retry_in_seconds <= 40
             return False
 
         await eventually(refused)
-        with pytest.raises(MustWait):
+        with pytest.raises(LimitTimeout):
             await one.enter(credential, tokens=1, patience_seconds=5, waiting=nobody)
 
 
@@ -293,7 +293,7 @@ async def test_a_back_off_grows_with_repeats_and_is_small_again_after_a_success(
     store: Store, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The longest back-off that chance can choose, so that most of it is left when it is looked at.
-    monkeypatch.setattr("runlane.agents.limits.random.random", lambda: 0.999)
+    monkeypatch.setattr("runlane.rate_limits.limiter.random.random", lambda: 0.999)
     await limit(store, "acme", in_flight=4)
     limiter = await make()
 
@@ -334,10 +334,10 @@ async def _forget_slow(limiter: ClusterLimiter) -> None:
 async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
     store: Store, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (desks, boards):
+    for module in (backend, boards):
         monkeypatch.setattr(module, "RENEW_SECONDS", 0.2)
     for name in ("database", "redis"):
-        monkeypatch.setattr(f"runlane.agents.desks.{name}.LEASE_SECONDS", 2.0)
+        monkeypatch.setattr(f"runlane.rate_limits.backend.{name}.LEASE_SECONDS", 2.0)
     await limit(store, "acme", in_flight=2)
     dead, living, other = await make(), await make(), await make()
     await dead.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
@@ -346,7 +346,7 @@ async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
     await dead.board.close()
     dead.board.held.clear()
     slot = await other.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody)
-    with pytest.raises(MustWait, match="2 of 2"):
+    with pytest.raises(LimitTimeout, match="2 of 2"):
         await other.enter("acme", tokens=1, patience_seconds=3, waiting=nobody)
     await kept.leave(1)
     await slot.leave(1)
@@ -400,7 +400,7 @@ async def test_without_patience_there_is_still_an_answer(store: Store, make: Mak
     limiter = await make()
     slot = await limiter.enter("acme", tokens=1, patience_seconds=0, waiting=nobody)
     for _ in range(2):
-        with pytest.raises(MustWait, match="1 of 1"):
+        with pytest.raises(LimitTimeout, match="1 of 1"):
             await limiter.enter("acme", tokens=1, patience_seconds=0, waiting=nobody)
     await slot.leave(1)
     await (await limiter.enter("acme", tokens=1, patience_seconds=0, waiting=nobody)).leave(1)
@@ -434,7 +434,7 @@ async def test_a_limiter_that_closes_gives_everything_back_and_lets_nobody_wait(
     waiting = asyncio.create_task(limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody))
     await eventually(lambda: "acme" in limiter._reasons)
     await limiter.close()
-    with pytest.raises(MustWait, match="this process stops"):
+    with pytest.raises(LimitTimeout, match="this process stops"):
         await waiting
     async with asyncio.timeout(10):
         await (await other.enter("acme", tokens=1, patience_seconds=10, waiting=nobody)).leave(1)

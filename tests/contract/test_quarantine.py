@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from runlane.bus.memory import MemoryBus
-from runlane.duties.reaper import Reaper
-from runlane.model.run import Status
-from runlane.model.slots import WorkerLoad
-from runlane.model.tenant import Limits
-from runlane.store.claim import LaneMemory
-from runlane.store.lanes import LaneChange, set_lane
-from runlane.store.runs import retry_run
-from runlane.store.tenants import create_tenant
+from runlane.domain.run import Status
+from runlane.domain.slots import WorkerLoad
+from runlane.domain.tenant import TenantLimits
+from runlane.maintenance.reaper import Reaper
+from runlane.store.access.tenants import create_tenant
+from runlane.store.queue.claim import LaneMemory
+from runlane.store.queue.lanes import LaneChange, set_lane
+from runlane.store.queue.runs import retry_run
 from tests.harness import Store
 
 
@@ -129,7 +129,7 @@ async def test_no_worker_makes_room_for_what_it_cannot_execute(store: Store) -> 
 
 
 async def test_the_bounds_of_lane_and_tenant_hold_for_quarantined_runs(store: Store) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_running=1), actor="test")
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_running=1), actor="test")
     await set_lane(store.database, "media", LaneChange(max_slots=1), create=True)
     in_lane = [await store.add(lane="media") for _ in range(2)]
     of_tenant = [await store.add(tenant="acme") for _ in range(2)]

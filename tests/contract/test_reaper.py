@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from runlane.bus.memory import MemoryBus
-from runlane.duties.reaper import Reaper
-from runlane.model.run import Status
-from runlane.store.attempts import read_attempts
-from runlane.store.dead_letters import read_dead_letter
-from runlane.store.liveness import Line, open_line
-from runlane.store.runs import cancel_run
-from runlane.store.takeover import take_over
-from runlane.store.workers import begin_draining, list_workers, register, renew, sign_off
+from runlane.domain.run import Status
+from runlane.maintenance.reaper import Reaper
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.dead_letters import read_dead_letter
+from runlane.store.queue.liveness_lock import LivenessConnection, open_line
+from runlane.store.queue.reaping import take_over
+from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.workers import begin_draining, list_workers, register, renew, sign_off
 from tests.harness import Store, entry_of, eventually, new_run
 
 
@@ -32,7 +32,7 @@ async def status_of(store: Store, worker_id: str) -> str:
     return rows[0]["status"]
 
 
-async def lock_line(store: Store, worker_id: str) -> Line:
+async def lock_line(store: Store, worker_id: str) -> LivenessConnection:
     line = await open_line(store.settings, worker_id)
     await register(
         line.database,

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from runlane.model.run import Status
-from runlane.store.attempts import read_attempts
-from runlane.store.claim import Claimed
-from runlane.store.database import Session
-from runlane.store.events import APPEND_FENCED
-from runlane.store.record import Entry, Finish, Outcome
-from runlane.store.runs import cancel_run
-from runlane.store.steps import SAVE_STEPS, read_steps
-from runlane.store.takeover import take_over
+from runlane.domain.run import Status
+from runlane.store.orchestration.steps import SAVE_STEPS, read_steps
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.events import APPEND_FENCED
+from runlane.store.queue.reaping import take_over
+from runlane.store.queue.record import AttemptOutcome, Finish, RecordEntry
+from runlane.store.queue.runs import cancel_run
+from runlane.store.sql.database import Session
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 
 WRITES: dict[str, dict[str, Any]] = {
@@ -52,7 +52,7 @@ async def test_an_old_attempt_changes_no_row(store: Store, write: str, then: str
             await lose(store, claimed)
             assert (await store.claim_one()).attempt == 2
         case "cancelled":
-            await store.finish(claimed, Finish(Outcome.CANCELLED, Status.CANCELLED))
+            await store.finish(claimed, Finish(AttemptOutcome.CANCELLED, Status.CANCELLED))
         case "retried":
             await store.finish(claimed, failed_once())
         case _:
@@ -67,8 +67,8 @@ async def test_a_wrong_attempt_changes_no_row(store: Store, attempt: int) -> Non
     await store.add()
     claimed = await store.claim_one()
     before = await store.contents()
-    assert await store.record(Entry(claimed.run_id, attempt, "default", finish=completed())) == {}
-    assert await store.record(Entry("run_nobody", 1, "default", finish=completed())) == {}
+    assert await store.record(RecordEntry(claimed.run_id, attempt, "default", finish=completed())) == {}
+    assert await store.record(RecordEntry("run_nobody", 1, "default", finish=completed())) == {}
     assert await store.contents() == before
 
 
@@ -127,9 +127,9 @@ async def test_a_failed_attempt_counts_and_a_put_back_one_does_not(store: Store)
     run_id = await store.add()
     worker = await store.worker()
     for finish in (
-        Finish(Outcome.RETRY_LATER, Status.QUEUED, error='{"type":"Retry"}'),
-        Finish(Outcome.HANDED_BACK, Status.QUEUED),
-        Finish(Outcome.FAILED, Status.QUEUED, error='{"type":"Error"}'),
+        Finish(AttemptOutcome.RETRY_LATER, Status.QUEUED, error='{"type":"Retry"}'),
+        Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED),
+        Finish(AttemptOutcome.FAILED, Status.QUEUED, error='{"type":"Error"}'),
     ):
         await store.finish(await store.claim_one(worker), finish)
     run = await store.get(run_id)
@@ -147,7 +147,7 @@ async def test_a_run_put_back_keeps_its_place(store: Store) -> None:
     first = await store.add()
     await store.add()
     worker = await store.worker()
-    await store.finish(await store.claim_one(worker), Finish(Outcome.HANDED_BACK, Status.QUEUED))
+    await store.finish(await store.claim_one(worker), Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED))
     assert (await store.claim_one(worker)).run_id == first
 
 
@@ -160,7 +160,7 @@ async def test_a_delay_is_counted_from_the_end_of_the_attempt(store: Store) -> N
     assert abs(run.due_at_us - attempt["ended_at_us"] - 60_000_000) < 5_000_000
 
 
-@pytest.mark.parametrize("finish", [failed_once(), Finish(Outcome.HANDED_BACK, Status.QUEUED)])
+@pytest.mark.parametrize("finish", [failed_once(), Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED)])
 async def test_a_run_that_somebody_cancelled_is_not_put_back(store: Store, finish: Finish) -> None:
     run_id = await store.add()
     claimed = await store.claim_one()
@@ -201,7 +201,7 @@ async def test_progress_keeps_its_newest_value_and_starts_anew_with_an_attempt(s
     await store.record(entry_of(claimed, progress=0.5))
     run = await store.get(run_id)
     assert (run.progress, run.progress_note) == (0.5, "a quarter")
-    await store.finish(claimed, Finish(Outcome.HANDED_BACK, Status.QUEUED))
+    await store.finish(claimed, Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED))
     await store.claim_one(worker)
     run = await store.get(run_id)
     assert (run.progress, run.progress_note) == (None, None)
@@ -213,7 +213,7 @@ async def test_a_failure_inside_the_transaction_leaves_nothing(store: Store) -> 
     before = await store.contents()
 
     async def work(session: Session) -> None:
-        from runlane.store.record import record
+        from runlane.store.queue.record import record
 
         await record(session, [entry_of(claimed, completed("1"), events=[("log", "{}")], checkpoint="1")])
         raise RuntimeError("the process stops here")

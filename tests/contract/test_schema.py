@@ -22,11 +22,11 @@ from sqlalchemy.pool import NullPool
 from runlane import App, SchemaOutdated, SchemaTooNew
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
-from runlane.store import migrations
-from runlane.store.database import open_database
-from runlane.store.migrate import check_schema, read_version, upgrade
-from runlane.store.migrations import HEAD, REVISIONS
-from runlane.store.schema import metadata
+from runlane.store.sql import migrations
+from runlane.store.sql.database import open_database
+from runlane.store.sql.migrate import check_schema, read_version, upgrade
+from runlane.store.sql.migrations import HEAD, REVISIONS
+from runlane.store.sql.schema import metadata
 from tests.harness import settings_for
 
 
@@ -110,7 +110,7 @@ async def test_an_older_schema_is_refused_until_it_is_upgraded(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await upgrade(settings)
-    monkeypatch.setattr("runlane.store.migrate.HEAD", "9999")
+    monkeypatch.setattr("runlane.store.sql.migrate.HEAD", "9999")
     database = await open_database(settings)
     try:
         with pytest.raises(SchemaOutdated, match=rf"has schema {HEAD}, this code needs 9999\. Run: runlane db upgrade"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.store.search import RunFilter, search_run_ids, search_runs
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
+from runlane.store.queue.search import RunFilter, search_run_ids, search_runs
 from tests.harness import Store
 
 

@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from runlane.access import vault as vaults
+from runlane.access import secrets as vaults
 from runlane.access.keyring import Keyring, key_id_of, new_key
-from runlane.access.vault import Vault
-from runlane.definitions.load import parse_bodies
+from runlane.access.secrets import SecretVault
+from runlane.catalog.missing_secrets import missing_secrets
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.domain.secret import MAX_BYTES
 from runlane.errors import InvalidRequest, NoSecretKey, NotFound, SecretQuotaExceeded, SecretUnreadable, Unavailable
-from runlane.model.secret import MAX_BYTES
 from runlane.redaction import LOGS, REDACTED, Redactor
 from runlane.settings import Settings, load_settings, parse_secret_keys
-from runlane.store import secrets as store_module
-from runlane.store.audit import list_audit
-from runlane.store.committer import Committer
-from runlane.store.missing import missing_secrets
-from runlane.store.record import Entry, Finish, Outcome
-from runlane.store.redacted import redacted
-from runlane.store.secrets import count_by_key, delete_secret, list_secrets, read_sealed
-from runlane.store.steps import StepOutcome, StepRecord
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant, delete_tenant
-from runlane.store.waits import NewWait
+from runlane.store.access import secrets as store_module
+from runlane.store.access.audit import list_audit
+from runlane.store.access.secrets import count_by_key, delete_secret, list_secrets, read_sealed
+from runlane.store.access.tenants import create_tenant, delete_tenant
+from runlane.store.orchestration.steps import StepOutcome, StepRecord
+from runlane.store.orchestration.waits import NewWait
+from runlane.store.queue.committer import Committer
+from runlane.store.queue.record import AttemptOutcome, Finish, RecordEntry
+from runlane.store.queue.redaction import redacted
 from tests.harness import Store, completed, entry_of
 
 ACTOR = "cli:tester"
@@ -46,8 +46,8 @@ def key() -> str:
 
 
 @pytest.fixture
-def vault(store: Store, key: str) -> Vault:
-    return Vault(store.database, with_keys(store, key))
+def vault(store: Store, key: str) -> SecretVault:
+    return SecretVault(store.database, with_keys(store, key))
 
 
 class Clock:
@@ -57,7 +57,7 @@ class Clock:
         return self.now
 
 
-async def test_a_secrets_life(store: Store, vault: Vault, key: str) -> None:
+async def test_a_secrets_life(store: Store, vault: SecretVault, key: str) -> None:
     old, made = await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     assert (old, made.version, made.key_id, made.updated_by) == (None, 1, id_of(key), ACTOR)
     assert await vault.values("default", ["TOKEN", "NONE"]) == {"TOKEN": CANARY}
@@ -77,7 +77,7 @@ async def test_a_secrets_life(store: Store, vault: Vault, key: str) -> None:
     ]
 
 
-async def test_no_value_is_in_the_database(store: Store, vault: Vault, key: str) -> None:
+async def test_no_value_is_in_the_database(store: Store, vault: SecretVault, key: str) -> None:
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     await vault.set("default", "TOKEN", f"{CANARY}-2", actor=ACTOR)
     await delete_secret(store.database, "default", "TOKEN", actor=ACTOR)
@@ -87,7 +87,7 @@ async def test_no_value_is_in_the_database(store: Store, vault: Vault, key: str)
     assert not Redactor([CANARY, f"{CANARY}-2"]).occurs(everything)
 
 
-async def test_tenants_have_secrets_of_their_own(store: Store, vault: Vault) -> None:
+async def test_tenants_have_secrets_of_their_own(store: Store, vault: SecretVault) -> None:
     await create_tenant(store.database, "acme", actor=ACTOR)
     await vault.set("acme", "TOKEN", "value of acme", actor=ACTOR)
     await vault.set("default", "TOKEN", "value of default", actor=ACTOR)
@@ -100,7 +100,7 @@ async def test_tenants_have_secrets_of_their_own(store: Store, vault: Vault) -> 
     assert len(await list_secrets(store.database, "default")) == 1
 
 
-async def test_lists_come_in_pages_by_name(store: Store, vault: Vault) -> None:
+async def test_lists_come_in_pages_by_name(store: Store, vault: SecretVault) -> None:
     for number in (3, 1, 2, 5, 4):
         await vault.set("default", f"N{number}", CANARY, actor=ACTOR)
     first = await list_secrets(store.database, "default", limit=3)
@@ -121,14 +121,16 @@ async def test_lists_come_in_pages_by_name(store: Store, vault: Vault) -> None:
         ("TOKEN", "\ud800 half a pair"),
     ],
 )
-async def test_what_cannot_be_kept_or_hidden_is_refused(store: Store, vault: Vault, name: str, value: str) -> None:
+async def test_what_cannot_be_kept_or_hidden_is_refused(
+    store: Store, vault: SecretVault, name: str, value: str
+) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await vault.set("default", name, value, actor=ACTOR)
     assert value not in str(caught.value)
     assert await store.count("secrets") == await store.count("audit") == 0
 
 
-async def test_the_longest_value_is_kept(vault: Vault) -> None:
+async def test_the_longest_value_is_kept(vault: SecretVault) -> None:
     longest = "ab1-" * (MAX_BYTES // 4)
     await vault.set("default", "LONG", longest, actor=ACTOR)
     await vault.set("default", "ODD", 'nul \0 and \n and "quotes"', actor=ACTOR)
@@ -137,7 +139,7 @@ async def test_the_longest_value_is_kept(vault: Vault) -> None:
 
 
 async def test_without_a_key_nothing_is_stored(store: Store) -> None:
-    vault = Vault(store.database, store.settings)
+    vault = SecretVault(store.database, store.settings)
     with pytest.raises(NoSecretKey):
         await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     with pytest.raises(NoSecretKey):
@@ -146,7 +148,7 @@ async def test_without_a_key_nothing_is_stored(store: Store) -> None:
 
 
 async def test_a_change_is_seen_soon_and_values_are_read_once_meanwhile(
-    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
 
@@ -157,7 +159,7 @@ async def test_a_change_is_seen_soon_and_values_are_read_once_meanwhile(
 
     monkeypatch.setattr(vaults, "read_sealed", counted)
     clock = Clock()
-    worker = Vault(store.database, with_keys(store, key), clock)
+    worker = SecretVault(store.database, with_keys(store, key), clock)
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     found = await asyncio.gather(*(worker.values("default", ["TOKEN", "LATER"]) for _ in range(50)))
     assert found == [{"TOKEN": CANARY}] * 50
@@ -175,13 +177,13 @@ async def test_a_change_is_seen_soon_and_values_are_read_once_meanwhile(
 
 
 async def test_a_database_that_is_away_for_a_moment_harms_nobody(
-    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def away(*_: Any) -> Any:
         raise Unavailable("away")
 
     clock = Clock()
-    worker = Vault(store.database, with_keys(store, key), clock)
+    worker = SecretVault(store.database, with_keys(store, key), clock)
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     await worker.values("default", ["TOKEN"])
     monkeypatch.setattr(vaults, "read_sealed", away)
@@ -194,14 +196,14 @@ async def test_a_database_that_is_away_for_a_moment_harms_nobody(
         await worker.values("default", ["TOKEN"])
 
 
-async def test_values_are_hidden_once_they_are_read(store: Store, vault: Vault, key: str) -> None:
+async def test_values_are_hidden_once_they_are_read(store: Store, vault: SecretVault, key: str) -> None:
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     LOGS.forget_all()
-    await Vault(store.database, with_keys(store, key)).values("default", ["TOKEN"])
+    await SecretVault(store.database, with_keys(store, key)).values("default", ["TOKEN"])
     assert LOGS.clean(CANARY) == REDACTED
 
 
-async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault: Vault, key: str) -> None:
+async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault: SecretVault, key: str) -> None:
     await create_tenant(store.database, "acme", actor=ACTOR)
     for tenant, name in (("default", "A"), ("default", "B"), ("acme", "A"), ("default", "GOOD")):
         await vault.set(tenant, name, f"{CANARY}-{tenant}-{name}", actor=ACTOR)
@@ -218,7 +220,7 @@ async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault
             tenant=tenant,
             name=name,
         )
-    worker = Vault(store.database, with_keys(store, key))
+    worker = SecretVault(store.database, with_keys(store, key))
     for tenant, name in swaps:
         with pytest.raises(
             SecretUnreadable, match=f'The secret "{name}" of tenant "{tenant}" was not stored like this'
@@ -226,11 +228,11 @@ async def test_rows_that_were_changed_or_swapped_do_not_open(store: Store, vault
             await worker.values(tenant, [name])
     assert await worker.values("default", ["GOOD"]) == {"GOOD": f"{CANARY}-default-GOOD"}
     with pytest.raises(SecretUnreadable, match=f"kept with the key {id_of(key)}"):
-        await Vault(store.database, with_keys(store, new_key())).values("default", ["GOOD"])
+        await SecretVault(store.database, with_keys(store, new_key())).values("default", ["GOOD"])
 
 
 async def test_rotation_goes_through_everything_and_may_be_repeated(
-    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vaults, "AT_ONCE", 3)
     await create_tenant(store.database, "acme", actor=ACTOR)
@@ -238,14 +240,14 @@ async def test_rotation_goes_through_everything_and_may_be_repeated(
         for number in range(7):
             await vault.set(tenant, f"N{number}", f"{CANARY}-{tenant}-{number}", actor=ACTOR)
     fresh = new_key()
-    both = Vault(store.database, with_keys(store, fresh, key))
+    both = SecretVault(store.database, with_keys(store, fresh, key))
     one = await both.rotate(actor=ACTOR, tenant="acme")
     assert (one.key_id, one.rotated, one.unreadable) == (id_of(fresh), 7, [])
     assert await count_by_key(store.database) == {id_of(fresh): 7, id_of(key): 7}
     assert (await both.rotate(actor=ACTOR)).rotated == 7
     assert (await both.rotate(actor=ACTOR)).rotated == 0
     assert await count_by_key(store.database) == {id_of(fresh): 14}
-    alone = Vault(store.database, with_keys(store, fresh))
+    alone = SecretVault(store.database, with_keys(store, fresh))
     for tenant in ("acme", "default"):
         names = [f"N{number}" for number in range(7)]
         wanted = {name: f"{CANARY}-{tenant}-{number}" for number, name in enumerate(names)}
@@ -257,17 +259,17 @@ async def test_rotation_goes_through_everything_and_may_be_repeated(
     assert (entries[0].old, entries[0].new) == ({"key_id": id_of(key)}, {"key_id": id_of(fresh)})
 
 
-async def test_rotation_leaves_what_it_cannot_read_and_says_so(store: Store, vault: Vault, key: str) -> None:
-    await Vault(store.database, with_keys(store, new_key())).set("default", "LOST", CANARY, actor=ACTOR)
+async def test_rotation_leaves_what_it_cannot_read_and_says_so(store: Store, vault: SecretVault, key: str) -> None:
+    await SecretVault(store.database, with_keys(store, new_key())).set("default", "LOST", CANARY, actor=ACTOR)
     await vault.set("default", "KEPT", CANARY, actor=ACTOR)
     before = await read_sealed(store.database, "default", ["LOST"])
-    done = await Vault(store.database, with_keys(store, new_key(), key)).rotate(actor=ACTOR)
+    done = await SecretVault(store.database, with_keys(store, new_key(), key)).rotate(actor=ACTOR)
     assert (done.rotated, [item.name for item in done.unreadable]) == (1, ["LOST"])
     assert await read_sealed(store.database, "default", ["LOST"]) == before
 
 
 async def test_rotation_under_load_loses_no_value(
-    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Values that are set while it runs stay, and readers of any key get a value that was set."""
     monkeypatch.setattr(vaults, "AT_ONCE", 2)
@@ -275,7 +277,7 @@ async def test_rotation_under_load_loses_no_value(
     for name in names:
         await vault.set("default", name, f"{CANARY}-{name}-0", actor=ACTOR)
     fresh = new_key()
-    writers = [Vault(store.database, with_keys(store, *keys)) for keys in ((key, fresh), (fresh, key))]
+    writers = [SecretVault(store.database, with_keys(store, *keys)) for keys in ((key, fresh), (fresh, key))]
 
     async def write(number: int) -> None:
         for turn in range(1, 6):
@@ -284,23 +286,23 @@ async def test_rotation_under_load_loses_no_value(
 
     async def rotate() -> None:
         for _ in range(5):
-            await Vault(store.database, with_keys(store, fresh, key)).rotate(actor=ACTOR)
+            await SecretVault(store.database, with_keys(store, fresh, key)).rotate(actor=ACTOR)
 
     async def read_on() -> None:
         for _ in range(20):
-            found = await Vault(store.database, with_keys(store, fresh, key)).values("default", names)
+            found = await SecretVault(store.database, with_keys(store, fresh, key)).values("default", names)
             assert all(value.startswith(f"{CANARY}-{name}-") for name, value in found.items())
 
     async with asyncio.timeout(60):
         await asyncio.gather(write(0), write(1), rotate(), rotate(), read_on())
-    both = Vault(store.database, with_keys(store, fresh, key))
+    both = SecretVault(store.database, with_keys(store, fresh, key))
     await both.rotate(actor=ACTOR)
     assert await count_by_key(store.database) == {id_of(fresh): 12}
     assert await both.values("default", names) == {name: f"{CANARY}-{name}-5" for name in names}
 
 
 async def test_an_interrupted_rotation_goes_on(
-    store: Store, vault: Vault, key: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, vault: SecretVault, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vaults, "AT_ONCE", 2)
     for number in range(6):
@@ -315,7 +317,7 @@ async def test_an_interrupted_rotation_goes_on(
         return await reseal(*args, **options)
 
     monkeypatch.setattr(vaults, "reseal", broken)
-    both = Vault(store.database, with_keys(store, fresh, key))
+    both = SecretVault(store.database, with_keys(store, fresh, key))
     with pytest.raises(Unavailable):
         await both.rotate(actor=ACTOR)
     assert await count_by_key(store.database) == {id_of(fresh): 2, id_of(key): 4}
@@ -323,7 +325,9 @@ async def test_an_interrupted_rotation_goes_on(
     assert (await both.rotate(actor=ACTOR)).rotated == 4
 
 
-async def test_secrets_that_are_missing_are_told_where_definitions_are_brought(store: Store, vault: Vault) -> None:
+async def test_secrets_that_are_missing_are_told_where_definitions_are_brought(
+    store: Store, vault: SecretVault
+) -> None:
     tool = {
         "name": "issues",
         "tool_type": "http",
@@ -351,7 +355,7 @@ async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, k
     await committer.start()
     entry = entry_of(
         claimed,
-        Finish(Outcome.FAILED, completed().status, result=told, error=told, state=told),
+        Finish(AttemptOutcome.FAILED, completed().status, result=told, error=told, state=told),
         events=[("log", told)],
         checkpoint=told,
         progress=0.5,
@@ -367,20 +371,20 @@ async def test_whatever_an_attempt_has_stored_is_without_secrets(store: Store, k
     contents = await store.contents() | {"waits": await store.sql("select * from run_waits")}
     assert CANARY not in repr(contents)
     assert repr(contents).count("a [redacted] b") >= 8
-    assert isinstance(entry, Entry)
+    assert isinstance(entry, RecordEntry)
     assert entry.events == [("log", told)]
 
 
-async def test_the_keyring_of_a_vault_is_that_of_the_settings(vault: Vault, key: str) -> None:
+async def test_the_keyring_of_a_vault_is_that_of_the_settings(vault: SecretVault, key: str) -> None:
     assert isinstance(vault.keyring, Keyring)
     assert vault.keyring.key_ids == [id_of(key)]
 
 
 async def test_logs_forget_the_value_that_was_replaced_and_the_one_that_was_deleted(
-    store: Store, vault: Vault, key: str
+    store: Store, vault: SecretVault, key: str
 ) -> None:
     clock = Clock()
-    worker = Vault(store.database, with_keys(store, key), clock)
+    worker = SecretVault(store.database, with_keys(store, key), clock)
     await vault.set("default", "TOKEN", CANARY, actor=ACTOR)
     await worker.values("default", ["TOKEN"])
     await vault.set("default", "TOKEN", "another-value", actor=ACTOR)
@@ -400,8 +404,8 @@ async def test_logs_forget_the_value_that_was_replaced_and_the_one_that_was_dele
     assert LOGS.clean(CANARY) == CANARY
 
 
-def limited(store: Store, key: str, **limits: int) -> Vault:
-    return Vault(store.database, with_keys(store, key).model_copy(update=limits))
+def limited(store: Store, key: str, **limits: int) -> SecretVault:
+    return SecretVault(store.database, with_keys(store, key).model_copy(update=limits))
 
 
 async def test_a_tenant_has_so_many_secrets_and_no_more(store: Store, key: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from runlane.model.run import Run, Status
-from runlane.store.database import Session
-from runlane.store.record import Finish, Outcome
-from runlane.store.runs import list_runs
-from runlane.store.search import RunFilter, running_in, search_runs
+from runlane.domain.run import Run, Status
+from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.runs import list_runs
+from runlane.store.queue.search import RunFilter, running_in, search_runs
+from runlane.store.sql.database import Session
 from tests.harness import Store
 
 
@@ -33,7 +33,7 @@ async def test_the_first_start_is_shown_and_the_latest_claim_beside_it(store: St
     assert {(run.started_at_us, run.claimed_at_us) for run in await shown(store, run_id)} == {
         (first.claimed_at_us, first.claimed_at_us)
     }
-    await store.finish(first, Finish(Outcome.HANDED_BACK, Status.QUEUED))
+    await store.finish(first, Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED))
     second = await store.claim_one(worker)
     assert second.claimed_at_us > first.claimed_at_us
     while_running = await shown(store, run_id)

@@ -10,10 +10,13 @@ from types import ModuleType
 import pytest
 
 import runlane.store
-from runlane.store import claim, events, migrations, record, steps, usage
-from runlane.store.chain import Chain, texts_of
-from runlane.store.expressions import lit
-from runlane.store.statement import Dialect, Statement
+from runlane.store import usage
+from runlane.store.orchestration import steps
+from runlane.store.queue import claim, events, record
+from runlane.store.sql import migrations
+from runlane.store.sql.compound import CompoundWrite, texts_of
+from runlane.store.sql.expressions import lit
+from runlane.store.sql.statement import Dialect, Statement
 
 DIALECTS: tuple[Dialect, ...] = ("postgresql", "sqlite")
 
@@ -35,8 +38,8 @@ def statements_of(module: ModuleType) -> list[Statement]:
     return found
 
 
-def chains_of(module: ModuleType) -> list[Chain]:
-    return [value for value in vars(module).values() if isinstance(value, Chain)]
+def chains_of(module: ModuleType) -> list[CompoundWrite]:
+    return [value for value in vars(module).values() if isinstance(value, CompoundWrite)]
 
 
 CHAINS = {chain.name: chain for module in modules() for chain in chains_of(module)}

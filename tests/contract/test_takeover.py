@@ -8,8 +8,8 @@ from typing import Any, cast
 import asyncpg
 import pytest
 
-from runlane.store.database import open_database
-from runlane.store.takeover import declare_lost, find_suspects
+from runlane.store.queue.reaping import declare_lost, find_suspects
+from runlane.store.sql.database import open_database
 from tests.harness import Store, settings_for
 
 # Long enough that a busy machine does not make a worker silent by itself.

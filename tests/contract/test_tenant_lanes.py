@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from runlane.definitions.environment import environment_of
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import SyncReport, sync_definitions
+from runlane.definitions.checks.environment import environment_of
+from runlane.definitions.loader import parse_bodies
 from runlane.errors import InvalidDefinitions
-from runlane.store.lanes import LaneChange, list_lanes, set_lane
-from runlane.store.sync import SyncReport, sync_definitions
-from runlane.store.tenants import create_tenant, delete_tenant
+from runlane.store.access.tenants import create_tenant, delete_tenant
+from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
 from tests.harness import Store
 
 ACTOR = "test"

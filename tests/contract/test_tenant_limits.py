@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from runlane import App, Context
+from runlane.domain.run import Accepted, Status
+from runlane.domain.tenant import TenantLimits
 from runlane.errors import (
     Forbidden,
     IdempotencyConflict,
@@ -19,11 +21,9 @@ from runlane.errors import (
     RateLimited,
     RunlaneError,
 )
-from runlane.model.run import Accepted, Status
-from runlane.model.tenant import Limits
 from runlane.settings import Settings
-from runlane.store.runs import cancel_run, list_runs
-from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
+from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
+from runlane.store.queue.runs import cancel_run, list_runs
 from tests.harness import Store, new_run
 
 POSTS = 50
@@ -64,7 +64,7 @@ def accepted(answers: Sequence[Accepted | RunlaneError]) -> list[str]:
 
 
 async def test_fifty_posts_at_once_get_exactly_the_ten_places(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=10), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=10), actor=ACTOR)
     answers = await post_all(apps)
     assert len(accepted(answers)) == 10
     assert sum(isinstance(answer, QueueLimited) for answer in answers) == POSTS - 10
@@ -75,7 +75,7 @@ async def test_fifty_posts_at_once_get_exactly_the_ten_places(store: Store, apps
 
 
 async def test_a_full_rate_takes_exactly_one_of_fifty(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(rate_per_second=0.001), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(rate_per_second=0.001), actor=ACTOR)
     answers = await post_all(apps)
     assert len(accepted(answers)) == 1
     refused = [answer for answer in answers if isinstance(answer, RateLimited)]
@@ -85,7 +85,7 @@ async def test_a_full_rate_takes_exactly_one_of_fifty(store: Store, apps: Sequen
 
 
 async def test_the_rate_recovers_with_the_databases_clock(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(rate_per_second=10), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(rate_per_second=10), actor=ACTOR)
     batch = [("job", {"n": n}) for n in range(10)]
     with pytest.raises(RateLimited, match="At most 10"):
         await apps[0].enqueue_many([*batch, *batch], tenant="acme")
@@ -100,7 +100,7 @@ async def test_the_rate_recovers_with_the_databases_clock(store: Store, apps: Se
 
 
 async def test_runs_beyond_max_running_are_accepted_and_wait(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_running=2), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_running=2), actor=ACTOR)
     assert len(accepted(await post_all(apps, 6))) == 6
     worker = await store.worker()
     claims = await store.claim(worker, 10)
@@ -111,7 +111,7 @@ async def test_runs_beyond_max_running_are_accepted_and_wait(store: Store, apps:
 
 
 async def test_a_batch_over_the_limit_is_refused_whole(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=10), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=10), actor=ACTOR)
     await apps[0].enqueue_many(ONE * 8, tenant="acme")
     before = await store.contents()
     with pytest.raises(QueueLimited):
@@ -121,7 +121,7 @@ async def test_a_batch_over_the_limit_is_refused_whole(store: Store, apps: Seque
 
 
 async def test_a_batch_larger_than_a_commit_is_refused_whole(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=1_500), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=1_500), actor=ACTOR)
     with pytest.raises(QueueLimited):
         await apps[0].enqueue_many(ONE * 1_501, tenant="acme")
     assert await store.count("runs") == 0
@@ -129,7 +129,7 @@ async def test_a_batch_larger_than_a_commit_is_refused_whole(store: Store, apps:
 
 
 async def test_one_tenants_limit_is_no_other_tenants(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=1), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=1), actor=ACTOR)
     await create_tenant(store.database, "free", actor=ACTOR)
     results = await asyncio.gather(
         *(post(apps[0]) for _ in range(5)),
@@ -197,13 +197,13 @@ async def test_unknown_and_disabled_tenants_take_nothing(store: Store, apps: Seq
 
 
 async def test_a_deleted_tenant_takes_nothing(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=5), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=5), actor=ACTOR)
     await delete_tenant(store.database, "acme", actor=ACTOR)
     assert isinstance(await post(apps[0]), NotFound)
 
 
 async def test_a_refused_key_is_not_used_up_and_a_replay_is_never_refused(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=1), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=1), actor=ACTOR)
     first = await post(apps[0], idempotency_key="first")
     assert isinstance(first, Accepted)
     assert isinstance(await post(apps[0], idempotency_key="second"), QueueLimited)
@@ -218,7 +218,7 @@ async def test_a_refused_key_is_not_used_up_and_a_replay_is_never_refused(store:
 
 
 async def test_twins_of_a_refused_run_are_refused_with_it(store: Store) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=0), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=0), actor=ACTOR)
     twin = {"idempotency_key": "k", "fingerprint": "f", "tenant": "acme"}
     verdicts = await store.accept(new_run(**twin), new_run(**twin))
     assert all(isinstance(verdict, QueueLimited) for verdict in verdicts)
@@ -239,7 +239,7 @@ async def test_idempotency_keys_are_each_tenants_own(store: Store, apps: Sequenc
 
 
 async def test_ordering_keys_are_each_tenants_own(store: Store, apps: Sequence[App]) -> None:
-    await create_tenant(store.database, "acme", limits=Limits(max_queued=10), actor=ACTOR)
+    await create_tenant(store.database, "acme", limits=TenantLimits(max_queued=10), actor=ACTOR)
     mine = await apps[0].enqueue("job", ordering_key="k")
     theirs = await apps[0].enqueue("job", ordering_key="k", tenant="acme")
     behind = await apps[0].enqueue("job", ordering_key="k", tenant="acme")

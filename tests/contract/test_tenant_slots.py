@@ -6,20 +6,20 @@ import asyncio
 
 import pytest
 
-from runlane.model.run import Status
-from runlane.model.tenant import Limits
-from runlane.store import survey
-from runlane.store.claim import LaneMemory
-from runlane.store.database import open_database
-from runlane.store.lanes import LaneChange, declare_lanes, set_lane
-from runlane.store.tenants import TenantChange, create_tenant, set_tenant
+from runlane.domain.run import Status
+from runlane.domain.tenant import TenantLimits
+from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
+from runlane.store.queue import claim_survey
+from runlane.store.queue.claim import LaneMemory
+from runlane.store.queue.lanes import LaneChange, declare_lanes, set_lane
+from runlane.store.sql.database import open_database
 from tests.harness import Store, new_run
 
 ACTOR = "test"
 
 
 async def tenant(store: Store, name: str, **limits: int) -> None:
-    await create_tenant(store.database, name, limits=Limits(**limits), actor=ACTOR)
+    await create_tenant(store.database, name, limits=TenantLimits(**limits), actor=ACTOR)
 
 
 async def running(store: Store, name: str) -> int:
@@ -117,7 +117,7 @@ async def test_a_single_free_slot_goes_to_the_run_that_waits_longest(store: Stor
 
 @pytest.mark.parametrize("only", [None, frozenset({"default"})])
 async def test_more_tenants_than_one_survey_reads_are_all_served(store: Store, only: frozenset[str] | None) -> None:
-    names = [f"tenant-{number:03}" for number in range(2 * survey.MAX_QUEUES + 5)]
+    names = [f"tenant-{number:03}" for number in range(2 * claim_survey.MAX_QUEUES + 5)]
     for name in names:
         await tenant(store, name, max_running=1)
     await store.add_all(*(new_run(tenant=name) for name in names for _ in range(2)))

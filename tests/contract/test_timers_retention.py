@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from runlane.bus.memory import MemoryBus
-from runlane.duties.retention import Retention
-from runlane.duties.timers import Timers
-from runlane.model.run import Status
+from runlane.domain.run import Status
+from runlane.maintenance.retention import Retention
+from runlane.maintenance.timers import Timers
 from runlane.settings import Settings
-from runlane.store.audit import list_audit
-from runlane.store.dead_letters import read_dead_letter
-from runlane.store.runs import cancel_run, retry_run
-from runlane.store.tenants import create_tenant
+from runlane.store.access.audit import list_audit
+from runlane.store.access.tenants import create_tenant
+from runlane.store.queue.dead_letters import read_dead_letter
+from runlane.store.queue.runs import cancel_run, retry_run
 from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
 
 DAY_US = 86_400_000_000

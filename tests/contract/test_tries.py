@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from runlane.bus.memory import MemoryBus
-from runlane.duties.reaper import Reaper
-from runlane.model.run import Status
-from runlane.store.record import Finish, Outcome
-from runlane.store.runs import retry_run
+from runlane.domain.run import Status
+from runlane.maintenance.reaper import Reaper
+from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.runs import retry_run
 from tests.harness import Store
 
 
@@ -16,11 +16,11 @@ async def test_claims_after_a_pause_or_a_handover_are_no_new_try(store: Store) -
     assert (await store.get(run_id)).tries == 0
     seen: list[tuple[int, int]] = []
     for finish in (
-        Finish(Outcome.PAUSED, Status.PAUSED),
-        Finish(Outcome.HANDED_BACK, Status.QUEUED),
-        Finish(Outcome.RETRY_LATER, Status.QUEUED),
-        Finish(Outcome.FAILED, Status.QUEUED, error='{"type":"ValueError"}'),
-        Finish(Outcome.FAILED, Status.FAILED, error='{"type":"ValueError"}'),
+        Finish(AttemptOutcome.PAUSED, Status.PAUSED),
+        Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED),
+        Finish(AttemptOutcome.RETRY_LATER, Status.QUEUED),
+        Finish(AttemptOutcome.FAILED, Status.QUEUED, error='{"type":"ValueError"}'),
+        Finish(AttemptOutcome.FAILED, Status.FAILED, error='{"type":"ValueError"}'),
     ):
         claimed = await store.claim_one(worker)
         run = await store.get(run_id)

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from runlane.domain.tenant import TenantBudget
 from runlane.errors import InvalidRequest
-from runlane.model.tenant import Budget
-from runlane.store.claim import Claimed
-from runlane.store.database import Session
-from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, is_free, set_tenant
+from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, is_free, set_tenant
+from runlane.store.queue.claim import Claimed
+from runlane.store.sql.database import Session
 from runlane.store.usage import ADD_USAGE, SHARDS, CallUsage, read_budget, read_spent, read_usage, sum_used, usage_rows
 from tests.harness import Store
 
@@ -95,8 +95,8 @@ async def test_many_workers_add_to_the_same_rows_without_getting_in_each_others_
 
 async def test_a_tenant_has_a_budget_that_accepting_runs_does_not_look_at(store: Store) -> None:
     tenant = f"acme{next(_numbers)}"
-    made = await create_tenant(store.database, tenant, actor="test", budget=Budget(5.0, "ask"))
-    assert made.budget == Budget(5.0, "ask")
+    made = await create_tenant(store.database, tenant, actor="test", budget=TenantBudget(5.0, "ask"))
+    assert made.budget == TenantBudget(5.0, "ask")
     assert await is_free(store.database, tenant)
     one = await running(store)
     await add(store, call(one, tenant=tenant, cost_usd=1.5), call(one, tenant=tenant, agent="x", cost_usd=1.0))
@@ -105,13 +105,13 @@ async def test_a_tenant_has_a_budget_that_accepting_runs_does_not_look_at(store:
     assert (known.tenant_usd, known.agent_usd) == (pytest.approx(2.5), pytest.approx(1.0))
     change = TenantChange(on_cap="fail", unlimited=frozenset({"max_cost_usd_per_day"}))
     old, new = await set_tenant(store.database, tenant, change, actor="test")
-    assert (old.budget, new.budget) == (Budget(5.0, "ask"), Budget(None, "fail"))
+    assert (old.budget, new.budget) == (TenantBudget(5.0, "ask"), TenantBudget(None, "fail"))
     unlimited = await read_budget(store.database, tenant)
     assert (unlimited.tenant_limit_usd, unlimited.tenant_usd, unlimited.agent_usd) == (None, 0, 0)
     for wrong in (TenantChange(on_cap="beg"), TenantChange(max_cost_usd_per_day=-1.0)):
         with pytest.raises(InvalidRequest):
             await set_tenant(store.database, tenant, wrong, actor="test")
-    assert (await find_tenant(store.database, tenant)).budget == Budget(None, "fail")
+    assert (await find_tenant(store.database, tenant)).budget == TenantBudget(None, "fail")
     await delete_tenant(store.database, tenant, actor="test")
     assert await read_spent(store.database, tenant) == 0
 

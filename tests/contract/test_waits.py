@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
+from runlane.domain.run import ORCHESTRATION, Status
 from runlane.errors import WrongState
-from runlane.model.run import ORCHESTRATION, Status
-from runlane.store.attempts import running_seconds
-from runlane.store.claim import Claimed
-from runlane.store.fork import fork_run, step_number
-from runlane.store.record import Finish, Outcome
-from runlane.store.resume import MAX_SENT, answer_wait, send_event
-from runlane.store.runs import Change, cancel_run
-from runlane.store.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
-from runlane.store.timers import queue_due
-from runlane.store.waits import NewWait, WaitKind, read_inbox, read_waits
+from runlane.store.orchestration.fork import fork_run, step_number
+from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
+from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
+from runlane.store.orchestration.waits import NewWait, WaitKind, read_inbox, read_waits
+from runlane.store.queue.attempts import running_seconds
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.record import AttemptOutcome, Finish
+from runlane.store.queue.runs import RunChange, cancel_run
+from runlane.store.queue.timers import queue_due
 from tests.harness import Store, entry_of, new_run
 
-PAUSED = Finish(Outcome.PAUSED, Status.PAUSED)
+PAUSED = Finish(AttemptOutcome.PAUSED, Status.PAUSED)
 
 
 def question(path: str = "approve", kind: WaitKind = "human", due_us: int | None = None, name: str = "Ok?") -> NewWait:
@@ -43,7 +43,7 @@ async def begun(store: Store, **fields: Any) -> Claimed:
 
 async def paused(store: Store, *waits: NewWait, delay_us: int | None = None) -> Claimed:
     claimed = await begun(store)
-    finish = Finish(Outcome.PAUSED, Status.PAUSED, delay_us=delay_us)
+    finish = Finish(AttemptOutcome.PAUSED, Status.PAUSED, delay_us=delay_us)
     await store.record(entry_of(claimed, finish, waits=list(waits or [question()])))
     assert await store.status(claimed.run_id) is Status.PAUSED
     return claimed
@@ -77,7 +77,7 @@ async def test_two_answers_at_once_have_one_winner(store: Store) -> None:
     claimed = await paused(store)
     tries = [answer_wait(store.database, claimed.run_id, "approve", number, f"p{number}") for number in range(8)]
     outcomes = await asyncio.gather(*tries, return_exceptions=True)
-    assert sum(isinstance(outcome, Change) for outcome in outcomes) == 1
+    assert sum(isinstance(outcome, RunChange) for outcome in outcomes) == 1
     assert sum(isinstance(outcome, WrongState) for outcome in outcomes) == 7
     assert (await store.event_types(claimed.run_id)).count("resumed") == 1
 
@@ -119,7 +119,7 @@ async def test_a_paused_run_is_woken_when_it_is_due_and_not_before(store: Store)
 
 async def test_an_event_goes_to_the_step_that_waits_for_it(store: Store) -> None:
     claimed = await paused(store, question("paid", "event", name="payment"), question("else", "event", name="other"))
-    change = await send_event(store.database, claimed.run_id, "payment", {"amount": 3}, "shop")
+    change = await store_event(store.database, claimed.run_id, "payment", {"amount": 3}, "shop")
     assert change.status is Status.QUEUED
     waits = {wait.path: wait for wait in await read_waits(store.database, claimed.run_id)}
     assert waits["paid"].answer == {"amount": 3}
@@ -128,7 +128,7 @@ async def test_an_event_goes_to_the_step_that_waits_for_it(store: Store) -> None
 
 async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store: Store) -> None:
     claimed = await begun(store)
-    await send_event(store.database, claimed.run_id, "payment", 1, "shop")
+    await store_event(store.database, claimed.run_id, "payment", 1, "shop")
     # Nobody waits for it here, so it must not wake the run again and again.
     await store.record(entry_of(claimed, PAUSED, waits=[question()]))
     assert await store.status(claimed.run_id) is Status.PAUSED
@@ -150,12 +150,12 @@ async def test_events_that_nobody_waits_for_do_not_pile_up_without_end(store: St
         "with recursive n (path) as (select 1 union all select path + 1 from n "
         f"where path < {MAX_SENT - 1}) select path from n) as many"
     )
-    await send_event(store.database, claimed.run_id, "early", 1, "ada")
+    await store_event(store.database, claimed.run_id, "early", 1, "ada")
     with pytest.raises(WrongState, match="no step has waited for"):
-        await send_event(store.database, claimed.run_id, "early", 2, "ada")
+        await store_event(store.database, claimed.run_id, "early", 2, "ada")
     # What a step waits for is not kept, so it still arrives.
     await store.record(entry_of(claimed, waits=[question("wait", "event", name="now")]))
-    await send_event(store.database, claimed.run_id, "now", 3, "ada")
+    await store_event(store.database, claimed.run_id, "now", 3, "ada")
     waits = await read_waits(store.database, claimed.run_id)
     assert [wait.answer for wait in waits if wait.path == "wait"] == [3]
 
@@ -164,7 +164,7 @@ async def test_an_ended_run_takes_no_event(store: Store) -> None:
     claimed = await begun(store)
     await store.finish(claimed)
     with pytest.raises(WrongState):
-        await send_event(store.database, claimed.run_id, "payment", 1, "shop")
+        await store_event(store.database, claimed.run_id, "payment", 1, "shop")
 
 
 async def test_a_question_is_asked_once_and_anew_when_its_step_is_made_again(store: Store) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from runlane import App, Event, Run
-from runlane.duties.duty import Duty
+from runlane.maintenance.service import PeriodicService
 from runlane.settings import Settings
 from runlane.worker.worker import Worker
 from tests.harness import Store
@@ -21,7 +21,7 @@ class Process:
         self.settings = settings
         self.app = App(settings)
         self.workers: list[Worker] = []
-        self.duties: list[Duty] = []
+        self.duties: list[PeriodicService] = []
 
     async def start(self, concurrency: int = 20, lanes: Collection[str] | None = None) -> Worker:
         worker = await self.app.worker(lanes, concurrency)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from runlane import Context, Status, WrongState
+from runlane.definitions.schema.definition import Agent, Orchestration, Tool
+from runlane.domain.text import dump_json, load_json
 from runlane.errors import InvalidInput, Retry
-from runlane.model.definition import Agent, Orchestration, Tool
-from runlane.model.text import dump_json, load_json
-from runlane.store.calls import read_calls, read_totals
-from runlane.store.waits import read_inbox, read_waits
+from runlane.store.orchestration.calls import read_calls, read_totals
+from runlane.store.orchestration.waits import read_inbox, read_waits
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import flow, run, sync

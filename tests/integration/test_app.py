@@ -26,12 +26,12 @@ from runlane import (
     Unavailable,
     UnknownTask,
 )
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.errors import InvalidDefinitions
-from runlane.store.database import open_database
-from runlane.store.fork import read_source
-from runlane.store.sqlite import SqliteDatabase
-from runlane.store.sync import sync_definitions
+from runlane.store.orchestration.fork import read_source
+from runlane.store.sql.database import open_database
+from runlane.store.sql.sqlite import SqliteDatabase
 from tests.harness import Store, settings_for
 from tests.integration.process import Process
 
@@ -174,7 +174,7 @@ async def test_a_transaction_that_waits_for_something_else_is_refused_on_sqlite(
         with pytest.raises(RuntimeError, match="awaited something other than its session"):
             await database.transact(lambda session: asyncio.sleep(0))
         with pytest.raises(AssertionError):
-            await database.committed("mark")
+            await database.was_committed("mark")
     finally:
         await database.close()
 
@@ -245,7 +245,7 @@ async def test_the_operator_bounds_how_many_workers_a_run_may_lose(
         "default": 5, "few": 2, "many": 5,
     }  # fmt: skip
     log = CapturingLogger()
-    monkeypatch.setattr("runlane.crew.log", log)
+    monkeypatch.setattr("runlane.worker_factory.log", log)
     await process.app.worker()
     (call,) = log.calls
     assert (call.method_name, call.args) == ("warning", ("max_losses_capped",))

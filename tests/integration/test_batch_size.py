@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from runlane import App, Context, Settings, Status
-from runlane.store.committer import BATCH_CHARACTERS
+from runlane.store.queue.committer import BATCH_CHARACTERS
 
 LARGE = 1024 * 1024 - 100
 

@@ -9,11 +9,11 @@ import orjson
 import pytest
 
 from runlane import Conflict, IdempotencyConflict, Status, UnknownSession
-from runlane.agents.models import Delta, ModelFailed, ModelReply, ModelRequest, Scene
+from runlane.definitions.schema.definition import Agent, Orchestration
 from runlane.errors import InvalidRequest, UnknownDefinition, WrongState
-from runlane.model.definition import Agent, Orchestration
-from runlane.store.forgetting import delete_session
-from runlane.store.turns import Turn, find_session, read_turns
+from runlane.llm.models import Delta, ModelContext, ModelFailed, ModelReply, ModelRequest
+from runlane.store.chat.deletion import delete_session
+from runlane.store.chat.turns import Turn, find_session, read_turns
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import flow, sync
@@ -28,7 +28,7 @@ class Parrot:
         self.requests: list[ModelRequest] = []
         self.go_on = asyncio.Event()
 
-    def __call__(self, name: str, scene: Scene, /) -> Parrot:
+    def __call__(self, name: str, scene: ModelContext, /) -> Parrot:
         return self
 
     async def credential(self) -> str:
@@ -220,11 +220,11 @@ async def test_a_retried_turn_answers_in_its_place(process: Process, parrot: Par
 
 
 def test_what_stands_for_an_agent_has_a_name_that_nobody_can_take() -> None:
-    from runlane.model.written import ID_PATTERN
-    from runlane.worker.chat import ask_alone
-    from runlane.worker.program import Pinned
+    from runlane.definitions.schema.base import ID_PATTERN
+    from runlane.orchestration.agent_run import ask_alone
+    from runlane.orchestration.executor import PinnedDefinitions
 
-    alone = ask_alone(bird(), Pinned.of({}), {})
+    alone = ask_alone(bird(), PinnedDefinitions.of({}), {})
     assert isinstance(alone, Orchestration)
     assert alone.id == "agent:bird"
     assert ":" not in ID_PATTERN

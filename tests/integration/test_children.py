@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.model.definition import Agent, Definition, Orchestration, Tool
-from runlane.orchestrating import with_state
-from runlane.worker import children
+from runlane.definitions.schema.definition import Agent, Definition, Orchestration, Tool
+from runlane.orchestration import children
+from runlane.submit.orchestrations import with_state
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import sync

@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr
 
 from runlane import App, ConfigurationError, Context, Settings, Status
-from runlane.agents.models import Model, ModelFailed, Scene
+from runlane.llm.models import Model, ModelContext, ModelFailed
 
 
 def _app() -> App:
@@ -104,7 +104,7 @@ async def _connect(app: App) -> None:
     await app.connect()
 
 
-def _mine(name: str, scene: Scene) -> Model:
+def _mine(name: str, scene: ModelContext) -> Model:
     raise ModelFailed("unknown_model", f"asked for {name}")
 
 
@@ -116,12 +116,12 @@ def test_models_follow_the_settings_and_registered_ones_stay(tmp_path: Path) -> 
     provider = {"base_url": "http://127.0.0.1:9/v1"}
     app.configure(_settings(tmp_path, default_model="acme:large", providers={"acme": provider}))
     assert app.models is models
-    assert app.models.find(None, Scene())[0] == "acme:large"
+    assert app.models.find(None, ModelContext())[0] == "acme:large"
     with pytest.raises(ModelFailed, match="asked for mine:large"):
-        app.models.find("mine:large", Scene())
+        app.models.find("mine:large", ModelContext())
     app.configure(_settings(tmp_path, default_model="scripted"))
     with pytest.raises(ModelFailed, match="acme"):
-        app.models.find("acme:large", Scene())
+        app.models.find("acme:large", ModelContext())
 
 
 def test_settings_that_name_a_provider_like_a_registered_model_are_refused(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from sqlalchemy import text
 
-from runlane.store.postgres import PostgresDatabase
-from runlane.store.statement import Statement
+from runlane.store.sql.postgres import PostgresDatabase
+from runlane.store.sql.statement import Statement
 from tests.harness import settings_for
 
 SLOW = Statement("slow", text("select pg_sleep(0.3)"))
@@ -21,12 +21,12 @@ async def test_a_statement_that_is_given_up_leaves_nothing_behind(postgres_url: 
     steady = database.steady_since
     mine, lines = asyncio.all_tasks(), set(database._open)
     for _ in range(3):
-        asking = asyncio.create_task(database.look(SLOW))
+        asking = asyncio.create_task(database.query(SLOW))
         await asyncio.sleep(after_seconds)
         asking.cancel()
         await asyncio.wait([asking])
         async with asyncio.timeout(5):
-            assert [row["one"] for row in await database.look(QUICK)] == [1]
+            assert [row["one"] for row in await database.query(QUICK)] == [1]
         assert asyncio.all_tasks() == mine
     # The line is still the first one: whoever comes and goes costs the server no new one.
     assert database._open == lines
@@ -37,16 +37,16 @@ async def test_a_statement_that_is_given_up_leaves_nothing_behind(postgres_url: 
 
 async def test_a_statement_that_was_given_up_while_it_waited_for_a_connection_is_not_made(postgres_url: str) -> None:
     database = await PostgresDatabase.open(settings_for(postgres_url), 1)
-    await database.look(Statement("make", text("create sequence given_up_calls")))
+    await database.query(Statement("make", text("create sequence given_up_calls")))
     count = Statement("count", text("select nextval('given_up_calls') as calls"))
-    slow = asyncio.create_task(database.look(SLOW))
+    slow = asyncio.create_task(database.query(SLOW))
     await asyncio.sleep(0)  # a turn of the loop, in which it takes the only connection
-    waiting = [asyncio.create_task(database.look(count)) for _ in range(3)]
+    waiting = [asyncio.create_task(database.query(count)) for _ in range(3)]
     await asyncio.sleep(0)  # and one in which these begin to wait for it
     for task in waiting:
         task.cancel()
     await asyncio.wait(waiting)
     await slow
-    assert [row["calls"] for row in await database.look(count)] == [1]
-    await database.look(Statement("drop", text("drop sequence given_up_calls")))
+    assert [row["calls"] for row in await database.query(count)] == [1]
+    await database.query(Statement("drop", text("drop sequence given_up_calls")))
     await database.close()

@@ -13,7 +13,7 @@ import pytest
 
 from runlane import Context, Settings
 from runlane.errors import ConfigurationError
-from runlane.store.lanes import LaneChange, set_lane
+from runlane.store.queue.lanes import LaneChange, set_lane
 from runlane.version import VERSION
 from runlane.worker.health import MAX_CONNECTIONS
 from tests.harness import eventually, settings_for

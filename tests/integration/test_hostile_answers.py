@@ -22,14 +22,14 @@ from typing import Any
 import pytest
 
 from runlane.errors import OutboundError, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
-from runlane.outbound import Limits, Outbound
+from runlane.outbound import Outbound, OutboundLimits
 from runlane.settings import load_settings
 from tests.integration.http_server import Answering, Asked, Writer, plain, serving
 
 MAX_LATE_SECONDS = 0.5
 PATIENCE_SECONDS = 60.0
-LIMITS = Limits(connect_seconds=10, read_seconds=10, total_seconds=10, max_body_bytes=1024 * 1024)
-SHORT = Limits(connect_seconds=10, read_seconds=10, total_seconds=1, max_body_bytes=1024 * 1024)
+LIMITS = OutboundLimits(connect_seconds=10, read_seconds=10, total_seconds=10, max_body_bytes=1024 * 1024)
+SHORT = OutboundLimits(connect_seconds=10, read_seconds=10, total_seconds=1, max_body_bytes=1024 * 1024)
 GZIPPED = {"content-encoding": "gzip"}
 ENDED = (OutboundTooLarge, OutboundTimeout)
 
@@ -196,7 +196,7 @@ class Ended:
 class Client:
     """An outbound client with an event loop in a thread of its own."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: OutboundLimits) -> None:
         self._limits = limits
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hostile-answers", daemon=True)
@@ -296,7 +296,7 @@ async def test_slow_answers_end_with_the_total_time(client: Client, name: str, w
     assert ended.late_seconds < MAX_LATE_SECONDS
 
 
-@pytest.mark.parametrize("client", [Limits(total_seconds=None, max_body_bytes=None)], indirect=True)
+@pytest.mark.parametrize("client", [OutboundLimits(total_seconds=None, max_body_bytes=None)], indirect=True)
 async def test_a_stream_without_a_size_limit_leaves_the_loop_free(client: Client) -> None:
     async with serving(packed(BOMB)) as server:
         ended: Any = await client.get(server.url(), "stream")
@@ -304,7 +304,7 @@ async def test_a_stream_without_a_size_limit_leaves_the_loop_free(client: Client
     assert ended.late_seconds < MAX_LATE_SECONDS
 
 
-@pytest.mark.parametrize("client", [Limits(total_seconds=0.5, max_body_bytes=None)], indirect=True)
+@pytest.mark.parametrize("client", [OutboundLimits(total_seconds=0.5, max_body_bytes=None)], indirect=True)
 async def test_the_total_time_also_ends_an_answer_that_never_waits(client: Client) -> None:
     async with serving(endless(ON_GZIP, gzip.compress(b"\0" * 5_000_000))) as server:
         ended = await client.get(server.url(), "request")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.http_tools import HttpTools
-from runlane.agents.tools import ToolCaller, ToolFailed
-from runlane.model.definition import Tool
+from runlane.definitions.schema.definition import Tool
 from runlane.outbound import Outbound
 from runlane.redaction import REDACTED, Redactor
 from runlane.settings import load_settings
+from runlane.tools.caller import ToolCaller, ToolFailed
+from runlane.tools.http import HttpTools
 from tests.integration.http_server import Answering, Asked, Server, Writer, plain, redirect, serving
 
 SECRET = "canary-secret-4711"

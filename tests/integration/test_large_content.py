@@ -19,15 +19,15 @@ import orjson
 import pytest
 from fastapi import APIRouter, FastAPI
 
-from runlane.agents.http_tools import HttpTools
 from runlane.api.body import LargeBodyRoute
-from runlane.model.definition import Tool
+from runlane.definitions.schema.definition import Tool
 from runlane.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Outbound
 from runlane.redaction import Redactor
+from runlane.sandbox import source
+from runlane.sandbox.sandbox import Sandbox
 from runlane.settings import load_settings
-from runlane.steps import source
-from runlane.steps.sandbox import Sandbox
+from runlane.tools.http import HttpTools
 from tests.integration.http_server import plain, serving
 
 ROWS = [{"id": number, "name": f"row {number}", "tags": ["a", "b", str(number)]} for number in range(60_000)]

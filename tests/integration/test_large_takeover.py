@@ -8,9 +8,9 @@ from uuid import uuid4
 import asyncpg
 
 from runlane import Settings
-from runlane.store.database import open_database
-from runlane.store.migrate import upgrade
-from runlane.store.takeover import take_over
+from runlane.store.queue.reaping import take_over
+from runlane.store.sql.database import open_database
+from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer
 
 RUNS = 20_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runlane import App
-from runlane.worker import liveness
+from runlane.worker import heartbeat
 from tests.harness import eventually, settings_for
 
 LEASE_SECONDS = 60.0
@@ -24,7 +24,7 @@ async def test_a_late_answer_does_not_extend_the_lease(tmp_path: Path, monkeypat
         worker = await app.worker()
         # When each renewal was asked for, and the deadline that the one before it had set.
         asked: list[tuple[float, float]] = []
-        renew = liveness.renew
+        renew = heartbeat.renew
 
         async def late(*arguments: Any, **options: Any) -> Any:
             at, incarnation = time.monotonic(), worker._incarnation
@@ -34,13 +34,13 @@ async def test_a_late_answer_does_not_extend_the_lease(tmp_path: Path, monkeypat
             await asyncio.sleep(LATE_SECONDS)
             return renewed
 
-        monkeypatch.setattr(liveness, "renew", late)
+        monkeypatch.setattr(heartbeat, "renew", late)
         await worker.start()
         try:
             await eventually(lambda: len(asked) >= 3, "three renewals")
         finally:
             await worker.stop(0)
-    right = LEASE_SECONDS - liveness.fence_margin(LEASE_SECONDS)
+    right = LEASE_SECONDS - heartbeat.fence_margin(LEASE_SECONDS)
     assert 0 < right < LEASE_SECONDS, "a worker stops before others may take its runs"
     for (at, _), (_, deadline) in pairwise(asked):
         assert deadline <= at + right

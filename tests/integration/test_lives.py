@@ -15,7 +15,7 @@ import asyncpg
 import pytest
 
 from runlane import App, Context, Settings, Status
-from runlane.store.migrate import upgrade
+from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer
 from runlane.worker.worker import Worker
 

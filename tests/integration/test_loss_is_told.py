@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from runlane import App, Context, Settings
-from runlane.store.attempts import read_attempts
-from runlane.store.claim import LaneMemory, claim
-from runlane.store.takeover import take_over
-from runlane.store.workers import register
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.reaping import take_over
+from runlane.store.queue.workers import register
 
 
 async def test_the_error_of_a_lost_attempt_names_the_worker(tmp_path: Path) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.mcp import McpClients
-from runlane.agents.tools import McpCaller, ToolFailed
-from runlane.model.definition import McpServer
+from runlane.definitions.schema.definition import McpServer
 from runlane.outbound import Outbound
 from runlane.redaction import REDACTED, Redactor
 from runlane.settings import Settings
 from runlane.testing import FakeMcp
 from runlane.testing.fake_mcp import JOURNAL
+from runlane.tools.caller import McpCaller, ToolFailed
+from runlane.tools.mcp import McpClients
 from tests.harness import eventually
 
 WAYS = ["http", "legacy", "sse", "stdio"]
@@ -324,7 +324,7 @@ async def test_a_call_takes_no_longer_than_it_may(fake: FakeMcp, clients: McpCli
     (link,) = clients._links.values()
 
     async def send(client: Any) -> Any:
-        from runlane.agents.mcp.values import call_tool
+        from runlane.tools.mcp.convert import call_tool
 
         return await call_tool(client, link._target, "slow", {"seconds": 600}, "1")
 

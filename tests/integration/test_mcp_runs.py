@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.model.definition import Agent, McpServer
+from runlane.definitions.schema.definition import Agent, McpServer
 from runlane.settings import Settings
-from runlane.store.calls import read_calls
-from runlane.store.waits import read_inbox
+from runlane.store.orchestration.calls import read_calls
+from runlane.store.orchestration.waits import read_inbox
 from runlane.testing import FakeMcp
 from runlane.testing.crash_points import VARIABLE
 from tests.harness import eventually

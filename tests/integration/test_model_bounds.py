@@ -9,11 +9,11 @@ import pytest
 from pydantic import SecretStr
 
 from runlane import Status
-from runlane.model.definition import Agent, Tool
-from runlane.model.provider import LimitChange
+from runlane.definitions.schema.definition import Agent, Tool
+from runlane.domain.rate_limit import LimitChange
 from runlane.settings import Settings
-from runlane.store.calls import read_totals
-from runlane.store.provider_limits import set_limits
+from runlane.store.orchestration.calls import read_totals
+from runlane.store.rate_limits.limits import set_limits
 from runlane.testing import FakeAnswer, FakeCall, FakeServer
 from tests.harness import eventually
 from tests.integration.process import Process

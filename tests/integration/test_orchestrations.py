@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import update
 
 from runlane import Context, NotFound, Status, Unavailable, WrongState
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.definitions.schema.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.errors import InvalidInput, UnknownDefinition
-from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
-from runlane.store.schema import run_inputs
-from runlane.store.statement import Statement
-from runlane.store.steps import read_steps
-from runlane.store.sync import sync_definitions
-from runlane.store.waits import read_inbox, read_waits
+from runlane.store.orchestration.steps import read_steps
+from runlane.store.orchestration.waits import read_inbox, read_waits
+from runlane.store.sql.schema import run_inputs
+from runlane.store.sql.statement import Statement
 from tests.harness import eventually
 from tests.integration.process import Process
 
@@ -539,7 +539,7 @@ async def test_a_database_that_is_away_for_a_moment_does_not_fail_an_orchestrati
 ) -> None:
     await process.start()
     database = await process.app.database()
-    look, failures = database.look, 3
+    look, failures = database.query, 3
 
     async def shaky(statement: Any, /, **params: Any) -> Any:
         nonlocal failures
@@ -549,7 +549,7 @@ async def test_a_database_that_is_away_for_a_moment_does_not_fail_an_orchestrati
         return await look(statement, **params)
 
     run_id = await paused(process, flow(say("draft", "d"), ASK, say("end", "fine")))
-    monkeypatch.setattr(database, "look", shaky)
+    monkeypatch.setattr(database, "query", shaky)
     await process.app.resume(run_id, {"decision": "approve"})
     ended = await process.app.wait(run_id, timeout=30)
     assert (ended.result, ended.failures) == ("fine", 0)

@@ -24,7 +24,7 @@ from runlane.errors import (
     OutboundTooLarge,
     OutboundUnreachable,
 )
-from runlane.outbound import Limits, Outbound, Resolve
+from runlane.outbound import Outbound, OutboundLimits, Resolve
 from runlane.outbound.guard import Guard
 from runlane.settings import load_settings
 from tests.integration.http_server import Answering, Asked, Writer, plain, redirect, serving
@@ -200,7 +200,7 @@ async def test_a_name_that_changes_its_address_leads_nowhere_else() -> None:
 
     async with serving(plain(b"inner", headers={"connection": "close"})) as inner:
         calling = outbound("127.0.0.2", rebinding)
-        limits = Limits(connect_seconds=5)
+        limits = OutboundLimits(connect_seconds=5)
         # Nothing listens at the checked address, and the other one is not tried.
         with pytest.raises(OutboundUnreachable):
             await calling.request("GET", inner.url(host="rebind.example"), limits=limits)
@@ -363,9 +363,9 @@ async def test_what_is_too_large_is_stopped(answer: Answering) -> None:
     async with serving(answer) as server:
         calling = outbound("127.0.0.1")
         with pytest.raises(OutboundTooLarge) as caught:
-            await calling.request("GET", server.url(), limits=Limits(max_body_bytes=2000))
+            await calling.request("GET", server.url(), limits=OutboundLimits(max_body_bytes=2000))
         assert caught.value.code == "outbound_too_large"
-        async with calling.client(Limits(max_body_bytes=2000)) as client:
+        async with calling.client(OutboundLimits(max_body_bytes=2000)) as client:
             with pytest.raises((OutboundTooLarge, httpx2.RemoteProtocolError)):
                 await client.get(server.url())
         await calling.close()
@@ -381,7 +381,7 @@ async def test_packed_answers_are_unpacked() -> None:
         async with calling.client() as client:
             assert (await client.get(server.url(), headers={"accept-encoding": "br, zstd"})).content == text
         assert {asked.headers["accept-encoding"] for asked in server.asked} == {"gzip"}
-        exact = await calling.request("GET", server.url(), limits=Limits(max_body_bytes=len(text)))
+        exact = await calling.request("GET", server.url(), limits=OutboundLimits(max_body_bytes=len(text)))
         assert len(exact.body) == len(text)
         await calling.close()
 
@@ -436,7 +436,7 @@ async def _forever_informing(_asked: Asked, writer: Writer) -> None:
 async def test_the_total_time_is_bounded(answer: Answering) -> None:
     async with serving(answer) as server:
         calling = outbound("127.0.0.1")
-        limits = Limits(total_seconds=0.5)
+        limits = OutboundLimits(total_seconds=0.5)
         with pytest.raises(OutboundTimeout) as caught:
             await calling.request("GET", server.url(), limits=limits)
         assert caught.value.code == "outbound_timeout"
@@ -450,7 +450,7 @@ async def test_silence_is_bounded_too() -> None:
     async with serving(_silent) as server:
         calling = outbound("127.0.0.1")
         with pytest.raises(OutboundTimeout):
-            await calling.request("GET", server.url(), limits=Limits(read_seconds=0.3, total_seconds=None))
+            await calling.request("GET", server.url(), limits=OutboundLimits(read_seconds=0.3, total_seconds=None))
         await calling.close()
 
 
@@ -460,7 +460,7 @@ async def test_a_resolver_that_hangs_is_not_waited_for() -> None:
         return []
 
     with pytest.raises(OutboundTimeout):
-        await outbound(resolve=hanging).request("GET", "http://x.example/", limits=Limits(connect_seconds=0.2))
+        await outbound(resolve=hanging).request("GET", "http://x.example/", limits=OutboundLimits(connect_seconds=0.2))
 
 
 async def test_headers_that_http_does_not_allow_are_not_told() -> None:
@@ -485,7 +485,7 @@ async def test_streams_without_an_end_can_be_read() -> None:
     async with serving(events) as server:
         calling = outbound("127.0.0.1")
         async with (
-            calling.client(Limits(total_seconds=None, max_body_bytes=None), headers={"x-own": "1"}) as client,
+            calling.client(OutboundLimits(total_seconds=None, max_body_bytes=None), headers={"x-own": "1"}) as client,
             client.stream("GET", server.url()) as response,
         ):
             lines = [line async for line in response.aiter_lines() if line]

@@ -14,19 +14,19 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from runlane.agents.models import (
+from runlane.definitions.schema.definition import ModelSettings
+from runlane.llm.models import (
     INVALID_JSON,
     Message,
+    ModelContext,
+    ModelDelta,
     ModelFailed,
+    ModelRegistry,
     ModelReply,
     ModelRequest,
-    Models,
-    Piece,
-    Scene,
     ToolOffer,
 )
-from runlane.agents.providers import Providers, register_providers
-from runlane.model.definition import ModelSettings
+from runlane.llm.providers import Providers, register_providers
 from runlane.redaction import REDACTED, Redactor
 from runlane.settings import load_settings
 from runlane.testing import FakeAnswer, FakeCall, FakeControl, FakeFault, FakeServer
@@ -53,15 +53,15 @@ class Place:
     """A fake provider and the models that ask it."""
 
     fake: FakeServer
-    models: Models
+    models: ModelRegistry
     providers: Providers
     secrets: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     async def ask(self, model: str, request: ModelRequest | str, **more: Any) -> ModelReply:
-        pieces: list[Piece] = more.pop("pieces", [])
+        pieces: list[ModelDelta] = more.pop("pieces", [])
         if isinstance(request, str):
             request = ModelRequest(model, (Message("user", request),), **more)
-        _, found = self.models.find(model, Scene())
+        _, found = self.models.find(model, ModelContext())
         return await found.answer(request, pieces.append)
 
     @property
@@ -86,7 +86,7 @@ async def provider(*answers: str | FakeAnswer, **settings: Any) -> AsyncGenerato
             "anthropic_api_key": KEY,
             "openrouter_api_key": KEY,
         }
-        models = Models()
+        models = ModelRegistry()
         providers = register_providers(models, load_settings(**given | settings), values)
         try:
             yield Place(fake, models, providers, secrets)
@@ -114,7 +114,7 @@ def only_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(f"{name}_API_KEY", raising=False)
 
 
-def folded(pieces: list[Piece], kind: str) -> str:
+def folded(pieces: list[ModelDelta], kind: str) -> str:
     return "".join(piece.text for piece in pieces if piece.kind == kind)
 
 
@@ -122,7 +122,7 @@ def folded(pieces: list[Piece], kind: str) -> str:
 async def test_text_comes_in_pieces_with_tokens_and_a_cost(prefix: str) -> None:
     said = "A text of some words, ünïcödé too. 🙂\n\n  And a second line."
     async with provider(FakeAnswer(text=said, tokens_in=1000, tokens_out=200)) as place:
-        pieces: list[Piece] = []
+        pieces: list[ModelDelta] = []
         reply = await place.ask(MODELS[prefix], "Say it.", pieces=pieces)
         assert reply.text == said == folded(pieces, "text")
         assert len([piece for piece in pieces if piece.kind == "text"]) > 3
@@ -141,7 +141,7 @@ async def test_thoughts_are_told_apart_and_given_back_with_their_signature(prefi
         FakeAnswer(text="It rains."),
     ]
     async with provider(*answers) as place:
-        pieces: list[Piece] = []
+        pieces: list[ModelDelta] = []
         asked = (Message("user", "What is the weather in Bern?"),)
         first = await place.ask(
             MODELS[prefix],
@@ -211,7 +211,7 @@ async def test_several_tools_can_be_asked_for_at_once(prefix: str) -> None:
     cities = ["Bern", "Oslo", "Rome"]
     calls = [FakeCall(name="weather", arguments={"city": city}) for city in cities]
     async with provider(FakeAnswer(text="Let me look.", calls=calls), "Done.") as place:
-        pieces: list[Piece] = []
+        pieces: list[ModelDelta] = []
         model = MODELS[prefix]
         first = await place.ask(model, "Weather?", offers=(WEATHER,), pieces=pieces)
         assert first.text == "Let me look."
@@ -255,7 +255,7 @@ async def test_arguments_that_are_no_json_object_come_as_they_were_written(prefi
 async def test_ids_that_a_server_uses_again_are_made_different() -> None:
     answers = [FakeAnswer(calls=[FakeCall(name="weather", id="call_0")] * 2)]
     async with provider(*answers) as place:
-        model, pieces = MODELS["openai-chat"], list[Piece]()
+        model, pieces = MODELS["openai-chat"], list[ModelDelta]()
         first = await place.ask(model, "Weather?", offers=(WEATHER,), pieces=pieces)
         results = [Message("tool", "x", tool="weather", call_id=call.id) for call in first.calls]
         lines = (Message("user", "Weather?"), Message("assistant", "", calls=first.calls, raw=first.raw), *results)
@@ -386,7 +386,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_hangs_up(prefix: str) 
 @pytest.mark.parametrize("prefix", MODELS)
 async def test_a_cancelled_call_hangs_up_in_the_middle(prefix: str) -> None:
     async with provider(FakeAnswer(text="word " * 1000, piece_delay_seconds=0.02)) as place:
-        pieces: list[Piece] = []
+        pieces: list[ModelDelta] = []
         call = asyncio.create_task(place.ask(MODELS[prefix], "Hello?", pieces=pieces))
         await eventually(lambda: len(pieces) > 2)
         call.cancel()
@@ -410,7 +410,7 @@ async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
         redactor = Redactor()
 
         async def ask(tenant: str) -> tuple[str, str]:
-            _, model = place.models.find(MODELS["openai"], Scene(tenant=tenant, redactor=redactor))
+            _, model = place.models.find(MODELS["openai"], ModelContext(tenant=tenant, redactor=redactor))
             await model.answer(ModelRequest(MODELS["openai"], (Message("user", "Hello?"),)))
             return await model.credential(), place.fake.meter.log[-1].key
 
@@ -503,7 +503,7 @@ async def test_servers_that_speak_like_openai_have_names_keys_and_prices_of_thei
             keys = [call.key for call in fake.meter.log]
             assert keys[0] == keys[1] != keys[2]
             assert {call.path for call in fake.meter.log} == {"/v1/chat/completions"}
-            _, model = place.models.find("acme:large", Scene())
+            _, model = place.models.find("acme:large", ModelContext())
             assert await model.credential() == "acme"
 
 
@@ -512,7 +512,7 @@ async def test_ollama_needs_no_key_and_has_no_price() -> None:
         reply = await place.ask("ollama:llama3.2:3b", "Hello?")
         assert (reply.text, reply.cost_usd, reply.tokens_in) == ("Hi.", None, 5)
         assert reply.model == "ollama:llama3.2:3b"
-        _, model = place.models.find("ollama:llama3.2", Scene())
+        _, model = place.models.find("ollama:llama3.2", ModelContext())
         assert await model.credential() == "ollama"
 
 
@@ -525,7 +525,7 @@ async def test_openrouter_is_asked_with_its_key() -> None:
 async def test_a_provider_without_a_model_is_no_model() -> None:
     async with provider() as place:
         with pytest.raises(ModelFailed, match='"openai:NAME"'):
-            place.models.find("openai", Scene())
+            place.models.find("openai", ModelContext())
 
 
 async def test_closing_ends_connections_and_may_be_done_twice() -> None:
@@ -551,8 +551,8 @@ async def test_a_limit_of_the_fake_provider_is_met_as_throttling() -> None:
 def test_registering_imports_no_provider() -> None:
     program = (
         "import sys\n"
-        "from runlane.agents.models import Models, Scene\n"
-        "from runlane.agents.providers import register_providers\n"
+        "from runlane.llm.models import Models, Scene\n"
+        "from runlane.llm.providers import register_providers\n"
         "from runlane.settings import load_settings\n"
         "models = Models()\n"
         "register_providers(models, load_settings(), None)\n"

@@ -11,7 +11,7 @@ import redis.asyncio as redis
 
 from runlane.bus import redis as redis_bus
 from runlane.bus.redis import RedisBus
-from runlane.model.event import Delta, Line, Notice
+from runlane.domain.events import Delta, Notice, StoredEvent
 from runlane.testing import RedisServer
 from tests.harness import eventually
 
@@ -71,7 +71,7 @@ async def test_readers_that_come_and_go_do_not_disturb_a_bus_that_is_coming_back
         await asyncio.gather(*coming)
 
         def is_heard() -> bool:
-            other.publish([Notice("run_stays", 1, (Line(1, "log", 1, 0, "{}"),))])
+            other.publish([Notice("run_stays", 1, (StoredEvent(1, "log", 1, 0, "{}"),))])
             return any(isinstance(told, Notice) and told.lines for told in heard)
 
         await eventually(is_heard, "what the other process says")

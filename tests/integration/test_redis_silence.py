@@ -14,7 +14,7 @@ import pytest
 from runlane.bus import redis as redis_bus
 from runlane.bus.redis import RedisBus
 from runlane.bus.redis_client import OneServer
-from runlane.model.event import Delta, Line, Notice
+from runlane.domain.events import Delta, Notice, StoredEvent
 from runlane.testing import RedisServer
 from tests.harness import eventually
 
@@ -45,7 +45,7 @@ async def test_a_frozen_server_is_noticed_and_comes_back(monkeypatch: pytest.Mon
                 bus.publish([Notice("run_1", 1)])
                 assert not await bus.listen(None).wait(["default"], 0.05)
             await eventually(lambda: bus.connected and other.connected, "the connection is back")
-            notice = Notice("run_1", 2, (Line(2, "log", 1, 0, "{}"),))
+            notice = Notice("run_1", 2, (StoredEvent(2, "log", 1, 0, "{}"),))
 
             async def arrives() -> bool:
                 other.publish([notice])

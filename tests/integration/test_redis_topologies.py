@@ -11,11 +11,11 @@ from itertools import count
 
 import pytest
 
-from runlane.agents.limits import ClusterLimiter, make_limiter
 from runlane.bus.redis import RedisBus
-from runlane.model.event import Delta, Line, Notice
+from runlane.domain.events import Delta, Notice, StoredEvent
+from runlane.rate_limits.limiter import ClusterLimiter, make_limiter
 from runlane.settings import Settings
-from runlane.store.database import open_database
+from runlane.store.sql.database import open_database
 from tests.acceptance.api.serving import API, Api, copy_of, frames, serving
 from tests.acceptance.api.shop import app as shop
 from tests.harness import eventually, settings_for
@@ -68,7 +68,7 @@ async def check_everything_arrives(one: RedisBus, other: RedisBus) -> None:
     listener = other.listen(None)
 
     async def say() -> bool:
-        notice = Notice(run_id, 1, (Line(1, "log", 1, 0, "{}"),))
+        notice = Notice(run_id, 1, (StoredEvent(1, "log", 1, 0, "{}"),))
         delta = Delta(run_id, 1, "progress", "{}")
         one.publish([notice])
         one.send_delta(delta)
@@ -106,7 +106,7 @@ async def test_everything_arrives_before_and_after_a_failover(topology: Topology
         await check_everything_arrives(one, other)
         await check_everything_arrives(other, one)
         # A subscription from before lives on.
-        notice = Notice("run_all_along", 7, (Line(7, "log", 1, 0, "{}"),))
+        notice = Notice("run_all_along", 7, (StoredEvent(7, "log", 1, 0, "{}"),))
 
         async def heard() -> bool:
             one.publish([notice])

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from runlane.definitions.schema.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.errors import InvalidDefinitions
-from runlane.model.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.settings import Settings
 from tests.harness import settings_for
 from tests.integration.http_server import Asked, Server, Writer, plain, redirect, serving

@@ -11,8 +11,8 @@ from uuid import uuid4
 import asyncpg
 import pytest
 
-from runlane import App, Context, Run, Settings, Status, Unavailable, probes
-from runlane.store.migrate import upgrade
+from runlane import App, Context, Run, Settings, Status, Unavailable, failpoints
+from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer
 
 
@@ -25,7 +25,7 @@ def server() -> Generator[PostgresServer]:
 @pytest.fixture(autouse=True)
 def _no_hook() -> Generator[None]:
     yield
-    probes.install(None)
+    failpoints.install(None)
 
 
 def crash(server: PostgresServer, url: str) -> None:
@@ -77,12 +77,12 @@ async def test_a_commit_that_was_lost_in_a_crash_is_not_taken_for_done(server: P
         worker = await app.worker()
         await worker.start()
         try:
-            probes.install(hook)
+            failpoints.install(hook)
             # With a key, so that it is stored in a transaction of more than one statement.
             run = await app.enqueue("quick", ordering_key="key")
             ended = await wait_out(app, run.id)
         finally:
-            probes.install(None)
+            failpoints.install(None)
             await worker.stop(0)
     assert crashes == [point]
     assert (ended.status, ended.result, ended.losses) == (Status.COMPLETED, "done", 0)

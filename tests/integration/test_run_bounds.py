@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from runlane import Context, Status
-from runlane.definitions.load import parse_bodies
-from runlane.model.definition import Orchestration
-from runlane.store.sync import sync_definitions
-from runlane.worker import memory
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.definitions.schema.definition import Orchestration
+from runlane.orchestration import memory
 from tests.harness import eventually
 from tests.integration.process import Process
 
@@ -101,7 +101,7 @@ async def test_a_loop_that_fills_a_key_again_and_again_is_bounded(process: Proce
 async def test_a_takeover_reads_no_more_than_what_came_after_a_snapshot(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runlane.worker.snapshots.SNAPSHOT_BYTES", 500_000)
+    monkeypatch.setattr("runlane.orchestration.snapshots.SNAPSHOT_BYTES", 500_000)
     await process.start()
     line = {"id": "line", "type": "print", "print_content": "{{user_input}}"}
     rounds = {"id": "rounds", "type": "loop", "loop_step_ids": ["line"], "loop_count": 20, "collect": False}

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.definitions.environment import environment_of
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.checks.environment import environment_of
+from runlane.definitions.loader import parse_bodies
 from runlane.errors import InvalidDefinitions
-from runlane.store.sync import sync_definitions
 from tests.harness import eventually
 from tests.integration.process import Process
 

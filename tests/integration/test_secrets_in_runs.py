@@ -9,13 +9,13 @@ import pytest
 
 from runlane import Context, Run, Status
 from runlane.access.keyring import new_key
-from runlane.access.vault import Vault
-from runlane.definitions.load import parse_bodies
+from runlane.access.secrets import SecretVault
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.redaction import REDACTED
 from runlane.settings import Settings
-from runlane.store.secrets import delete_secret
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant
+from runlane.store.access.secrets import delete_secret
+from runlane.store.access.tenants import create_tenant
 from tests.harness import Store, eventually, settings_for
 from tests.integration.process import Process
 
@@ -61,7 +61,7 @@ async def test_tasks_get_the_secrets_of_their_tenant(keyed: Settings) -> None:
     await process.start()
     try:
         database = await process.app.database()
-        vault = Vault(database, keyed)
+        vault = SecretVault(database, keyed)
         await create_tenant(database, "acme", actor="test")
         await vault.set("default", "TOKEN", CANARY, actor="test")
         await vault.set("acme", "TOKEN", f"{CANARY}-acme", actor="test")
@@ -87,7 +87,7 @@ async def test_tasks_get_the_secrets_of_their_tenant(keyed: Settings) -> None:
 
 @pytest.mark.parametrize("harm", ["other key", "tampered", "swapped", "missing"])
 async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, store: Store, harm: str) -> None:
-    vault = Vault(store.database, keyed)
+    vault = SecretVault(store.database, keyed)
     await vault.set("default", "TOKEN", CANARY, actor="test")
     await vault.set("default", "OTHER", f"{CANARY}-other", actor="test")
     settings = keyed
@@ -128,7 +128,7 @@ async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, 
         # The worker goes on, and other secrets are not affected.
         if harm != "other key":
             assert await process.app.connect()
-            assert (await Vault(database, settings).values("default", ["OTHER"]))["OTHER"] == f"{CANARY}-other"
+            assert (await SecretVault(database, settings).values("default", ["OTHER"]))["OTHER"] == f"{CANARY}-other"
         else:
             assert (await process.run("use")).status is Status.FAILED
     finally:
@@ -143,7 +143,7 @@ async def test_a_run_goes_on_with_what_was_stored(keyed: Settings, store: Store)
     async def use(ctx: Context) -> dict[str, Any]:
         return {"header": f"Bearer {await ctx.secret('TOKEN')}"}
 
-    await Vault(store.database, keyed).set("default", "TOKEN", CANARY, actor="test")
+    await SecretVault(store.database, keyed).set("default", "TOKEN", CANARY, actor="test")
     flow = {**FLOW, "steps": [FLOW["steps"][0], *FLOW["steps"][1:]]}
     await process.start()
     try:

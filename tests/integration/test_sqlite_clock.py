@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from runlane.store.clock import read_clock
-from runlane.store.sqlite import SqliteDatabase
-from runlane.store.sqlite_clock import SqliteClock
+from runlane.store.sql.clock import read_clock
+from runlane.store.sql.sqlite import SqliteDatabase
+from runlane.store.sql.sqlite_clock import SqliteClock
 
 HOUR_US = 3_600_000_000
 
@@ -49,7 +49,7 @@ async def test_a_jump_of_the_time_of_day_has_no_effect_on_an_open_database(
 def test_another_process_uses_the_same_offset(path: Path) -> None:
     script = (
         "import sys, time; real = time.time_ns; time.time_ns = lambda: real() + 3_600_000_000_000\n"
-        "from pathlib import Path; from runlane.store.sqlite_clock import SqliteClock\n"
+        "from pathlib import Path; from runlane.store.sql.sqlite_clock import SqliteClock\n"
         "print(SqliteClock.open(Path(sys.argv[1])).now_us())"
     )
     own = SqliteClock.open(path)

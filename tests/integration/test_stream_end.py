@@ -11,8 +11,8 @@ from starlette.types import Message
 from runlane.api.sse import EventStream
 from runlane.api.tail import Tail
 from runlane.bus.memory import MemoryBus
-from runlane.duties.retention import Retention
-from runlane.model.event import Line, Notice
+from runlane.domain.events import Notice, StoredEvent
+from runlane.maintenance.retention import Retention
 from runlane.settings import Settings
 from tests.harness import Store, completed, entry_of, settings_for
 
@@ -85,7 +85,7 @@ async def test_what_is_heard_after_the_stop_does_not_keep_a_stream_open(
         pass
     assert await follower.next(0.01) == b"", "it is live"
     follower.shut()
-    bus.publish([Notice(run_id, 2, (Line(2, "log", 1, 0, "{}"),))])
+    bus.publish([Notice(run_id, 2, (StoredEvent(2, "log", 1, 0, "{}"),))])
     assert follower.ended
     assert not follower.complete
     follower.close()

@@ -7,9 +7,9 @@ import pytest
 from runlane.api import tail as tail_module
 from runlane.api.tail import Follower, Tail
 from runlane.bus.memory import MemoryBus
+from runlane.domain.events import Delta, Notice, StoredEvent
 from runlane.errors import Unauthorized
-from runlane.model.event import Delta, Line, Notice
-from runlane.store.runs import cancel_run
+from runlane.store.queue.runs import cancel_run
 from tests.harness import Store
 
 
@@ -22,15 +22,15 @@ async def follow_live(store: Store) -> tuple[Tail, Follower, str]:
     return tail, follower, run_id
 
 
-def line(seq: int, kind: str = "log") -> Line:
-    return Line(seq, kind, 1, 0, "{}")
+def line(seq: int, kind: str = "log") -> StoredEvent:
+    return StoredEvent(seq, kind, 1, 0, "{}")
 
 
 async def test_an_event_does_not_reopen_a_stream_that_was_shut(store: Store) -> None:
     _, follower, _ = await follow_live(store)
-    follower.hear(line(2), b"two")
+    follower.on_event(line(2), b"two")
     follower.shut()
-    follower.hear(line(3), b"three")
+    follower.on_event(line(3), b"three")
     assert await follower.next(10) == b"two"
     assert follower.ended
     assert not follower.complete
@@ -38,11 +38,11 @@ async def test_an_event_does_not_reopen_a_stream_that_was_shut(store: Store) -> 
 
 async def test_an_expelled_reader_gets_nothing_that_waits(store: Store) -> None:
     _, follower, _ = await follow_live(store)
-    follower.hear(line(2), b"two")
+    follower.on_event(line(2), b"two")
     refusal = Unauthorized()
     follower.expel(refusal)
-    follower.hear(line(3, "done"), b"three")
-    follower.hear_delta(b"delta", repeat=False)
+    follower.on_event(line(3, "done"), b"three")
+    follower.on_delta(b"delta", repeat=False)
     assert await follower.next(10) == b""
     assert follower.ended
     assert not follower.complete

@@ -13,9 +13,9 @@ import pytest
 from pydantic import BaseModel
 
 from runlane import Context, Fail, InvalidRequest, Retry, RunCancelled, Status
-from runlane.model.task import make_task
-from runlane.store.attempts import read_attempts
-from runlane.store.dead_letters import read_dead_letter
+from runlane.domain.task import make_task
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.dead_letters import read_dead_letter
 from tests.harness import eventually
 from tests.integration.process import Process
 

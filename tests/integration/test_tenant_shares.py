@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.outbound.limits import MAX_CONNECTIONS, TENANT_CONNECTIONS
 from runlane.settings import Settings
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
 from tests.harness import eventually
 from tests.integration.http_server import Asked, Writer, plain, serving
 from tests.integration.process import Process

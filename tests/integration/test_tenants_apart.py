@@ -25,16 +25,16 @@ from pydantic import SecretStr
 
 from runlane import Context, Fail, Status
 from runlane.access.keyring import new_key
-from runlane.access.vault import Vault
-from runlane.agents.models import Delta, ModelReply, ModelRequest, Piece, Scene
-from runlane.definitions.load import parse_bodies
-from runlane.model.event import Delta as LivePiece
-from runlane.model.event import Notice
+from runlane.access.secrets import SecretVault
+from runlane.agents import delta_stream
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.domain.events import Delta as LivePiece
+from runlane.domain.events import Notice
+from runlane.llm.models import Delta, ModelContext, ModelDelta, ModelReply, ModelRequest
 from runlane.redaction import LOGS, REDACTED, is_hidable
 from runlane.settings import Settings, hide
-from runlane.steps import showing
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
 from tests.harness import settings_for
 from tests.integration.process import Process
 
@@ -93,7 +93,7 @@ hidable = st.text(min_size=8, max_size=30).filter(lambda text: text == text.stri
 class Letters:
     """Says what it was asked, one letter at a time, each of which can be told before the next one comes."""
 
-    def __call__(self, name: str, scene: Scene, /) -> Letters:
+    def __call__(self, name: str, scene: ModelContext, /) -> Letters:
         return self
 
     async def credential(self) -> str:
@@ -102,7 +102,7 @@ class Letters:
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
         assert delta is not None
         for letter in request.prompt:
-            delta(Piece("text", letter))
+            delta(ModelDelta("text", letter))
             for _ in range(3):
                 await asyncio.sleep(0)
         return ModelReply(request.prompt, model="letters")
@@ -127,7 +127,7 @@ class House:
         self._settings = settings
         self._runner = asyncio.Runner()
         self._process: Process
-        self._vault: Vault
+        self._vault: SecretVault
         self.wait(self._open())
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
@@ -209,7 +209,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Ge
     shutil.copyfile(sqlite_template, path)
     with pytest.MonkeyPatch.context() as patch:
         # Each piece goes by itself, so that what is held back can be seen.
-        patch.setattr(showing, "TOGETHER_SECONDS", 0.0)
+        patch.setattr(delta_stream, "TOGETHER_SECONDS", 0.0)
         opened = House(settings_for(f"sqlite:///{path}", timer_seconds=0.02, secret_key=new_key()))
         try:
             yield opened

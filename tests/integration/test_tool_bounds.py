@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runlane import Context, Run, Status
-from runlane.model.definition import Agent, Tool
+from runlane.definitions.schema.definition import Agent, Tool
 from tests.integration.http_server import Asked, Writer, plain, serving
 from tests.integration.process import Process
 from tests.integration.test_agents import STEP, told

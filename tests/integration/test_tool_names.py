@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from runlane.agents.models import Message, ModelRequest, Piece, ToolOffer
+from runlane.llm.models import Message, ModelDelta, ModelRequest, ToolOffer
 from runlane.testing import FakeAnswer, FakeCall
 from tests.integration.test_providers import MODELS, provider
 
@@ -32,7 +32,7 @@ async def test_every_tool_can_be_called_whatever_it_is_called(prefix: str) -> No
     assert names[2] == "shop_order"
     assert names[5] == "weather"
     async with provider(FakeAnswer(calls=[FakeCall(name=name) for name in names]), "Done.") as place:
-        pieces: list[Piece] = []
+        pieces: list[ModelDelta] = []
         first = await place.ask(model, "Call all of them.", offers=OFFERS, pieces=pieces)
         assert [call.name for call in first.calls] == NAMES
         assert {piece.tool for piece in pieces} <= set(NAMES)

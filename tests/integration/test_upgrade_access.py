@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from runlane.settings import load_settings
-from runlane.store.database import open_database
-from runlane.store.migrate import check_schema, read_version, upgrade
-from runlane.store.migrations import HEAD
+from runlane.store.sql.database import open_database
+from runlane.store.sql.migrate import check_schema, read_version, upgrade
+from runlane.store.sql.migrations import HEAD
 from tests.harness import eventually, settings_for
 
 _BACK_TO_0001 = """

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from runlane import Context, RunCancelled, Status, UnknownLane, probes
-from runlane.store.lanes import LaneChange, move_kinds, set_lane
-from runlane.store.record import Entry, Recorded
-from runlane.store.runs import cancel_run
-from runlane.store.takeover import take_over
-from runlane.store.workers import list_workers
-from runlane.worker import liveness
+from runlane import Context, RunCancelled, Status, UnknownLane, failpoints
+from runlane.store.queue.lanes import LaneChange, move_kinds, set_lane
+from runlane.store.queue.reaping import take_over
+from runlane.store.queue.record import Recorded, RecordEntry
+from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.workers import list_workers
+from runlane.worker import heartbeat
 from tests.harness import eventually
 from tests.integration.process import Process
 
@@ -163,13 +163,13 @@ async def test_a_cancel_between_claim_and_start_is_heard(process: Process) -> No
 
     def hook(point: str) -> None:
         if point == "claim.committed":
-            probes.install(None)
+            failpoints.install(None)
             for run_id in ids:
                 loop.call_soon(worker._cancel, run_id)
 
     held = await process.app.enqueue("job", hold=True)
     ids.append(held.run_id)
-    probes.install(hook)
+    failpoints.install(hook)
     await process.app.approve(held.run_id)
     run = await process.end(held.run_id)
     assert (run.status, started) == (Status.CANCELLED, [])
@@ -194,7 +194,7 @@ async def test_a_cancel_while_the_end_is_stored_does_not_lose_it(
     connection = await process.app.connect()
     store_now = connection.committer.record
 
-    async def record(entry: Entry, give_up_at: float) -> Recorded:
+    async def record(entry: RecordEntry, give_up_at: float) -> Recorded:
         if entry.finish is not None:
             waiting.set()
             await gate.wait()
@@ -478,8 +478,8 @@ async def test_a_heartbeat_that_fails_in_any_way_is_survived(process: Process, m
 
         return watching
 
-    monkeypatch.setattr(liveness, "renew", watched(liveness.renew))
-    monkeypatch.setattr(liveness, "register", watched(liveness.register))
+    monkeypatch.setattr(heartbeat, "renew", watched(heartbeat.renew))
+    monkeypatch.setattr(heartbeat, "register", watched(heartbeat.register))
 
     @process.app.task("job")
     async def job(ctx: Context) -> str:

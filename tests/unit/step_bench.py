@@ -8,14 +8,14 @@ from typing import Any
 
 from runlane import Context
 from runlane.agents.journal import Journal
-from runlane.agents.models import Models
-from runlane.agents.scripted import scripted
-from runlane.interpreter.values import Done, Failed, Outcome, Part, Todo
-from runlane.model.definition import Agent, Orchestration, Tool
-from runlane.model.task import make_task
-from runlane.steps.perform import Tools, Waiting, perform
-from runlane.steps.sandbox import Limits, Sandbox
-from runlane.steps.tools import Patience
+from runlane.definitions.schema.definition import Agent, Orchestration, Tool
+from runlane.domain.task import make_task
+from runlane.interpreter.values import Done, Failed, Outcome, Part, PendingStep
+from runlane.llm.models import ModelRegistry
+from runlane.llm.scripted import scripted
+from runlane.sandbox.sandbox import Sandbox, SandboxLimits
+from runlane.steps.dispatch import RunServices, StepWait, perform_step
+from runlane.steps.services import ModelRetryPolicy
 
 
 def _ship(ctx: Context, **order: Any) -> None:
@@ -34,18 +34,18 @@ class Bench:
     """Performs steps and keeps what they tell."""
 
     def __init__(self) -> None:
-        models = Models()
+        models = ModelRegistry()
         models.register("scripted", scripted())
         self.events: list[tuple[str, dict[str, Any]]] = []
         self.deltas: list[str] = []
         self.task_calls: list[tuple[str, dict[str, Any], str]] = []
         self.task_result: Any = None
-        self.tools = Tools(
-            sandbox=Sandbox(Limits(condition_seconds=60, script_seconds=60)),
+        self.tools = RunServices(
+            sandbox=Sandbox(SandboxLimits(condition_seconds=60, script_seconds=60)),
             models=models,
             tasks={"ship": make_task(_ship, "ship"), "count": make_task(_count, "count")},
             call_task=self._call_task,
-            patience=Patience(tries=2, backoff_seconds=0.001),
+            patience=ModelRetryPolicy(tries=2, backoff_seconds=0.001),
             emit=self._emit,
             note=lambda kind, data: self.events.append((kind, dict(data))),
             delta=lambda piece: self.deltas.append(piece.text),
@@ -69,27 +69,27 @@ class Bench:
         path: str | None = None,
         part: Part = "step",
         tries: int = 0,
-    ) -> Todo:
+    ) -> PendingStep:
         """The step as the machine would ask for it."""
         made = Orchestration.model_validate(
             {"id": "o", "steps": [{"id": "it", **step}, *(others or [])], "answers": dict(answers or {})}
         )
-        return Todo(path or "it", made, made.steps[0], dict(state or {}), part, tries)
+        return PendingStep(path or "it", made, made.steps[0], dict(state or {}), part, tries)
 
     async def perform(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Any:
         """Perform a step for the first time; whatever comes of it."""
         self.tools = replace(self.tools, journal=Journal("run_1", more.get("path") or "it"))
-        return await perform(self.todo(step, state, **more), self.tools)
+        return await perform_step(self.todo(step, state, **more), self.tools)
 
     async def done(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Done:
         """Perform a step that goes well."""
-        outcome: Outcome | Waiting = await self.perform(step, state, **more)
+        outcome: Outcome | StepWait = await self.perform(step, state, **more)
         assert isinstance(outcome, Done), outcome
         return outcome
 
     async def failed(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Failed:
         """Perform a step that fails."""
-        outcome: Outcome | Waiting = await self.perform(step, state, **more)
+        outcome: Outcome | StepWait = await self.perform(step, state, **more)
         assert isinstance(outcome, Failed), outcome
         return outcome
 

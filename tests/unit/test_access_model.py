@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from runlane.access.rules import LOCAL, check_grant, require, require_everywhere, tenant_to_list, tenant_to_use
-from runlane.errors import Forbidden, InvalidRequest, NotFound, RunNotFound
-from runlane.model.access import (
+from runlane.access.policy import LOCAL, check_grant, require, require_everywhere, tenant_to_list, tenant_to_use
+from runlane.domain.access import (
     BUILT_IN_ROLES,
     Permission,
     Principal,
@@ -20,6 +19,7 @@ from runlane.model.access import (
     parse_key,
     same_hash,
 )
+from runlane.errors import Forbidden, InvalidRequest, NotFound, RunNotFound
 
 ALLOWED = {
     "viewer": {"runs:read", "workers:view"},

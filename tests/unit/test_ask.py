@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runlane.cli.answers import choose, read_answer, read_fields
-from runlane.cli.ask import ask, told
+from runlane.cli.ask import ask, describe_question
 from runlane.client import Question
 from runlane.errors import InvalidInput, InvalidRequest
 
@@ -82,14 +82,14 @@ def test_nobody_there() -> None:
 
 def test_in_a_pipe_it_is_told_how_to_answer() -> None:
     asked = question({"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True})
-    assert told(asked, several=True) == [
+    assert describe_question(asked, several=True) == [
         "ask asks: Publish?",
         "  decision: select, one of approve, reject, required",
         "  answer: runlane runs resume run_1 --field decision=approve --step ask",
     ]
-    assert told(question())[-1] == "  answer: runlane runs resume run_1 --answer TEXT"
+    assert describe_question(question())[-1] == "  answer: runlane runs resume run_1 --answer TEXT"
     called = replace(asked, context={"tool_name": "pay", "arguments": {"cents": 7}})
-    assert told(called)[:2] == ["ask asks: Publish?", '  {"tool_name":"pay","arguments":{"cents":7}}']
+    assert describe_question(called)[:2] == ["ask asks: Publish?", '  {"tool_name":"pay","arguments":{"cents":7}}']
 
 
 def test_answers_on_the_command_line() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.models import ModelReply, ModelRequest, Scene
-from runlane.agents.tools import ToolFailed
+from runlane.definitions.schema.definition import Agent, Tool
+from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import Done, Failed
-from runlane.model.definition import Agent, Tool
-from runlane.steps.failure import StepFailed
-from runlane.steps.perform import Earlier, perform
-from runlane.steps.work import visits_before
+from runlane.llm.models import ModelContext, ModelReply, ModelRequest
+from runlane.steps.context import visits_before
+from runlane.steps.dispatch import PreviousStep, perform_step
+from runlane.tools.caller import ToolFailed
 from tests.unit.step_bench import Bench
 
 
@@ -33,7 +33,7 @@ def listen(bench: Bench) -> list[ModelRequest]:
         async def credential(self) -> str:
             return ""
 
-        def __init__(self, scene: Scene) -> None:
+        def __init__(self, scene: ModelContext) -> None:
             self._scene = scene
 
         async def answer(self, request: ModelRequest, delta: Any = None) -> ModelReply:
@@ -41,7 +41,7 @@ def listen(bench: Bench) -> list[ModelRequest]:
             _, model = bench.tools.models.find("scripted:it", self._scene)
             return await model.answer(request, delta)
 
-    def make(_name: str, scene: Scene) -> Told:
+    def make(_name: str, scene: ModelContext) -> Told:
         return Told(scene)
 
     bench.tools.models.register("told", make)
@@ -81,7 +81,7 @@ async def test_what_llm_is_told(bench: Bench) -> None:
 
 async def test_values_answers_and_history_stand_before_the_task(bench: Bench) -> None:
     requests = listen(bench)
-    bench.have(history=(Earlier("plan", "The plan", {"steps": 3}), Earlier("x", "x", None)))
+    bench.have(history=(PreviousStep("plan", "The plan", {"steps": 3}), PreviousStep("x", "x", None)))
     others = [
         {"id": "h1", "type": "human", "output_key": "approval"},
         {"id": "h2", "type": "human"},
@@ -487,7 +487,7 @@ async def test_cancelling_a_step_that_asks_passes_through(bench: Bench) -> None:
 
     bench.have(emit=emit)
     todo = bench.todo(LLM, answers={"it": [{"say": "late", "piece_delay_seconds": 60}]})
-    task = asyncio.create_task(perform(todo, bench.tools))
+    task = asyncio.create_task(perform_step(todo, bench.tools))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.model.backoff import BASE_SECONDS, CAP_SECONDS, backoff_seconds
+from runlane.domain.backoff import BASE_SECONDS, CAP_SECONDS, backoff_seconds
 
 jitters = st.floats(0, 1, exclude_max=True)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.bundle import Unpacked, pack, unpack
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.definitions.version import canonical
+from runlane.catalog.bundle_format import BundleContents, pack, unpack
+from runlane.definitions.loader import check_loaded, parse_bodies
+from runlane.definitions.schema.definition import Agent, McpServer, Orchestration, Tool
+from runlane.definitions.versions import canonical
 from runlane.errors import InvalidRequest
-from runlane.model.definition import Agent, McpServer, Orchestration, Tool
 
 NONE: list[str] = []
 
@@ -37,12 +37,12 @@ def exported(name: str, kind: str, **fields: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def warnings(unpacked: Unpacked) -> list[str]:
+def warnings(unpacked: BundleContents) -> list[str]:
     left_out = "Left out, because they mean nothing here"
     return [problem.brief for problem in unpacked.loaded.problems if left_out not in problem.message]
 
 
-def only_orchestration(unpacked: Unpacked) -> Orchestration:
+def only_orchestration(unpacked: BundleContents) -> Orchestration:
     assert unpacked.skipped == []
     (parsed,) = unpacked.loaded.definitions
     assert isinstance(parsed.definition, Orchestration)

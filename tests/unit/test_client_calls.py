@@ -24,10 +24,10 @@ from runlane import (
     UnexpectedAnswer,
     UnknownTask,
 )
-from runlane.client import Patience
+from runlane.client import RetryPolicy
 from tests.wire_server import answering, refusing, vanish, wire_server
 
-QUICK = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
+QUICK = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
 ACCEPTED = {"run_id": "run_1", "status": "queued", "lane": "default", "replayed": False}
 
 
@@ -182,7 +182,7 @@ def test_a_url_with_the_apis_path_is_understood() -> None:
 
 
 def test_waits_grow_to_a_limit_and_obey_the_server() -> None:
-    patience = Patience(first_seconds=1, longest_seconds=8)
+    patience = RetryPolicy(first_seconds=1, longest_seconds=8)
     assert [patience.wait_seconds(tries, 0.0) for tries in (0, 1, 2, 3, 4, 9, 99999)] == [0.5, 0.5, 1, 2, 4, 4, 4]
     assert patience.wait_seconds(1, 0.999) < 1
     assert patience.wait_seconds(1, 0.0, asked_seconds=30) == 30

@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from runlane import Client, Event, LiveEvent, UnknownSession
-from runlane.api.frame import delta_frame, line_frame
-from runlane.api.talk import Place, mark, mark_json
-from runlane.client import Patience
+from runlane.api.chat_stream import ChatCursor, mark, mark_json
+from runlane.api.sse_encoding import delta_frame, line_frame
+from runlane.client import RetryPolicy
+from runlane.domain.events import Delta
 from runlane.errors import InvalidRequest
-from runlane.model.event import Delta
 from tests.wire_server import Behaviour, Connection, Request, WireServer, line, refusing, story, vanish, wire_server
 
 SESSION = "sess_1"
-QUICK = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
+QUICK = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
 COMPLETE = b'data: {"type":"stream_complete"}\n\n'
 TURNS = (1, 2, 3)
 EVENTS = 4
 ALL = [(turn, seq) for turn in TURNS for seq in range(1, EVENTS + 1)]
 
 
-def frames(after: Place) -> bytes:
+def frames(after: ChatCursor) -> bytes:
     """What a server sends to a reader that has come so far."""
     return b"".join(
         mark(line_frame(f"run_{turn}", item), turn)
@@ -36,7 +36,7 @@ def cut_after(size: int | None) -> Behaviour:
     async def behave(connection: Connection, request: Request) -> None:
         given = request.headers.get("last-event-id")
         await connection.begin()
-        content = frames(Place.of(given) if given else Place())
+        content = frames(ChatCursor.of(given) if given else ChatCursor())
         if size is None:
             await connection.send(content or COMPLETE)
             await connection.end()

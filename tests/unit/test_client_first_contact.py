@@ -8,11 +8,11 @@ import socket
 import pytest
 
 from runlane import Client, Unavailable
-from runlane.client import Patience
+from runlane.client import RetryPolicy
 
 # Much less than the patience of a client, so that a test fails that would use it up.
 SOON_SECONDS = 30.0
-LONG = Patience(give_up_seconds=600, local_seconds=0.2)
+LONG = RetryPolicy(give_up_seconds=600, local_seconds=0.2)
 
 
 async def test_a_local_server_that_refuses_connections_is_given_up_soon() -> None:
@@ -34,7 +34,7 @@ async def test_a_local_server_that_has_answered_once_is_waited_for() -> None:
         writer.close()
 
     waiting = asyncio.Event()
-    patience = Patience(give_up_seconds=600, local_seconds=0, waiting=lambda _: waiting.set())
+    patience = RetryPolicy(give_up_seconds=600, local_seconds=0, waiting=lambda _: waiting.set())
     server = await asyncio.start_server(reply, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     async with asyncio.timeout(SOON_SECONDS), Client(f"http://127.0.0.1:{port}", patience=patience) as client:
@@ -57,7 +57,7 @@ async def test_a_tls_failure_is_not_tried_again() -> None:
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with asyncio.timeout(SOON_SECONDS), Client(url, patience=Patience(give_up_seconds=600)) as client:
+        async with asyncio.timeout(SOON_SECONDS), Client(url, patience=RetryPolicy(give_up_seconds=600)) as client:
             with pytest.raises(Unavailable, match="did not accept a TLS connection"):
                 await client.lanes()
 

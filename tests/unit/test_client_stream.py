@@ -10,8 +10,8 @@ from contextlib import aclosing
 import pytest
 
 from runlane import Client, Event, LiveEvent, RunNotFound, Unavailable, UnexpectedAnswer
-from runlane.api.frame import KEEPALIVE, cut_frame, line_frame
-from runlane.client import Patience
+from runlane.api.sse_encoding import KEEPALIVE, cut_frame, line_frame
+from runlane.client import RetryPolicy
 from runlane.errors import InvalidRequest, RunlaneError
 from tests.wire_server import (
     RUN,
@@ -29,11 +29,11 @@ from tests.wire_server import (
     wire_server,
 )
 
-QUICK = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
-HASTY = Patience(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=0.1)
+QUICK = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
+HASTY = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=0.1)
 
 
-async def read(server: WireServer, after: int = 0, patience: Patience = QUICK) -> list[Event | LiveEvent]:
+async def read(server: WireServer, after: int = 0, patience: RetryPolicy = QUICK) -> list[Event | LiveEvent]:
     async with Client(server.url, "sk-rl-x", patience=patience) as client:
         return [event async for event in client.stream(RUN, after)]
 

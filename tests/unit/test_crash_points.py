@@ -1,4 +1,4 @@
-"""Crash points: the list of probes is the list of places in the code, and a crash is a real signal."""
+"""Crash points: the list of failpoints is the list of places in the code, and a crash is a real signal."""
 
 import ast
 import os
@@ -10,27 +10,27 @@ from pathlib import Path
 import pytest
 
 import runlane
-from runlane import probes
+from runlane import failpoints
 from runlane.testing.crash_points import VARIABLE, CrashPoint, Fate
 
 REACHES_TWICE = """
-from runlane import probes
+from runlane import failpoints
 from runlane.testing import crash_points
 crash_points.install_from_environment()
 for step in range(1, 4):
     print(step, flush=True)
-    probes.reach("claim.before_commit")
-    probes.reach("claim.committed")
+    failpoints.failpoint("claim.before_commit")
+    failpoints.failpoint("claim.committed")
 print("end", flush=True)
 """
 
 
 def reached_in_source() -> set[str]:
-    """Every constant that some code passes to reach()."""
+    """Every constant that some code passes to failpoint()."""
     found: set[str] = set()
     for path in Path(runlane.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "reach":
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "failpoint":
                 parts = [part.value for part in ast.walk(node.args[0]) if isinstance(part, ast.Constant)]
                 found.update(part for part in parts if isinstance(part, str))
     return found
@@ -42,7 +42,7 @@ def run_with(crash_point: CrashPoint | None) -> subprocess.Popen[str]:
 
 
 def test_every_point_is_reached_somewhere_and_every_reached_point_is_listed() -> None:
-    assert reached_in_source() == set(probes.POINTS)
+    assert reached_in_source() == set(failpoints.POINTS)
 
 
 def test_without_the_variable_nothing_happens() -> None:

@@ -7,24 +7,24 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import Loaded, check_loaded, parse_bodies
+from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
 
 
-def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> Loaded:
+def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> LoadedDefinitions:
     parsed = parse_bodies(bodies)
     assert parsed.errors == [], [str(problem) for problem in parsed.errors]
     return check_loaded(parsed, (), tasks=tasks)
 
 
-def errors(loaded: Loaded) -> list[str]:
+def errors(loaded: LoadedDefinitions) -> list[str]:
     return [str(problem) for problem in loaded.errors]
 
 
-def warnings(loaded: Loaded) -> list[str]:
+def warnings(loaded: LoadedDefinitions) -> list[str]:
     return [str(problem) for problem in loaded.warnings]
 
 
-def flow(*steps: dict[str, Any], **fields: Any) -> Loaded:
+def flow(*steps: dict[str, Any], **fields: Any) -> LoadedDefinitions:
     return load(orchestrations=[{"id": "o", "steps": list(steps), **fields}])
 
 
@@ -153,7 +153,7 @@ def test_evaluators_fall_back_to_a_route_that_they_have() -> None:
     assert 'field route_descriptions.bad: There is no route "bad"' in only(warnings(loaded))
 
 
-def fan(*steps: dict[str, Any], branches: list[list[str]], join: str | None = "join") -> Loaded:
+def fan(*steps: dict[str, Any], branches: list[list[str]], join: str | None = "join") -> LoadedDefinitions:
     return flow(step("fan", "parallel", parallel_branches=branches, next_step_id=join), *steps)
 
 
@@ -223,7 +223,7 @@ def test_branches_that_meet_without_a_join_are_a_warning() -> None:
 
 
 def test_a_loop_has_a_body_of_its_own() -> None:
-    def body(**fields: Any) -> Loaded:
+    def body(**fields: Any) -> LoadedDefinitions:
         return flow(
             step("l", "loop", loop_count=2, loop_step_ids=["a", "b"], next_step_id="after"),
             step("a", "if_else", if_condition="1", if_false_step_id="far", on_error="far"),

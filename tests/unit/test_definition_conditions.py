@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import Loaded, check_loaded, parse_bodies
+from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
 
 ASK: dict[str, Any] = {
     "id": "ask",
@@ -23,25 +23,25 @@ ASK: dict[str, Any] = {
 }
 
 
-def check(*steps: dict[str, Any], **fields: Any) -> Loaded:
+def check(*steps: dict[str, Any], **fields: Any) -> LoadedDefinitions:
     parsed = parse_bodies({"orchestrations": [{"id": "o", "steps": list(steps), **fields}]})
     assert parsed.errors == [], [str(problem) for problem in parsed.errors]
     return check_loaded(parsed, ())
 
 
-def condition(text: str, **fields: Any) -> Loaded:
+def condition(text: str, **fields: Any) -> LoadedDefinitions:
     return check(ASK, {"id": "choose", "type": "if_else", "if_condition": text}, **fields)
 
 
-def script(code: str, **fields: Any) -> Loaded:
+def script(code: str, **fields: Any) -> LoadedDefinitions:
     return check(ASK, {"id": "choose", "type": "transform", "transform_code": code}, **fields)
 
 
-def told(loaded: Loaded) -> list[str]:
+def told(loaded: LoadedDefinitions) -> list[str]:
     return [f"{problem.severity}: {problem}" for problem in loaded.problems]
 
 
-def only(loaded: Loaded) -> str:
+def only(loaded: LoadedDefinitions) -> str:
     found = told(loaded)
     assert len(found) == 1, found
     return found[0]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.environment import environment_of
-from runlane.definitions.load import check_loaded, parse_bodies
+from runlane.definitions.checks.environment import environment_of
+from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.settings import Settings
 
 

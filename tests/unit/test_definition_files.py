@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions import problem, read
-from runlane.definitions.load import Loaded, load_directory, parse_bodies
+from runlane.definitions import files, problem
+from runlane.definitions.loader import LoadedDefinitions, load_directory, parse_bodies
 from runlane.errors import InvalidDefinitions
 
 
@@ -20,11 +20,11 @@ def write(folder: Path, name: str, content: Any) -> None:
     path.write_text(content if isinstance(content, str) else json.dumps(content))
 
 
-def errors(loaded: Loaded) -> list[str]:
+def errors(loaded: LoadedDefinitions) -> list[str]:
     return [str(problem) for problem in loaded.errors]
 
 
-def warnings(loaded: Loaded) -> list[str]:
+def warnings(loaded: LoadedDefinitions) -> list[str]:
     return [str(problem) for problem in loaded.warnings]
 
 
@@ -114,16 +114,16 @@ def test_text_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
 
 def test_depth_is_bounded(tmp_path: Path) -> None:
     deep: Any = "x"
-    for _ in range(read.MAX_DEPTH):
+    for _ in range(files.MAX_DEPTH):
         deep = [deep]
     write(tmp_path, "agents/a.json", {"id": "a", "repos": deep})
-    assert f"nested more than {read.MAX_DEPTH} levels" in errors(load_directory(tmp_path))[0]
+    assert f"nested more than {files.MAX_DEPTH} levels" in errors(load_directory(tmp_path))[0]
 
 
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read, "MAX_FILE_BYTES", 1000)
-    monkeypatch.setattr(read, "MAX_BYTES", 2500)
-    monkeypatch.setattr(read, "MAX_DEFINITIONS", 3)
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr(files, "MAX_BYTES", 2500)
+    monkeypatch.setattr(files, "MAX_DEFINITIONS", 3)
     write(tmp_path, "agents/a.json", {"id": "a", "description": "x" * 1000})
     assert "The file has more than 1000 bytes" in errors(load_directory(tmp_path))[0]
     write(tmp_path, "agents/a.json", [{"id": f"a{number}"} for number in range(4)])

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import Loaded, parse_bodies, parse_items
-from runlane.definitions.parse import STEP_TYPES
+from runlane.definitions.files import DefinitionSource
+from runlane.definitions.loader import LoadedDefinitions, parse_bodies, parse_items
+from runlane.definitions.parser import STEP_TYPES
 from runlane.definitions.problem import Problems
-from runlane.definitions.read import Item
-from runlane.definitions.version import address, canonical, restore
-from runlane.model.definition import Orchestration
+from runlane.definitions.schema.definition import Orchestration
+from runlane.definitions.versions import address, canonical, restore
 
 # The least that each step type needs.
 LEAST: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ LEAST: dict[str, dict[str, Any]] = {
 }
 
 
-def parse(*steps: dict[str, Any], **fields: Any) -> Loaded:
+def parse(*steps: dict[str, Any], **fields: Any) -> LoadedDefinitions:
     return parse_bodies({"orchestrations": [{"id": "o", "steps": list(steps), **fields}]})
 
 
@@ -43,7 +43,7 @@ def step(kind: str, **fields: Any) -> dict[str, Any]:
     return {"id": "s", "type": kind, **LEAST[kind], **fields}
 
 
-def only(loaded: Loaded) -> str:
+def only(loaded: LoadedDefinitions) -> str:
     assert len(loaded.errors) == 1, [str(problem) for problem in loaded.problems]
     return str(loaded.errors[0])
 
@@ -173,7 +173,7 @@ def test_other_names_of_fields_are_the_same_fields() -> None:
 def test_a_lenient_parser_leaves_out_what_it_does_not_know() -> None:
     body = {"id": "o", "steps": [step("print", human_prompt="hi", sparkle=1)], "colour": "red"}
     problems = Problems()
-    loaded = parse_items([Item("orchestration", body)], problems, lenient=True)
+    loaded = parse_items([DefinitionSource("orchestration", body)], problems, lenient=True)
     assert loaded.errors == []
     assert [str(problem) for problem in loaded.warnings] == [
         'orchestration "o": Left out, because they mean nothing here: colour.',

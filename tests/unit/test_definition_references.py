@@ -8,26 +8,26 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import Loaded, check_loaded, parse_bodies
-from runlane.definitions.reach import reach
+from runlane.definitions.dependencies import find_dependencies
+from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
 from runlane.definitions.scope import scope_of
 
 
-def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> Loaded:
+def load(tasks: Collection[str] | None = None, **bodies: list[Any]) -> LoadedDefinitions:
     parsed = parse_bodies(bodies)
     assert parsed.errors == [], [str(problem) for problem in parsed.errors]
     return check_loaded(parsed, (), tasks=tasks)
 
 
-def errors(loaded: Loaded) -> list[str]:
+def errors(loaded: LoadedDefinitions) -> list[str]:
     return [str(problem) for problem in loaded.errors]
 
 
-def warnings(loaded: Loaded) -> list[str]:
+def warnings(loaded: LoadedDefinitions) -> list[str]:
     return [str(problem) for problem in loaded.warnings]
 
 
-def flow(*steps: dict[str, Any], **fields: Any) -> Loaded:
+def flow(*steps: dict[str, Any], **fields: Any) -> LoadedDefinitions:
     return load(orchestrations=[{"id": "o", "steps": list(steps), **fields}])
 
 
@@ -169,16 +169,16 @@ def test_reach_has_everything_that_a_run_may_use() -> None:
     )
     assert loaded.errors == []
     scope = scope_of(parsed.definition for parsed in loaded.definitions)
-    assert reach(("orchestration", "top"), scope) == {
+    assert find_dependencies(("orchestration", "top"), scope) == {
         ("orchestration", "top"), ("orchestration", "inner"), ("orchestration", "deep"),
         ("agent", "judge"), ("agent", "boss"), ("agent", "clerk"),
         ("tool", "search"), ("tool", "calc"), ("mcp_server", "files"), ("mcp_server", "web"),
     }  # fmt: skip
-    assert reach(("orchestration", "other"), scope) == {("orchestration", "other")}
-    assert reach(("agent", "clerk"), scope) == {
+    assert find_dependencies(("orchestration", "other"), scope) == {("orchestration", "other")}
+    assert find_dependencies(("agent", "clerk"), scope) == {
         ("agent", "clerk"), ("tool", "calc"), ("orchestration", "deep"), ("mcp_server", "web"),
     }  # fmt: skip
-    assert len(reach(("agent", "every"), scope)) == 7
+    assert len(find_dependencies(("agent", "every"), scope)) == 7
 
 
 def test_tools_of_servers_whose_names_contain_the_separator() -> None:

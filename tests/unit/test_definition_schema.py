@@ -10,11 +10,11 @@ from typing import Any, cast
 import jsonschema_rs
 import pytest
 
-from runlane.definitions.load import parse_bodies
-from runlane.definitions.read import FOLDERS
-from runlane.definitions.reference import page
-from runlane.definitions.schema import schema_of
-from runlane.model.definition import KINDS, Kind
+from runlane.definitions.files import FOLDERS
+from runlane.definitions.json_schema import schema_of
+from runlane.definitions.loader import parse_bodies
+from runlane.definitions.reference_page import page
+from runlane.definitions.schema.definition import KINDS, Kind
 from tests.unit.test_definition_parse import LEAST
 
 FOLDER_OF: dict[Kind, str] = {kind: folder for folder, kind in FOLDERS.items()}
@@ -36,7 +36,7 @@ def orchestration(*steps: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def test_the_reference_page_is_what_the_classes_say() -> None:
     path = Path(__file__).parents[2] / "docs" / "reference" / "definitions.md"
     assert path.read_text() == page(), (
-        "Write it again: python -m runlane.definitions.reference > docs/reference/definitions.md"
+        "Write it again: python -m runlane.definitions.reference_page > docs/reference/definitions.md"
     )
 
 

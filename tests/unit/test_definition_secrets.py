@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.definitions.secrets import is_sensitive, secret_name, secret_names
+from runlane.definitions.loader import check_loaded, parse_bodies
+from runlane.definitions.secret_references import is_sensitive, secret_name, secret_names
 
 VALUE = "hunter2hunter2hunter2"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.model.source import check_source, source_of
+from runlane.domain.source import check_source, source_of
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.definitions.reach import reach
+from runlane.definitions.dependencies import find_dependencies
+from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.definitions.scope import scope_of
 from tests.unit.test_definition_references import call, errors, load, only, step, warnings
 
@@ -164,7 +164,7 @@ def test_what_tools_call_is_pinned_with_them() -> None:
         tools=[asks("ask", "b"), starts("start", "inner")],
     )
     scope = scope_of(parsed.definition for parsed in loaded.definitions)
-    assert reach(("orchestration", "o"), scope) == {
+    assert find_dependencies(("orchestration", "o"), scope) == {
         ("orchestration", "o"),
         ("orchestration", "inner"),
         ("agent", "a"),

@@ -17,9 +17,9 @@ from runlane.cli.doctor import (
     task_findings,
     workers_finding,
 )
-from runlane.model.lane import Lane
-from runlane.store.search import WaitingInLane
-from runlane.store.workers import WorkerRow
+from runlane.domain.lane import Lane
+from runlane.store.queue.search import WaitingInLane
+from runlane.store.queue.workers import WorkerRow
 
 NOW = 1_000_000_000_000
 

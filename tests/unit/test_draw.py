@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runlane.definitions.draw import END, Style, mermaid, picture_of
-from runlane.definitions.load import parse_bodies
+from runlane.definitions.loader import parse_bodies
+from runlane.definitions.mermaid import END, EdgeStyle, mermaid, picture_of
+from runlane.definitions.schema.definition import Orchestration
 from runlane.definitions.svg import svg
-from runlane.model.definition import Orchestration
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -45,16 +45,16 @@ def test_routes_errors_and_limits() -> None:
         )
     )
     assert {(way.source, way.target, way.label, way.style) for way in picture.ways} == {
-        ("a", "b", "good", Style.PLAIN),
-        ("a", END, "stop", Style.PLAIN),
-        ("a", "b", "limit", Style.RARE),
-        ("a", "c", "error", Style.RARE),
-        ("b", "c", "true", Style.PLAIN),
-        ("b", END, "false", Style.PLAIN),
-        ("c", "d", "", Style.PLAIN),
-        ("c", "d", "expired", Style.RARE),
-        ("d", "a", "1", Style.PLAIN),
-        ("d", "b", "else", Style.PLAIN),
+        ("a", "b", "good", EdgeStyle.PLAIN),
+        ("a", END, "stop", EdgeStyle.PLAIN),
+        ("a", "b", "limit", EdgeStyle.RARE),
+        ("a", "c", "error", EdgeStyle.RARE),
+        ("b", "c", "true", EdgeStyle.PLAIN),
+        ("b", END, "false", EdgeStyle.PLAIN),
+        ("c", "d", "", EdgeStyle.PLAIN),
+        ("c", "d", "expired", EdgeStyle.RARE),
+        ("d", "a", "1", EdgeStyle.PLAIN),
+        ("d", "b", "else", EdgeStyle.PLAIN),
     }
 
 

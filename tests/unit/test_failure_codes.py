@@ -9,27 +9,27 @@ from pathlib import Path
 from typing import Any
 
 from runlane import RunlaneError, errors
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.model.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
+from runlane.definitions.loader import check_loaded, parse_bodies
+from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
 
 SOURCE = Path(errors.__file__).parent
-RAISED = ("StepFailed", "ModelFailed", "ToolFailed", "Failed", "Refused")
+RAISED = ("StepFailed", "ModelFailed", "ToolFailed", "Failed", "StateRejected", "StorageRefused")
 # Modules that hand on the code of another failure, which is found where that one is made.
 HAND_ON = {
-    "agents.scripted",
-    "agents.http_tools",
-    "agents.mcp.link",
-    "agents.mcp.trace",
-    "agents.mcp.clients",
+    "agents.tool_call",
+    "interpreter.failure",
     "interpreter.nested",
     "interpreter.state",
-    "steps.asking",
-    "steps.failure",
-    "steps.perform",
-    "steps.using",
-    "worker.children",
-    "worker.way",
-    "store.committer",
+    "llm.scripted",
+    "orchestration.children",
+    "orchestration.replay",
+    "steps.dispatch",
+    "steps.model_steps",
+    "store.queue.committer",
+    "tools.http",
+    "tools.mcp.clients",
+    "tools.mcp.connection",
+    "tools.mcp.trace",
 }
 # Errors of callers and operators, which no step meets.
 NOT_OF_STEPS = {

@@ -8,25 +8,25 @@ from typing import Any
 
 import pytest
 
-from runlane.interpreter.values import Todo
-from runlane.model.definition import Orchestration
-from runlane.steps.flights import Flight, Flights
+from runlane.agents.inflight import InflightCall, InflightCalls
+from runlane.definitions.schema.definition import Orchestration
+from runlane.interpreter.values import PendingStep
 
 FLOW = Orchestration.model_validate({"id": "flow", "steps": [{"id": "s", "type": "print", "print_content": "x"}]})
-TODO = Todo("s", FLOW, FLOW.steps[0], {})
-Call = Callable[[Flight], Coroutine[Any, Any, str]]
+TODO = PendingStep("s", FLOW, FLOW.steps[0], {})
+Call = Callable[[InflightCall], Coroutine[Any, Any, str]]
 
 
 class Provider:
     """Answers when it is told to."""
 
     def __init__(self) -> None:
-        self.made: list[Flight] = []
+        self.made: list[InflightCall] = []
         self.kept: list[str] = []
         self.answer = asyncio.Event()
         self.store = asyncio.Event()
 
-    async def __call__(self, flight: Flight) -> str:
+    async def __call__(self, flight: InflightCall) -> str:
         self.made.append(flight)
         await self.answer.wait()
         flight.answered = True
@@ -35,7 +35,7 @@ class Provider:
         return f"answer {len(self.made)}"
 
 
-async def given_up(flights: Flights, call: Call, name: str = "0/model/0") -> None:
+async def given_up(flights: InflightCalls, call: Call, name: str = "0/model/0") -> None:
     """Somebody asks, and is stopped."""
     asking = asyncio.create_task(flights.make(TODO, name, call))
     await asyncio.sleep(0)
@@ -46,24 +46,24 @@ async def given_up(flights: Flights, call: Call, name: str = "0/model/0") -> Non
 
 
 async def test_a_call_that_was_given_up_lands() -> None:
-    flights, provider = Flights(1), Provider()
+    flights, provider = InflightCalls(1), Provider()
     await given_up(flights, provider)
     assert (flights.of("s"), flights.of("t")) == (True, False)
     provider.answer.set()
     provider.store.set()
-    assert await flights.land(60) == []
+    assert await flights.drain(60) == []
     assert (provider.kept, flights.of("s")) == (["0/model/0"], False)
 
 
 async def test_what_does_not_land_in_time_is_cut_off_and_told() -> None:
-    flights, provider = Flights(1), Provider()
+    flights, provider = InflightCalls(1), Provider()
     await given_up(flights, provider)
-    assert await flights.land(0) == [TODO]
+    assert await flights.drain(0) == [TODO]
     assert (provider.kept, flights.of("s")) == ([], False)
 
 
 async def test_an_answer_that_is_asked_for_again_is_late() -> None:
-    flights, first, second = Flights(3), Provider(), Provider()
+    flights, first, second = InflightCalls(3), Provider(), Provider()
     await given_up(flights, first)
     asking = asyncio.create_task(flights.make(TODO, "0/model/0", second))
     await asyncio.sleep(0)
@@ -71,12 +71,12 @@ async def test_an_answer_that_is_asked_for_again_is_late() -> None:
         provider.answer.set()
         provider.store.set()
     assert await asking == "answer 1"
-    await flights.land(60)
+    await flights.drain(60)
     assert (first.kept, second.kept) == (["late/3.1/0/model/0"], ["0/model/0"])
 
 
 async def test_an_answer_that_is_being_kept_is_not_asked_for_again() -> None:
-    flights, first, second = Flights(1), Provider(), Provider()
+    flights, first, second = InflightCalls(1), Provider(), Provider()
     await given_up(flights, first)
     first.answer.set()
     await asyncio.sleep(0)
@@ -89,7 +89,7 @@ async def test_an_answer_that_is_being_kept_is_not_asked_for_again() -> None:
 
 
 async def test_a_call_that_is_cut_off_as_it_is_made_has_begun() -> None:
-    flights, provider = Flights(1), Provider()
+    flights, provider = InflightCalls(1), Provider()
     asking = asyncio.create_task(flights.make(TODO, "0/model/0", provider))
     await asyncio.sleep(0)
     assert provider.made == []
@@ -100,13 +100,13 @@ async def test_a_call_that_is_cut_off_as_it_is_made_has_begun() -> None:
 
 
 async def test_a_failure_that_nobody_hears_is_no_trouble() -> None:
-    flights = Flights(1)
+    flights = InflightCalls(1)
     go = asyncio.Event()
 
-    async def fails(_flight: Flight) -> str:
+    async def fails(_flight: InflightCall) -> str:
         await go.wait()
         raise ValueError("no")
 
     await given_up(flights, fails)
     go.set()
-    assert await flights.land(60) == []
+    assert await flights.drain(60) == []

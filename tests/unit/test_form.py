@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from runlane.definitions.forms import MAX_TEXT, MAX_TEXTAREA, validate
+from runlane.definitions.schema.step import HumanField
 from runlane.errors import InvalidInput
-from runlane.model.form import MAX_TEXT, MAX_TEXTAREA, validate
-from runlane.model.step import HumanField
 
 
 def field(type_: str = "text", **more: Any) -> HumanField:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from runlane.model import ids
-from runlane.model.ids import lock_key, new_id
+from runlane.domain import ids
+from runlane.domain.ids import lock_key, new_id
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.model.slots import Cap, Quarantined, Queue, QueueKey, Shares, WorkerLoad, share_slots
+from runlane.domain.slots import Quarantined, Queue, QueueKey, Shares, SlotCap, WorkerLoad, share_slots
 
 ranks = st.integers(-(10**12), 10**15)
-caps = st.builds(Cap, st.none() | st.integers(0, 20), st.integers(0, 25))
+caps = st.builds(SlotCap, st.none() | st.integers(0, 20), st.integers(0, 25))
 slot_counts = st.integers(0, 60)
 
 
@@ -18,7 +18,7 @@ slot_counts = st.integers(0, 60)
 def queue_lists(draw: st.DrawFn, *, tenants: int = 3) -> list[Queue]:
     """Queues as a claim sees them: the bounds of a lane and of a tenant are the same wherever they appear."""
     lanes = {f"lane-{number}": (draw(caps), draw(st.booleans())) for number in range(draw(st.integers(0, 6)))}
-    of_tenants = {f"tenant-{number}": draw(caps) for number in range(tenants)} | {None: Cap()}
+    of_tenants = {f"tenant-{number}": draw(caps) for number in range(tenants)} | {None: SlotCap()}
     return [
         Queue(QueueKey(lane, tenant), draw(ranks), enabled, lane_cap, tenant_cap)
         for lane, (lane_cap, enabled) in lanes.items()
@@ -118,12 +118,12 @@ def test_a_single_slot_goes_to_the_queue_whose_head_comes_first(heads: list[int]
 
 
 def test_queues_of_one_lane_share_it_evenly() -> None:
-    queues = [Queue(QueueKey("a"), 1), Queue(QueueKey("a", "t"), 2, tenant_cap=Cap(2)), Queue(QueueKey("b"), 3)]
+    queues = [Queue(QueueKey("a"), 1), Queue(QueueKey("a", "t"), 2, tenant_cap=SlotCap(2)), Queue(QueueKey("b"), 3)]
     assert share_slots(queues, 20).queues == {("a", None): 8, ("a", "t"): 2, ("b", None): 10}
 
 
 def test_a_tenants_bound_holds_over_its_lanes() -> None:
-    queues = [Queue(QueueKey(lane, "t"), 1, tenant_cap=Cap(5, running=2)) for lane in ("a", "b", "c")]
+    queues = [Queue(QueueKey(lane, "t"), 1, tenant_cap=SlotCap(5, running=2)) for lane in ("a", "b", "c")]
     assert sum(share_slots(queues, 20).queues.values()) == 3
 
 
@@ -165,9 +165,9 @@ def test_a_run_that_needs_room_stops_other_claims_until_it_fits() -> None:
 def test_a_paused_lane_or_a_tenant_at_its_bound_makes_no_worker_wait() -> None:
     queue = Queue(QueueKey("a"), 5)
     paused = Quarantined("paused", 0, Queue(QueueKey("b"), 1, enabled=False), needs_room=True)
-    full = Quarantined("full", 0, Queue(QueueKey("b", "t"), 1, tenant_cap=Cap(1, 1)), needs_room=True)
+    full = Quarantined("full", 0, Queue(QueueKey("b", "t"), 1, tenant_cap=SlotCap(1, 1)), needs_room=True)
     assert share_slots([queue], 4, [paused, full], WorkerLoad(active=3)) == Shares((), {queue.key: 4})
 
 
 def test_free_is_never_negative() -> None:
-    assert Cap(2, 5).free == 0
+    assert SlotCap(2, 5).free == 0

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from runlane.agents.mcp.process import Program
-from runlane.agents.mcp.target import target_of
-from runlane.model.definition import McpServer
+from runlane.definitions.schema.definition import McpServer
+from runlane.tools.mcp.endpoint import target_of
+from runlane.tools.mcp.process import McpProcess
 
 SECRET = "s3cret-" * 30
 SERVER = McpServer.model_validate(
@@ -18,7 +18,7 @@ SERVER = McpServer.model_validate(
 
 @pytest.mark.parametrize("before", [0, 10, 16_384 - 100 - 5, 16_384 - 100 - 60, 16_384, 50_000])
 async def test_no_part_of_a_secret_is_told_wherever_the_words_are_cut(before: int) -> None:
-    stream, program = asyncio.StreamReader(), Program()
+    stream, program = asyncio.StreamReader(), McpProcess()
     said = f"{'x' * 50_000}{SECRET}{'y' * before}{'z' * 100}"
     for start in range(0, len(said), 7_000):
         stream.feed_data(said[start : start + 7_000].encode())
@@ -31,7 +31,7 @@ async def test_no_part_of_a_secret_is_told_wherever_the_words_are_cut(before: in
 
 
 async def test_short_words_are_told_as_a_whole() -> None:
-    stream, program = asyncio.StreamReader(), Program()
+    stream, program = asyncio.StreamReader(), McpProcess()
     stream.feed_data(b"no such file\n")
     stream.feed_eof()
     await program.listen(stream)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.mcp.target import secrets_of, target_of
-from runlane.agents.tools import ToolFailed
-from runlane.model.definition import McpServer
+from runlane.definitions.schema.definition import McpServer
 from runlane.redaction import REDACTED
+from runlane.tools.caller import ToolFailed
+from runlane.tools.mcp.endpoint import secrets_of, target_of
 
 REMOTE = {
     "name": "it",
@@ -70,9 +70,9 @@ def test_headers_that_cannot_be_sent_are_refused_without_their_value(value: str)
 
 def test_secrets_that_come_back_are_hidden_in_all_their_forms() -> None:
     target = target_of("default", server(), SECRETS)
-    told = target.told('tok-en-value, quote\\"d value, quote"d value, a%2Fb%20c, quote%22d%20value')
+    told = target.redact('tok-en-value, quote\\"d value, quote"d value, a%2Fb%20c, quote%22d%20value')
     assert told == ", ".join([REDACTED] * 5)
-    assert target.told_value({"tok-en-value": ["x tok-en-value", 1, None, {"a": True}]}) == {
+    assert target.redact_value({"tok-en-value": ["x tok-en-value", 1, None, {"a": True}]}) == {
         REDACTED: [f"x {REDACTED}", 1, None, {"a": True}]
     }
 
@@ -83,10 +83,10 @@ def test_values_that_are_nested_too_deeply_are_refused() -> None:
     for _ in range(300):
         value = [value]
     with pytest.raises(ValueError, match="nested"):
-        target.told_value(value)
+        target.redact_value(value)
 
 
 def test_no_half_of_a_known_value_is_left_where_a_text_is_cut() -> None:
     encoded = base64.b64encode(SECRETS["KEY"].encode()).decode()
     target = target_of("default", server(), SECRETS)
-    assert encoded[:6] not in target.told("x" * 10 + encoded, 20)
+    assert encoded[:6] not in target.redact("x" * 10 + encoded, 20)

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from runlane.steps.failure import StepFailed
-from runlane.steps.room import NoRoom
-from runlane.worker.history import MAX_HISTORY, History
-from runlane.worker.memory import Memory, StepRoom
+from runlane.interpreter.failure import StepFailed
+from runlane.orchestration.history import MAX_HISTORY, History
+from runlane.orchestration.memory import AttemptStepMemory, WorkerMemory
+from runlane.steps.memory import MemoryTimeout
 
 UNHURRIED = 600.0
 
 
 async def test_a_tenant_that_renders_much_waits_for_itself_and_for_no_other() -> None:
-    memory = Memory(1000, UNHURRIED)
+    memory = WorkerMemory(1000, UNHURRIED)
     first, second, other = memory.account("a"), memory.account("a"), memory.account("b")
     await first.take(400)
     waiting = asyncio.create_task(second.take(300))
@@ -30,10 +30,10 @@ async def test_a_tenant_that_renders_much_waits_for_itself_and_for_no_other() ->
 
 
 async def test_a_step_gives_its_slot_back_when_there_is_no_room_in_time() -> None:
-    memory = Memory(1000, 0.0)
+    memory = WorkerMemory(1000, 0.0)
     first, second = memory.account("a"), memory.account("a")
     await first.take(500)
-    with pytest.raises(NoRoom) as caught:
+    with pytest.raises(MemoryTimeout) as caught:
         await second.take(1)
     assert "500 bytes (half of RUNLANE_WORKER_TEXT_BYTES)" in caught.value.reason
     assert 2 <= caught.value.retry_in_seconds <= 10
@@ -42,7 +42,7 @@ async def test_a_step_gives_its_slot_back_when_there_is_no_room_in_time() -> Non
 
 
 async def test_a_run_that_holds_more_than_a_tenant_may_is_refused_at_once() -> None:
-    memory = Memory(1000, UNHURRIED)
+    memory = WorkerMemory(1000, UNHURRIED)
     account = memory.account("a")
     await account.take(300)
     with pytest.raises(StepFailed) as caught:
@@ -57,13 +57,13 @@ async def test_a_run_that_holds_more_than_a_tenant_may_is_refused_at_once() -> N
 
 
 async def test_the_room_of_a_step_is_given_back_and_what_the_run_holds_stays() -> None:
-    memory = Memory(1000, 0.0)
+    memory = WorkerMemory(1000, 0.0)
     account, other = memory.account("a"), memory.account("a")
     account.hold_state(100)
-    room = StepRoom(account)
+    room = AttemptStepMemory(account)
     await room.take(100)
     await room.take(100)
-    with pytest.raises(NoRoom):
+    with pytest.raises(MemoryTimeout):
         await other.take(201)
     room.close()
     await other.take(400)
@@ -73,11 +73,11 @@ async def test_the_room_of_a_step_is_given_back_and_what_the_run_holds_stays() -
 
 
 async def test_a_run_is_admitted_with_its_state_when_there_is_room_for_it() -> None:
-    memory = Memory(1000, 0.0)
+    memory = WorkerMemory(1000, 0.0)
     first, second, large = memory.account("a"), memory.account("a"), memory.account("b")
     await first.admit(400)
     first.hold_state(300)
-    with pytest.raises(NoRoom):
+    with pytest.raises(MemoryTimeout):
         await second.admit(300)
     first.close()
     await second.admit(300)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.models import Model, ModelFailed, Models, Scene
-from runlane.model.definition import Agent
-from runlane.model.model_names import resolve_model
+from runlane.definitions.schema.definition import Agent
+from runlane.domain.model_names import resolve_model
+from runlane.llm.models import Model, ModelContext, ModelFailed, ModelRegistry
 from runlane.settings import OWN_PROVIDERS
 
 OWN: dict[str, tuple[str, ...]] = dict.fromkeys(OWN_PROVIDERS, ())
@@ -68,11 +68,11 @@ def agent(**fields: str) -> Agent:
     return Agent.model_validate({"id": "a", **fields})
 
 
-def _models(**prefixes: tuple[str, ...]) -> Models:
-    def make(name: str, scene: Scene) -> Model:
+def _models(**prefixes: tuple[str, ...]) -> ModelRegistry:
+    def make(name: str, scene: ModelContext) -> Model:
         return _Found()
 
-    models = Models()
+    models = ModelRegistry()
     for prefix, names in prefixes.items():
         models.register(prefix, make, models=names)
     return models
@@ -80,24 +80,24 @@ def _models(**prefixes: tuple[str, ...]) -> Models:
 
 def test_steps_and_agents_may_leave_the_provider_out() -> None:
     models = _models(openai=(), anthropic=())
-    assert models.find("gpt-5-mini", Scene())[0] == "openai:gpt-5-mini"
-    assert models.find(None, Scene(agent=agent(model="claude-opus-4-1")))[0] == "anthropic:claude-opus-4-1"
+    assert models.find("gpt-5-mini", ModelContext())[0] == "openai:gpt-5-mini"
+    assert models.find(None, ModelContext(agent=agent(model="claude-opus-4-1")))[0] == "anthropic:claude-opus-4-1"
 
 
 def test_a_provider_of_the_agent_wins() -> None:
     models = _models(openai=(), acme=(), ollama=())
-    assert models.find(None, Scene(agent=agent(model="gpt-5", provider="acme")))[0] == "acme:gpt-5"
+    assert models.find(None, ModelContext(agent=agent(model="gpt-5", provider="acme")))[0] == "acme:gpt-5"
     tagged = agent(model="llama3:8b", provider="ollama")
-    assert models.find(None, Scene(agent=tagged))[0] == "ollama:llama3:8b"
+    assert models.find(None, ModelContext(agent=tagged))[0] == "ollama:llama3:8b"
 
 
 def test_an_ambiguous_name_fails_with_the_candidates() -> None:
     with pytest.raises(ModelFailed) as caught:
-        _models(ollama=(), openrouter=()).find("llama3", Scene())
+        _models(ollama=(), openrouter=()).find("llama3", ModelContext())
     assert caught.value.code == "unknown_model"
     assert "Write ollama:llama3 or openrouter:llama3." in caught.value.message
 
 
 def test_an_unknown_name_fails_with_what_there_is() -> None:
     with pytest.raises(ModelFailed, match="Names here begin with: openai"):
-        _models(openai=()).find("house-model", Scene())
+        _models(openai=()).find("house-model", ModelContext())

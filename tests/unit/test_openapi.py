@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.definitions.openapi import Imported, import_openapi
+from runlane.catalog.importers.openapi import ImportedTools, import_openapi
+from runlane.definitions.loader import check_loaded, parse_bodies
+from runlane.definitions.schema.definition import Tool
 from runlane.errors import InvalidRequest
-from runlane.model.definition import Tool
-from runlane.model.schema_check import misfit
+from runlane.templates.json_schema import misfit
 
 QUERY = {"name": "s", "in": "query", "required": True}
 TEXT = {"type": "string"}
@@ -44,7 +44,7 @@ def spec(paths: dict[str, Any], version: str = "3.0.3", **more: Any) -> dict[str
     }
 
 
-def tools(found: Imported) -> dict[str, Tool]:
+def tools(found: ImportedTools) -> dict[str, Tool]:
     """As the rest of the program sees them, without a flaw."""
     loaded = check_loaded(parse_bodies({"tools": found.tools}), ())
     assert [str(problem) for problem in loaded.problems] == []

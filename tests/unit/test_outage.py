@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runlane.outage import OutageLog
+from runlane.observability.outage import OutageLog
 
 
 class Lines:
@@ -29,7 +29,7 @@ class Lines:
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> Lines:
     lines = Lines()
-    monkeypatch.setattr("runlane.outage.log", lines)
+    monkeypatch.setattr("runlane.observability.outage.log", lines)
     return lines
 
 

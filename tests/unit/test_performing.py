@@ -11,7 +11,7 @@ import pytest
 
 from runlane.errors import Fail, InvalidInput, LeaseLost, Retry, Unavailable
 from runlane.interpreter.values import Done
-from runlane.steps.perform import Earlier, Waiting, WaitKind, perform
+from runlane.steps.dispatch import PreviousStep, StepWait, WaitKind, perform_step
 from tests.unit.step_bench import Bench
 
 
@@ -153,7 +153,7 @@ async def test_extract_json_takes_several_keys_the_last_output_or_the_message(be
     several = {"type": "extract_json", "input_keys": ["a", "gone", "b"]}
     assert (await bench.done(several, {"a": "[1]", "b": '{"c": 2}'})).output == [[1], {"c": 2}]
     assert (await bench.done({"type": "extract_json"}, {"user_input": "[7]"})).output == [7]
-    bench.have(history=(Earlier("x", "X", "[8]"),))
+    bench.have(history=(PreviousStep("x", "X", "[8]"),))
     assert (await bench.done({"type": "extract_json"}, {"user_input": "[7]"})).output == [8]
 
 
@@ -218,14 +218,14 @@ async def test_what_the_machine_does_itself_is_not_performed(bench: Bench, step:
     assert (await bench.failed(step)).code == "step_error"
 
 
-async def waiting(bench: Bench, step: Any, state: Any = None) -> Waiting:
-    outcome = await perform(bench.todo(step, state), bench.tools)
-    assert isinstance(outcome, Waiting)
+async def waiting(bench: Bench, step: Any, state: Any = None) -> StepWait:
+    outcome = await perform_step(bench.todo(step, state), bench.tools)
+    assert isinstance(outcome, StepWait)
     return outcome
 
 
 async def test_human(bench: Bench) -> None:
-    bench.have(history=(Earlier("a", "A", "the last output"),))
+    bench.have(history=(PreviousStep("a", "A", "the last output"),))
     step: dict[str, Any] = {
         "type": "human",
         "human_prompt": "Publish {state.title}?",

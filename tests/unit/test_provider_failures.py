@@ -8,9 +8,9 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-from runlane.agents.failures import shortened
-from runlane.agents.models import Message, ModelFailed, ModelRequest, Models, Scene
-from runlane.agents.providers import register_providers
+from runlane.llm.failures import shortened
+from runlane.llm.models import Message, ModelContext, ModelFailed, ModelRegistry, ModelRequest
+from runlane.llm.providers import register_providers
 from runlane.redaction import Redactor
 from runlane.settings import load_settings
 
@@ -51,9 +51,9 @@ async def test_a_provider_whose_package_is_missing_says_what_to_install(monkeypa
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "google.genai", None)
     monkeypatch.setitem(sys.modules, "google.genai.client", None)
-    models = Models()
+    models = ModelRegistry()
     providers = register_providers(models, load_settings(google_api_key="g"), values)
-    _, model = models.find("google:gemini-2.5-flash", Scene())
+    _, model = models.find("google:gemini-2.5-flash", ModelContext())
     with pytest.raises(ModelFailed, match=r'pip install "runlane\[google\]"') as caught:
         await model.answer(ModelRequest("google:gemini-2.5-flash", (Message("user", "Hello?"),)))
     assert (caught.value.code, caught.value.passing) == ("unknown_model", False)

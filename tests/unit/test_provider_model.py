@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from runlane.errors import InvalidRequest
-from runlane.model.provider import (
-    Kind,
+from runlane.domain.rate_limit import (
+    CredentialLoad,
     LimitChange,
-    Load,
+    LimitKind,
     ProviderLimits,
     back_off_seconds,
     changed_limits,
     check_credential,
     counted_tokens,
     default_limits,
+    describe_refusal,
     refused_by,
     seconds_until_room,
-    told,
 )
+from runlane.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
@@ -68,36 +68,40 @@ def test_a_change_that_makes_no_sense_is_refused(change: LimitChange) -> None:
 @pytest.mark.parametrize(
     ("limits", "load", "tokens", "kind"),
     [
-        (ProviderLimits(), Load(in_flight=99), 1, None),
-        (ProviderLimits(), Load(slow_seconds=0.1), 1, Kind.SLOW),
-        (ProviderLimits(2), Load(in_flight=1), 1, None),
-        (ProviderLimits(2), Load(in_flight=2), 1, Kind.IN_FLIGHT),
-        (ProviderLimits(2), Load(in_flight=1, ahead=1), 1, Kind.IN_FLIGHT),
-        (ProviderLimits(3), Load(in_flight=1, ahead=1), 1, None),
-        (ProviderLimits(0), Load(), 1, Kind.IN_FLIGHT),
-        (ProviderLimits(None, 5), Load(requests=4), 1, None),
-        (ProviderLimits(None, 5), Load(requests=5), 1, Kind.REQUESTS),
-        (ProviderLimits(None, 5), Load(requests=4, ahead=1), 1, Kind.REQUESTS),
-        (ProviderLimits(None, None, 100), Load(tokens=50), 50, None),
-        (ProviderLimits(None, None, 100), Load(tokens=50), 51, Kind.TOKENS),
-        (ProviderLimits(None, None, 100), Load(ahead=1), 1, Kind.TOKENS),
-        (ProviderLimits(None, None, 100), Load(), 5000, None),
-        (ProviderLimits(None, None, 100), Load(tokens=1), 5000, Kind.TOKENS),
+        (ProviderLimits(), CredentialLoad(in_flight=99), 1, None),
+        (ProviderLimits(), CredentialLoad(slow_seconds=0.1), 1, LimitKind.SLOW),
+        (ProviderLimits(2), CredentialLoad(in_flight=1), 1, None),
+        (ProviderLimits(2), CredentialLoad(in_flight=2), 1, LimitKind.IN_FLIGHT),
+        (ProviderLimits(2), CredentialLoad(in_flight=1, ahead=1), 1, LimitKind.IN_FLIGHT),
+        (ProviderLimits(3), CredentialLoad(in_flight=1, ahead=1), 1, None),
+        (ProviderLimits(0), CredentialLoad(), 1, LimitKind.IN_FLIGHT),
+        (ProviderLimits(None, 5), CredentialLoad(requests=4), 1, None),
+        (ProviderLimits(None, 5), CredentialLoad(requests=5), 1, LimitKind.REQUESTS),
+        (ProviderLimits(None, 5), CredentialLoad(requests=4, ahead=1), 1, LimitKind.REQUESTS),
+        (ProviderLimits(None, None, 100), CredentialLoad(tokens=50), 50, None),
+        (ProviderLimits(None, None, 100), CredentialLoad(tokens=50), 51, LimitKind.TOKENS),
+        (ProviderLimits(None, None, 100), CredentialLoad(ahead=1), 1, LimitKind.TOKENS),
+        (ProviderLimits(None, None, 100), CredentialLoad(), 5000, None),
+        (ProviderLimits(None, None, 100), CredentialLoad(tokens=1), 5000, LimitKind.TOKENS),
     ],
 )
-def test_one_more_call_is_let_in_or_not(limits: ProviderLimits, load: Load, tokens: int, kind: Kind | None) -> None:
+def test_one_more_call_is_let_in_or_not(
+    limits: ProviderLimits, load: CredentialLoad, tokens: int, kind: LimitKind | None
+) -> None:
     assert refused_by(limits, load, tokens) == kind
 
 
 def test_refusals_are_plain_words() -> None:
     limits = ProviderLimits(8, 60, 1000)
     said = [
-        told("openai", limits, Load(in_flight=8), Kind.IN_FLIGHT, 5, None).reason,
-        told("openai", limits, Load(in_flight=7, ahead=2), Kind.IN_FLIGHT, 5, None).reason,
-        told("openai", ProviderLimits(0), Load(), Kind.IN_FLIGHT, 5, None).reason,
-        told("openai", limits, Load(requests=60), Kind.REQUESTS, 5, 12.0).reason,
-        told("openai", limits, Load(tokens=999), Kind.TOKENS, 5, 12.0).reason,
-        told("openai", limits, Load(slow_seconds=11.2, slow_reason="429"), Kind.SLOW, 5, None).reason,
+        describe_refusal("openai", limits, CredentialLoad(in_flight=8), LimitKind.IN_FLIGHT, 5, None).reason,
+        describe_refusal("openai", limits, CredentialLoad(in_flight=7, ahead=2), LimitKind.IN_FLIGHT, 5, None).reason,
+        describe_refusal("openai", ProviderLimits(0), CredentialLoad(), LimitKind.IN_FLIGHT, 5, None).reason,
+        describe_refusal("openai", limits, CredentialLoad(requests=60), LimitKind.REQUESTS, 5, 12.0).reason,
+        describe_refusal("openai", limits, CredentialLoad(tokens=999), LimitKind.TOKENS, 5, 12.0).reason,
+        describe_refusal(
+            "openai", limits, CredentialLoad(slow_seconds=11.2, slow_reason="429"), LimitKind.SLOW, 5, None
+        ).reason,
     ]
     assert said == [
         "openai: 8 of 8 calls are in flight",

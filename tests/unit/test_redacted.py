@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from runlane.model.event import Delta, EventType
-from runlane.model.run import Status
+from runlane.domain.events import Delta, EventType
+from runlane.domain.run import Status
 from runlane.redaction import REDACTED, Redactor, is_hidable
-from runlane.store.calls import CallKind, CallRecord
-from runlane.store.record import Entry, Finish, Outcome
-from runlane.store.redacted import redacted, redacted_delta
-from runlane.store.steps import StepOutcome, StepRecord
-from runlane.store.waits import NewWait
+from runlane.store.orchestration.calls import CallKind, CallRecord
+from runlane.store.orchestration.steps import StepOutcome, StepRecord
+from runlane.store.orchestration.waits import NewWait
+from runlane.store.queue.record import AttemptOutcome, Finish, RecordEntry
+from runlane.store.queue.redaction import redacted, redacted_delta
 
 DOCS = Path(__file__).parents[2] / "docs/reference/events.md"
 SECRET = "canary-0123456789"
@@ -41,8 +41,8 @@ CONTEXT = ("tool_name", "call_id", "arguments", "idempotency_key", "limit_usd", 
 LISTS = ("fields", "tool_calls")
 
 
-def entry(**parts: Any) -> Entry:
-    return Entry("run_1", 1, "default", **parts)
+def entry(**parts: Any) -> RecordEntry:
+    return RecordEntry("run_1", 1, "default", **parts)
 
 
 def test_the_reference_was_understood() -> None:
@@ -150,7 +150,7 @@ def test_steps_questions_ends_and_live_pieces_keep_their_names() -> None:
         "channel_id": None, "arguments_schema": {"properties": {"progress": {"type": "string"}}},
     }  # fmt: skip
     error = json.dumps({"type": "E", "message": SECRET, "traceback": SECRET})
-    finish = Finish(Outcome.FAILED, Status.FAILED, result=json.dumps({SECRET: 1}), error=error)
+    finish = Finish(AttemptOutcome.FAILED, Status.FAILED, result=json.dumps({SECRET: 1}), error=error)
     stored = redacted(
         entry(steps=[step], waits=[NewWait("a", "human", "a", "a", json.dumps(question))], finish=finish), known
     )

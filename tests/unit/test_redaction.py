@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from runlane.errors import TooManySecrets
-from runlane.redaction import LOGS, REDACTED, LogRedactor, Redactor, Stream, is_hidable
+from runlane.redaction import LOGS, REDACTED, LogRedactor, RedactedStream, Redactor, is_hidable
 from runlane.settings import Settings, hide
 
 VALUE = 's3cr/t+"va lü\\e&'
@@ -146,13 +146,13 @@ def in_pieces(known: list[str], data: st.DataObject) -> list[str]:
 def test_a_text_in_pieces_is_cleaned_as_the_whole(known: list[str], data: st.DataObject) -> None:
     pieces = in_pieces(known, data)
     redactor = Redactor(known)
-    stream = Stream(redactor)
+    stream = RedactedStream(redactor)
     told = "".join(stream.feed(piece) for piece in pieces)
     assert told + stream.rest() == redactor.clean("".join(pieces))
 
 
 def test_a_stream_holds_back_no_more_than_it_must() -> None:
-    stream = Stream(Redactor(["password-1"]))
+    stream = RedactedStream(Redactor(["password-1"]))
     assert stream.feed("my pass") == "my "
     assert stream.feed("port is blue") == "passport is blue"
     assert stream.feed(" pa") == " "
@@ -165,7 +165,7 @@ def test_a_text_that_pauses_tells_no_value_and_loses_nothing(known: list[str], d
     pieces = in_pieces(known, data)
     whole = "".join(pieces)
     redactor = Redactor(known)
-    stream, told = Stream(redactor), ""
+    stream, told = RedactedStream(redactor), ""
     for piece in pieces:
         told += stream.feed(piece)
         if data.draw(st.booleans()):
@@ -177,7 +177,7 @@ def test_a_text_that_pauses_tells_no_value_and_loses_nothing(known: list[str], d
 
 
 def test_a_pause_tells_too_little_to_be_of_use() -> None:
-    stream = Stream(Redactor(["password-1"]))
+    stream = RedactedStream(Redactor(["password-1"]))
     assert stream.feed("my pass") == "my "
     assert stream.pause() == "pass"
     assert stream.pause() == ""
@@ -274,10 +274,10 @@ def test_a_long_value_is_found_in_all_forms_though_only_their_begin_is_kept() ->
 
 def test_a_long_value_in_pieces_is_held_back_to_its_end() -> None:
     value = "".join(f"{number:04x}-" for number in range(400))
-    stream = Stream(Redactor([value]))
+    stream = RedactedStream(Redactor([value]))
     told = "".join(stream.feed(value[start : start + 7]) for start in range(0, len(value), 7))
     assert told + stream.feed("!") + stream.rest() == f"{REDACTED}!"
-    other = Stream(Redactor([value]))
+    other = RedactedStream(Redactor([value]))
     assert other.feed(value[:-1]) == ""
     assert other.feed("?") == f"{value[:-1]}?"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.model.run import (
+from runlane.domain.run import (
     MAX_PRIORITY,
     MIN_PRIORITY,
     PRIORITY_STEP_US,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from runlane.interpreter.failure import StepFailed
+from runlane.sandbox.sandbox import Sandbox, SandboxLimits
 from runlane.settings import Settings
-from runlane.steps.failure import StepFailed
-from runlane.steps.sandbox import Limits, Sandbox
 
 STATE: dict[str, Any] = {
     "n": 3,
@@ -31,7 +31,7 @@ MEMORY_BYTES = 32 * 1024 * 1024
 
 @pytest.fixture
 async def sandbox() -> AsyncIterator[Sandbox]:
-    made = Sandbox(Limits(condition_seconds=PLENTY, script_seconds=PLENTY, memory_bytes=MEMORY_BYTES))
+    made = Sandbox(SandboxLimits(condition_seconds=PLENTY, script_seconds=PLENTY, memory_bytes=MEMORY_BYTES))
     yield made
     await made.close()
 
@@ -39,7 +39,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 @pytest.fixture
 async def hasty() -> AsyncIterator[Sandbox]:
     """One whose scripts run into their limit soon."""
-    made = Sandbox(Limits(condition_seconds=PLENTY, script_seconds=SECONDS, memory_bytes=MEMORY_BYTES))
+    made = Sandbox(SandboxLimits(condition_seconds=PLENTY, script_seconds=SECONDS, memory_bytes=MEMORY_BYTES))
     yield made
     await made.close()
 
@@ -229,7 +229,7 @@ async def test_a_limit_names_its_setting(sandbox: Sandbox, hasty: Sandbox) -> No
 
 
 async def test_a_condition_has_a_limit_of_its_own() -> None:
-    sandbox = Sandbox(Limits(condition_seconds=SECONDS, script_seconds=PLENTY))
+    sandbox = Sandbox(SandboxLimits(condition_seconds=SECONDS, script_seconds=PLENTY))
     too_long = await failure(sandbox.condition("sum(range(10 ** 12))", {}))
     assert "RUNLANE_SANDBOX_CONDITION_SECONDS" in too_long.message
     await sandbox.close()
@@ -358,7 +358,7 @@ def running_jobs(sandbox: Sandbox) -> int:
 
 
 async def test_long_scripts_of_one_tenant_stop_no_other() -> None:
-    sandbox = Sandbox(Limits(condition_seconds=PLENTY, script_seconds=300))
+    sandbox = Sandbox(SandboxLimits(condition_seconds=PLENTY, script_seconds=300))
     greedy, other = sandbox.for_tenant("greedy"), sandbox.for_tenant("other")
     endless = "while True: pass\nresult = 1"
     long = [
@@ -383,7 +383,7 @@ async def test_long_scripts_of_one_tenant_stop_no_other() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 async def test_any_number_of_processes_serves_all_tenants(count: int) -> None:
-    sandbox = Sandbox(Limits(condition_seconds=PLENTY, script_seconds=PLENTY, processes=count))
+    sandbox = Sandbox(SandboxLimits(condition_seconds=PLENTY, script_seconds=PLENTY, processes=count))
     tenants = [sandbox.for_tenant(name) for name in ("a", "b", "c") for _ in range(4)]
     async with asyncio.timeout(PLENTY):
         values = await asyncio.gather(
@@ -419,7 +419,7 @@ def test_a_process_that_used_the_sandbox_exits_cleanly() -> None:
     import sys
 
     code = (
-        "import asyncio\nfrom runlane.steps.sandbox import Sandbox\n"
+        "import asyncio\nfrom runlane.sandbox.sandbox import Sandbox\n"
         "async def main():\n    print(await Sandbox().expression('1 + 1', {}))\nasyncio.run(main())"
     )
     for _ in range(5):
@@ -428,6 +428,6 @@ def test_a_process_that_used_the_sandbox_exits_cleanly() -> None:
 
 
 def test_limits_come_from_the_settings() -> None:
-    limits = Limits.of(Settings(sandbox_condition_seconds=1, sandbox_processes=5))
+    limits = SandboxLimits.of(Settings(sandbox_condition_seconds=1, sandbox_processes=5))
     assert (limits.condition_seconds, limits.script_seconds, limits.processes) == (1, 10, 5)
-    assert Limits.of(Settings()) == Limits()
+    assert SandboxLimits.of(Settings()) == SandboxLimits()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runlane.model.schema_check import MAX_DEPTH, check_schema, cut, misfit
+from runlane.templates.json_schema import MAX_DEPTH, check_schema, cut, misfit
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runlane.model.schema_check import check_schema, misfit
-from runlane.model.schema_cost import Size, size_of, step_limit
+from runlane.templates.json_schema import check_schema, misfit
+from runlane.templates.json_schema_cost import ValueSize, size_of, step_limit
 
 REFUSED = "the arguments cannot be checked in reasonable time"
 
@@ -57,12 +57,12 @@ def test_a_pattern_gets_fewer_steps_the_more_texts_there_are() -> None:
     assert misfit(["a" * 40 + str(number) for number in range(3000)], schema) == (
         "the arguments cannot be compared with its pattern in reasonable time"
     )
-    limits = [step_limit(b'{"pattern": ""}', Size(texts, texts, 1)) for texts in (1, 100, 1000, 10_000, 100_000)]
+    limits = [step_limit(b'{"pattern": ""}', ValueSize(texts, texts, 1)) for texts in (1, 100, 1000, 10_000, 100_000)]
     assert limits == [100_000, 100_000, 10_000, 1000, 100]
 
 
 def test_keys_are_texts_too() -> None:
-    assert size_of({"a": "b", "c": [1, {"d": "e"}]}, 10) == Size(6, 5, 3)
+    assert size_of({"a": "b", "c": [1, {"d": "e"}]}, 10) == ValueSize(6, 5, 3)
     assert size_of(nested(11), 10) is None
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.models import Message, ModelFailed, ModelReply, ModelRequest, Models, Piece, Scene
-from runlane.agents.scripted import ScriptedModel, scripted
-from runlane.model.definition import Agent, Orchestration
+from runlane.definitions.schema.definition import Agent, Orchestration
+from runlane.llm.models import Message, ModelContext, ModelDelta, ModelFailed, ModelRegistry, ModelReply, ModelRequest
+from runlane.llm.scripted import ScriptedModel, scripted
 
 
 def orchestration(**answers: list[Any]) -> Orchestration:
@@ -24,21 +24,21 @@ def agent(answers: list[Any] | None = None, **more: Any) -> Agent:
     return Agent.model_validate({"id": "a", "answers": answers or [], **more})
 
 
-def registry(*directories: Path, default: str | None = None) -> Models:
-    models = Models(default)
+def registry(*directories: Path, default: str | None = None) -> ModelRegistry:
+    models = ModelRegistry(default)
     models.register("scripted", scripted(directories))
     return models
 
 
 async def said(
-    name: str | None, scene: Scene, *directories: Path, prompt: str = "hello", number: int = 0, **more: Any
+    name: str | None, scene: ModelContext, *directories: Path, prompt: str = "hello", number: int = 0, **more: Any
 ) -> ModelReply:
     full_name, model = registry(*directories).find(name, scene)
     request = ModelRequest(full_name, (Message("user", prompt),), key="p#0", number=number)
     return await model.answer(request, **more)
 
 
-def refusal(name: str | None, scene: Scene, *directories: Path) -> ModelFailed:
+def refusal(name: str | None, scene: ModelContext, *directories: Path) -> ModelFailed:
     with pytest.raises(ModelFailed) as caught:
         registry(*directories).find(name, scene)
     return caught.value
@@ -46,28 +46,28 @@ def refusal(name: str | None, scene: Scene, *directories: Path) -> ModelFailed:
 
 async def test_where_answers_come_from() -> None:
     script = orchestration(ask=["of the step"], other=["of the name"])
-    assert (await said("scripted", Scene(script, agent(["of the agent"]), "ask"))).text == "of the agent"
-    assert (await said("scripted", Scene(script, agent(), "ask"))).text == "of the step"
-    assert (await said("scripted", Scene(script, None, "ask"))).text == "of the step"
-    assert (await said("scripted:other", Scene(script, agent(["of the agent"]), "ask"))).text == "of the name"
+    assert (await said("scripted", ModelContext(script, agent(["of the agent"]), "ask"))).text == "of the agent"
+    assert (await said("scripted", ModelContext(script, agent(), "ask"))).text == "of the step"
+    assert (await said("scripted", ModelContext(script, None, "ask"))).text == "of the step"
+    assert (await said("scripted:other", ModelContext(script, agent(["of the agent"]), "ask"))).text == "of the name"
 
 
 async def test_answers_without_when_go_by_the_number_of_the_call_and_the_last_repeats() -> None:
-    scene = Scene(orchestration(ask=["one", {"say": "two"}, "three"]), None, "ask")
+    scene = ModelContext(orchestration(ask=["one", {"say": "two"}, "three"]), None, "ask")
     told = [(await said("scripted", scene, number=number)).text for number in (0, 1, 2, 3, 99, 1)]
     assert told == ["one", "two", "three", "three", "three", "two"]
 
 
 async def test_answers_with_when_go_first_and_do_not_count() -> None:
     script = ["one", {"when": "cost", "say": "money"}, "two", {"when": "cost of", "say": "never"}]
-    scene = Scene(orchestration(ask=script), None, "ask")
+    scene = ModelContext(orchestration(ask=script), None, "ask")
     assert (await said("scripted", scene, prompt="the cost of it")).text == "money"
     assert (await said("scripted", scene, prompt="the Cost")).text == "one"
     assert (await said("scripted", scene, number=1)).text == "two"
 
 
 async def test_a_script_without_a_fitting_answer_fails() -> None:
-    scene = Scene(orchestration(ask=[{"when": "x", "say": "y"}]), None, "ask")
+    scene = ModelContext(orchestration(ask=[{"when": "x", "say": "y"}]), None, "ask")
     with pytest.raises(ModelFailed, match="hello") as caught:
         await said("scripted", scene)
     assert caught.value.code == "no_answer"
@@ -75,37 +75,37 @@ async def test_a_script_without_a_fitting_answer_fails() -> None:
 
 async def test_what_an_answer_can_be() -> None:
     entry = {"say": "calls", "tool": "find", "arguments": {"q": 1}, "tokens": 7, "cost_usd": 0.25}
-    reply = await said("scripted", Scene(orchestration(ask=[entry]), None, "ask"))
+    reply = await said("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
     assert (reply.text, reply.tokens_in + reply.tokens_out, reply.cost_usd) == ("calls", 7, 0.25)
     assert [(call.name, call.arguments) for call in reply.calls] == [("find", {"q": 1})]
-    plain = await said("scripted", Scene(orchestration(ask=["x"]), None, "ask"))
+    plain = await said("scripted", ModelContext(orchestration(ask=["x"]), None, "ask"))
     assert (plain.calls, plain.cost_usd) == ((), None)
 
 
 async def test_an_answer_can_fail() -> None:
     entry = {"fail": {"code": "rate_limited", "message": "Too fast.", "passing": False}}
     with pytest.raises(ModelFailed, match="Too fast") as caught:
-        await said("scripted", Scene(orchestration(ask=[entry]), None, "ask"))
+        await said("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
     assert (caught.value.code, caught.value.passing) == ("rate_limited", False)
     with pytest.raises(ModelFailed) as caught:
-        await said("scripted", Scene(orchestration(ask=[{"fail": {}}]), None, "ask"))
+        await said("scripted", ModelContext(orchestration(ask=[{"fail": {}}]), None, "ask"))
     assert (caught.value.code, caught.value.passing) == ("model_error", True)
 
 
 async def test_an_answer_can_take_its_time_and_be_cancelled() -> None:
-    scene = Scene(orchestration(ask=[{"say": "late", "delay_seconds": 3600}]), None, "ask")
+    scene = ModelContext(orchestration(ask=[{"say": "late", "delay_seconds": 3600}]), None, "ask")
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(said("scripted", scene), 0.05)
-    scene = Scene(orchestration(ask=[{"say": "soon", "delay_seconds": 0.001}]), None, "ask")
+    scene = ModelContext(orchestration(ask=[{"say": "soon", "delay_seconds": 0.001}]), None, "ask")
     assert (await said("scripted", scene)).text == "soon"
 
 
 @pytest.mark.parametrize("text", ["", "short", "a longer text " * 300])
 async def test_text_is_told_piece_by_piece(text: str) -> None:
     pieces: list[str] = []
-    scene = Scene(orchestration(ask=[text]), None, "ask")
+    scene = ModelContext(orchestration(ask=[text]), None, "ask")
 
-    def delta(piece: Piece) -> None:
+    def delta(piece: ModelDelta) -> None:
         pieces.append(piece.text)
 
     reply = await said("scripted", scene, delta=delta)
@@ -115,11 +115,11 @@ async def test_text_is_told_piece_by_piece(text: str) -> None:
 
 
 async def test_a_slow_writer_has_said_its_first_piece_before_its_last() -> None:
-    scene = Scene(orchestration(ask=[{"say": "one piece and another", "piece_delay_seconds": 60}]), None, "ask")
+    scene = ModelContext(orchestration(ask=[{"say": "one piece and another", "piece_delay_seconds": 60}]), None, "ask")
     begun = asyncio.Event()
     pieces: list[str] = []
 
-    def delta(piece: Piece) -> None:
+    def delta(piece: ModelDelta) -> None:
         pieces.append(piece.text)
         begun.set()
 
@@ -146,11 +146,11 @@ async def test_a_slow_writer_has_said_its_first_piece_before_its_last() -> None:
     ],
 )
 def test_a_script_that_makes_no_sense_is_refused(script: list[Any]) -> None:
-    assert refusal("scripted:s", Scene(orchestration(s=script), None, "ask")).code == "bad_script"
+    assert refusal("scripted:s", ModelContext(orchestration(s=script), None, "ask")).code == "bad_script"
 
 
 def test_names_that_nobody_knows_are_told_with_those_that_exist() -> None:
-    scene = Scene(orchestration(draft=["x"]), None, "ask")
+    scene = ModelContext(orchestration(draft=["x"]), None, "ask")
     for name, told in {
         "gpt-5": "Names here begin with: scripted",
         "scriptd:draft": 'did you mean "scripted"',
@@ -165,18 +165,18 @@ def test_names_that_nobody_knows_are_told_with_those_that_exist() -> None:
         assert told in error.message
         assert not error.passing
     with pytest.raises(ModelFailed, match="No models are registered"):
-        Models().find("x", scene)
+        ModelRegistry().find("x", scene)
 
 
 def test_which_model_is_asked() -> None:
     script = orchestration(a=["x"], b=["x"], c=["x"])
     models = registry(default="scripted:c")
-    of_agent = Scene(script, agent(model="scripted:b"), "ask")
+    of_agent = ModelContext(script, agent(model="scripted:b"), "ask")
     assert models.find("scripted:a", of_agent)[0] == "scripted:a"
     assert models.find(None, of_agent)[0] == "scripted:b"
-    assert models.find(None, Scene(script, agent(), "ask"))[0] == "scripted:c"
-    assert models.find(None, Scene(script, agent(model="b", provider="scripted"), "ask"))[0] == "scripted:b"
-    assert models.find(None, Scene(script, agent(model="scripted:b", provider="x"), "ask"))[0] == "scripted:b"
+    assert models.find(None, ModelContext(script, agent(), "ask"))[0] == "scripted:c"
+    assert models.find(None, ModelContext(script, agent(model="b", provider="scripted"), "ask"))[0] == "scripted:b"
+    assert models.find(None, ModelContext(script, agent(model="scripted:b", provider="x"), "ask"))[0] == "scripted:b"
 
 
 async def test_others_register_their_models() -> None:
@@ -190,12 +190,12 @@ async def test_others_register_their_models() -> None:
         async def answer(self, request: ModelRequest, delta: Any = None) -> ModelReply:
             return ModelReply(f"{self.name}: {request.prompt}")
 
-    def make(name: str, scene: Scene) -> Echo:
+    def make(name: str, scene: ModelContext) -> Echo:
         return Echo(name)
 
     models = registry()
     models.register("echo", make)
-    name, model = models.find("echo:loud", Scene())
+    name, model = models.find("echo:loud", ModelContext())
     assert (await model.answer(ModelRequest(name, (Message("user", "hi"),)))).text == "echo:loud: hi"
     for taken in ("echo", "scripted", "", "a:b"):
         with pytest.raises(ValueError):
@@ -206,11 +206,11 @@ async def test_a_file_is_read_from_the_allowed_directories(tmp_path: Path) -> No
     (tmp_path / "deep").mkdir()
     (tmp_path / "one.json").write_text('["from the file"]')
     (tmp_path / "deep" / "two.json").write_text('{"answers": [{"when": "hello", "say": "deep"}]}')
-    assert (await said("scripted:one.json", Scene(), tmp_path)).text == "from the file"
-    assert (await said("scripted:deep/two.json", Scene(), tmp_path)).text == "deep"
-    assert (await said("scripted:two.json", Scene(), tmp_path, tmp_path / "deep")).text == "deep"
+    assert (await said("scripted:one.json", ModelContext(), tmp_path)).text == "from the file"
+    assert (await said("scripted:deep/two.json", ModelContext(), tmp_path)).text == "deep"
+    assert (await said("scripted:two.json", ModelContext(), tmp_path, tmp_path / "deep")).text == "deep"
     (tmp_path / "one.json").write_text('["changed"]')
-    assert (await said("scripted:one.json", Scene(), tmp_path)).text == "changed"
+    assert (await said("scripted:one.json", ModelContext(), tmp_path)).text == "changed"
 
 
 def test_no_name_leads_out_of_the_allowed_directories(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_no_name_leads_out_of_the_allowed_directories(tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text('["secret"]')
     (allowed / "link.json").symlink_to(tmp_path / "secret.json")
     for name in ("../secret.json", str(tmp_path / "secret.json"), "link.json", "missing.json", "x\x00.json"):
-        error = refusal(f"scripted:{name}", Scene(), allowed)
+        error = refusal(f"scripted:{name}", ModelContext(), allowed)
         assert error.code == "unknown_model"
         assert "secret" not in error.message.replace(name, "")
 
@@ -231,16 +231,16 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> 
     allowed = tmp_path / "allowed"
     allowed.mkdir()
     (allowed / "s.json").write_text(content)
-    assert refusal("scripted:s.json", Scene(), allowed).code == "bad_script"
+    assert refusal("scripted:s.json", ModelContext(), allowed).code == "bad_script"
     assert not (tmp_path / "c.jsonl").exists()
 
 
 async def test_calls_are_written_down_one_line_each_also_those_that_fail(tmp_path: Path) -> None:
     answers: list[Any] = ["x", {"when": "bad", "fail": {}}]
     (tmp_path / "s.json").write_text(json.dumps({"calls": "calls.jsonl", "answers": answers}))
-    await asyncio.gather(*(said("scripted:s.json", Scene(), tmp_path, number=number) for number in range(20)))
+    await asyncio.gather(*(said("scripted:s.json", ModelContext(), tmp_path, number=number) for number in range(20)))
     with pytest.raises(ModelFailed):
-        await said("scripted:s.json", Scene(), tmp_path, prompt="bad\n" + "x" * 10_000)
+        await said("scripted:s.json", ModelContext(), tmp_path, prompt="bad\n" + "x" * 10_000)
     lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert len(lines) == 21
     assert {line["pid"] for line in lines} == {os.getpid()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runlane import App
-from runlane.api.door import Access
+from runlane.api.auth import RequestAccess
 from runlane.cli import serve
 from runlane.errors import ConfigurationError
 from tests.harness import settings_for
@@ -27,7 +27,7 @@ async def test_of_two_servers_on_one_port_the_second_says_that_it_cannot_serve(
     access = serve._access
     with serve._bind("127.0.0.1", port, dev=False) as quicker:
 
-        async def others_serve_first(app: App, host: str, *, dev: bool) -> Access:
+        async def others_serve_first(app: App, host: str, *, dev: bool) -> RequestAccess:
             quicker.listen()
             return await access(app, host, dev=dev)
 

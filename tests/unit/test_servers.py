@@ -28,7 +28,7 @@ from runlane.testing import (
     postgres_for_tests,
     redis_for_tests,
 )
-from runlane.testing.account import Account
+from runlane.testing.account import ServerAccount
 
 DURABLE_REDIS = {"appendonly": "yes", "appendfsync": "always"}
 both_kinds = pytest.mark.parametrize("kind", [PostgresServer, RedisServer])
@@ -273,7 +273,7 @@ async def test_without_a_usable_account_root_takes_a_user_namespace(monkeypatch:
 
 
 async def test_programs_out_of_reach_are_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> Iterator[Account]:
+    def nobody() -> Iterator[ServerAccount]:
         return iter(())
 
     monkeypatch.setattr(account, "_candidates", nobody)

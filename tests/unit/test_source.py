@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runlane.steps import source
-from runlane.steps.failure import StepFailed
-from runlane.steps.source import LOOK_UP
+from runlane.interpreter.failure import StepFailed
+from runlane.sandbox import source
+from runlane.sandbox.source import LOOK_UP
 
 
 def expression_text(code: str) -> str:

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.client.sse import Frame, Parser
+from runlane.client.sse import SseFrame, SseParser
 
 
-def parse(*chunks: bytes) -> list[Frame]:
-    parser = Parser()
+def parse(*chunks: bytes) -> list[SseFrame]:
+    parser = SseParser()
     return [frame for chunk in chunks for frame in parser.feed(chunk)]
 
 
-def message(data: str, number: str | None = None) -> Frame:
-    return Frame(number, "message", data)
+def message(data: str, number: str | None = None) -> SseFrame:
+    return SseFrame(number, "message", data)
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def message(data: str, number: str | None = None) -> Frame:
         (b"data:a\n\ndata:  b\n\n", [message("a"), message(" b")]),
         (b"data: a:b: c\n\n", [message("a:b: c")]),
         (b": keepalive\n\n:\n\ndata: x\n: inside\ndata: y\n\n", [message("x\ny")]),
-        (b"event: note\ndata: x\n\ndata: y\n\n", [Frame(None, "note", "x"), message("y")]),
+        (b"event: note\ndata: x\n\ndata: y\n\n", [SseFrame(None, "note", "x"), message("y")]),
         (b"id: 7\n\ndata: x\n\n", [message("x")]),
         (b"id: 1\x00\ndata: x\n\n", [message("x")]),
         (b"id\ndata: x\n\n", [message("x", "")]),
@@ -47,13 +47,13 @@ def message(data: str, number: str | None = None) -> Frame:
         (b"", []),
     ],
 )
-def test_what_the_standard_says(wire: bytes, frames: list[Frame]) -> None:
+def test_what_the_standard_says(wire: bytes, frames: list[SseFrame]) -> None:
     assert parse(wire) == frames
     assert parse(*(bytes([byte]) for byte in wire)) == frames
 
 
 def test_retry_is_kept_when_it_is_a_number() -> None:
-    parser = Parser()
+    parser = SseParser()
     parser.feed(b"retry: 250\n\nretry: soon\n\n")
     assert parser.retry_ms == 250
 

@@ -7,7 +7,7 @@ import threading
 import time
 
 from runlane.settings import load_settings
-from runlane.worker.health import Health
+from runlane.worker.health import WorkerHealth
 from runlane.worker.stall import LoopWatch, stall_limit
 
 
@@ -22,7 +22,7 @@ def hold_the_loop(held: threading.Event, release: threading.Event) -> None:
 
 
 async def test_a_blocked_loop_is_stalled_until_it_answers() -> None:
-    health = Health(1)
+    health = WorkerHealth(1)
     watch = LoopWatch(asyncio.get_running_loop(), health, stall_seconds=0.05)
     held, release = threading.Event(), threading.Event()
     seen: dict[str, object] = {}
@@ -53,7 +53,7 @@ async def test_a_blocked_loop_is_stalled_until_it_answers() -> None:
 
 def test_a_claim_loop_counts_only_while_the_worker_claims() -> None:
     loop = asyncio.new_event_loop()
-    health = Health(1, claim_loop_turned_at=time.monotonic() - 100)
+    health = WorkerHealth(1, claim_loop_turned_at=time.monotonic() - 100)
     watch = LoopWatch(loop, health, stall_seconds=60)
     assert watch.stalled
     health.draining = True
@@ -62,5 +62,5 @@ def test_a_claim_loop_counts_only_while_the_worker_claims() -> None:
 
 
 def test_a_worker_that_gave_its_lease_up_is_not_ready() -> None:
-    health = Health(1, stalled=True)
+    health = WorkerHealth(1, stalled=True)
     assert health.problems() == ["the lease was given up: the event loop stands still"]

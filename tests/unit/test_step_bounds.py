@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runlane.steps.perform import Held, perform
-from runlane.steps.room import NoRoom
-from runlane.steps.tools import Earlier
+from runlane.steps.dispatch import Suspended, perform_step
+from runlane.steps.memory import MemoryTimeout
+from runlane.steps.services import PreviousStep
 from tests.unit.step_bench import Bench
 
 LIMIT = 10_000
@@ -89,7 +89,7 @@ async def test_what_tools_return_to_an_agent_adds_up(bench: Bench) -> None:
 
 
 async def test_earlier_outputs_are_in_the_bound_of_a_prompt(bench: Bench) -> None:
-    bench.have(history=[Earlier(f"s{number}", "S", LARGE) for number in range(3)])
+    bench.have(history=[PreviousStep(f"s{number}", "S", LARGE) for number in range(3)])
     step = model(include_full_history=True)
     assert (await bench.failed(step, answers={"it": ["x"]})).code == "template_too_large"
 
@@ -102,15 +102,15 @@ class Full:
 
     async def take(self, size: int, /) -> None:
         self.asked.append(size)
-        raise NoRoom("All is taken.", 3.0)
+        raise MemoryTimeout("All is taken.", 3.0)
 
 
 async def test_a_step_without_room_waits_and_holds_no_slot(bench: Bench) -> None:
     room = Full()
     bench.have(room=room)
     todo = bench.todo({"type": "print", "print_content": "{{word}}!"}, {"word": "ß" * 10})
-    held = await perform(todo, bench.tools)
-    assert isinstance(held, Held)
+    held = await perform_step(todo, bench.tools)
+    assert isinstance(held, Suspended)
     assert [(wait.kind, wait.prompt, wait.due_in_seconds) for wait in held.waits] == [("time", "All is taken.", 3.0)]
     assert room.asked == [21]
     assert bench.events == []

@@ -6,7 +6,7 @@ from typing import Any
 
 from runlane.cli.tree import MAX_NOTE, MAX_PARTS, MAX_TOOLS, State, StepTree
 from runlane.client import LiveEvent
-from runlane.model.event import Event
+from runlane.domain.events import Event
 
 SECOND = 1_000_000
 

@@ -52,7 +52,10 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
         ("import runlane", "sqlalchemy httpx2 fastapi pydantic"),
         ("from runlane import App, Context; App()", "httpx2 fastapi starlette uvicorn"),
         ("from runlane import Client; Client('http://127.0.0.1')", "sqlalchemy asyncpg fastapi redis"),
-        ("import runlane.worker.program, runlane.agents.mcp, runlane.cli.commands, runlane.testing", "mcp mcp_types"),
+        (
+            "import runlane.orchestration.executor, runlane.tools.mcp, runlane.cli.commands, runlane.testing",
+            "mcp mcp_types",
+        ),
     ],
 )
 def test_what_is_not_used_is_not_loaded(program: str, unwanted: str) -> None:

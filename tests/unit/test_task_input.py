@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from runlane import App, Context, DuplicateTask, InputTooLarge, InvalidInput
+from runlane.domain.task import Task, make_task
 from runlane.errors import ConfigurationError
-from runlane.model.task import Task, make_task
 
 if TYPE_CHECKING:
     from decimal import Decimal as OnlyForTypes

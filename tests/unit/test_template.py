@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from runlane.errors import InvalidRequest
-from runlane.model.template import (
-    Budget,
+from runlane.templates.template import (
     InvalidPlaceholder,
+    RenderBudget,
     TemplateTooLarge,
     UnknownPlaceholder,
     fill,
@@ -276,17 +276,17 @@ def test_values_as_prose() -> None:
 
 def test_a_filled_text_has_a_largest_size() -> None:
     state = {"big": "x" * 100}
-    assert len(render("{{big}}" * 10, state, Budget(1000))) == 1000
+    assert len(render("{{big}}" * 10, state, RenderBudget(1000))) == 1000
     with pytest.raises(TemplateTooLarge, match=r"1000 bytes \(RUNLANE_MAX_STEP_BYTES\)"):
-        render("{{big}}" * 11, state, Budget(1000))
+        render("{{big}}" * 11, state, RenderBudget(1000))
     with pytest.raises(TemplateTooLarge, match=r"1000 bytes \(max_state_bytes\)"):
-        render("{{big}}" * 10 + "x", state, Budget(1000, "max_state_bytes"))
+        render("{{big}}" * 10 + "x", state, RenderBudget(1000, "max_state_bytes"))
 
 
 def test_bytes_are_counted_and_not_characters() -> None:
-    assert render("{{word}}é", {"word": "ß"}, Budget(4)) == "ßé"
+    assert render("{{word}}é", {"word": "ß"}, RenderBudget(4)) == "ßé"
     with pytest.raises(TemplateTooLarge):
-        render("{{word}}é", {"word": "ß"}, Budget(3))
+        render("{{word}}é", {"word": "ß"}, RenderBudget(3))
     assert fill("{{word}}\ud800", {"word": "😀"}).size == 7
 
 
@@ -299,7 +299,7 @@ def test_a_text_that_is_too_large_is_refused_before_it_is_built(value: Any) -> N
     try:
         for act in (
             lambda: render(template, {"big": value}),
-            lambda: fill(template, {"big": value}, Budget(2_000_000)),
+            lambda: fill(template, {"big": value}, RenderBudget(2_000_000)),
             lambda: render_value(amplified, {"big": value}),
         ):
             with pytest.raises(TemplateTooLarge):
@@ -310,12 +310,12 @@ def test_a_text_that_is_too_large_is_refused_before_it_is_built(value: Any) -> N
 
 
 def test_the_size_of_a_filled_value_counts_everything_that_is_named() -> None:
-    budget = Budget(1000)
+    budget = RenderBudget(1000)
     value = render_value({"a": "{{items}}", "b": ["{{items}}", "x{{topic}}"]}, STATE, budget)
     assert value["a"] == value["b"][0] == STATE["items"]
     assert budget.used == 2 * size_of(STATE["items"]) + len("xqueues")
     with pytest.raises(TemplateTooLarge):
-        render_value(["{{items}}"] * 40, STATE, Budget(1000))
+        render_value(["{{items}}"] * 40, STATE, RenderBudget(1000))
 
 
 def test_a_value_has_a_largest_depth() -> None:

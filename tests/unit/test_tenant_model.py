@@ -8,27 +8,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runlane.domain.tenant import TenantLimits, TenantUsage, admit, bare_key, check_limits, check_tenant_id, scoped_key
 from runlane.errors import InvalidRequest, QueueLimited, RateLimited
-from runlane.model.tenant import Limits, Usage, admit, bare_key, check_limits, check_tenant_id, scoped_key
 
 SECOND = 1_000_000_000
 
 
-def usage(open: int = 0, paid: int = 0, now: int = 1_000 * SECOND) -> Usage:  # noqa: A002
-    return Usage(open, paid, now)
+def usage(open: int = 0, paid: int = 0, now: int = 1_000 * SECOND) -> TenantUsage:  # noqa: A002
+    return TenantUsage(open, paid, now)
 
 
 def test_no_limits_are_false_and_allow_everything() -> None:
-    assert not Limits()
-    assert Limits(max_queued=0)
-    assert admit("t", Limits(), usage(open=10**9), 10**6) is None
+    assert not TenantLimits()
+    assert TenantLimits(max_queued=0)
+    assert admit("t", TenantLimits(), usage(open=10**9), 10**6) is None
 
 
 def test_the_queue_limit_counts_what_is_admitted() -> None:
     now = usage(open=7)
-    assert admit("t", Limits(max_queued=10), now, 3) is None
+    assert admit("t", TenantLimits(max_queued=10), now, 3) is None
     assert now.open == 10
-    refusal = admit("t", Limits(max_queued=10), now, 1)
+    refusal = admit("t", TenantLimits(max_queued=10), now, 1)
     assert isinstance(refusal, QueueLimited)
     assert (refusal.limit, refusal.code, refusal.http_status) == ("queue", "queue_limited", 429)
     assert refusal.retry_after_seconds > 0
@@ -38,13 +38,13 @@ def test_the_queue_limit_counts_what_is_admitted() -> None:
 def test_a_group_is_refused_whole_and_uses_nothing() -> None:
     now = usage(open=8)
     before = now.rate_paid_until_ns
-    assert isinstance(admit("t", Limits(max_queued=10, rate_per_second=100), now, 3), QueueLimited)
+    assert isinstance(admit("t", TenantLimits(max_queued=10, rate_per_second=100), now, 3), QueueLimited)
     assert (now.open, now.rate_paid_until_ns) == (8, before)
-    assert admit("t", Limits(max_queued=10, rate_per_second=100), now, 2) is None
+    assert admit("t", TenantLimits(max_queued=10, rate_per_second=100), now, 2) is None
 
 
 def test_the_bound_of_running_runs_does_not_bound_accepts() -> None:
-    assert admit("t", Limits(max_running=2), usage(open=50), 50) is None
+    assert admit("t", TenantLimits(max_running=2), usage(open=50), 50) is None
 
 
 @pytest.mark.parametrize("rate", [1, 3, 7, 10, 300, 999, 1000, 9_999, 10_000])
@@ -53,13 +53,13 @@ def test_one_second_takes_the_rate_exactly_and_the_next_again(rate: int) -> None
     for second in range(3):
         now.now_ns = (1_000 + second) * SECOND
         taken = 0
-        while admit("t", Limits(rate_per_second=rate), now, 1) is None:
+        while admit("t", TenantLimits(rate_per_second=rate), now, 1) is None:
             taken += 1
         assert taken == rate
 
 
 def test_a_slow_rate_lets_one_run_through_at_a_time() -> None:
-    now, limits = usage(), Limits(rate_per_second=0.5)
+    now, limits = usage(), TenantLimits(rate_per_second=0.5)
     assert admit("t", limits, now, 1) is None
     refusal = admit("t", limits, now, 1)
     assert isinstance(refusal, RateLimited)
@@ -69,7 +69,7 @@ def test_a_slow_rate_lets_one_run_through_at_a_time() -> None:
 
 
 def test_a_group_larger_than_a_limit_is_told_so() -> None:
-    for limits in (Limits(rate_per_second=5), Limits(max_queued=5)):
+    for limits in (TenantLimits(rate_per_second=5), TenantLimits(max_queued=5)):
         refusal = admit("t", limits, usage(), 6)
         assert "At most 5 can be accepted at once" in str(refusal)
         assert "Try again later" in str(admit("t", limits, usage(open=5, paid=1_001 * SECOND), 1))
@@ -80,7 +80,7 @@ def test_a_group_larger_than_a_limit_is_told_so() -> None:
     steps=st.lists(st.tuples(st.integers(0, 3 * SECOND), st.integers(1, 20)), min_size=1, max_size=60),
 )
 def test_no_span_gets_more_than_the_rate_and_one_second_on_top(rate: float, steps: list[tuple[int, int]]) -> None:
-    now, limits = usage(), Limits(rate_per_second=rate)
+    now, limits = usage(), TenantLimits(rate_per_second=rate)
     taken: list[tuple[int, int]] = []
     for pause, count in steps:
         now.now_ns += pause
@@ -95,7 +95,7 @@ def test_no_span_gets_more_than_the_rate_and_one_second_on_top(rate: float, step
 
 @given(rate=st.floats(min_value=0.001, max_value=10_000), burst=st.integers(1, 30))
 def test_the_wait_that_is_told_is_long_enough(rate: float, burst: int) -> None:
-    now, limits = usage(), Limits(rate_per_second=rate)
+    now, limits = usage(), TenantLimits(rate_per_second=rate)
     for _ in range(burst):
         admit("t", limits, now, 1)
     refusal = admit("t", limits, now, 1)
@@ -107,17 +107,17 @@ def test_the_wait_that_is_told_is_long_enough(rate: float, burst: int) -> None:
 @pytest.mark.parametrize(
     "limits",
     [
-        Limits(max_queued=-1),
-        Limits(max_running=-1),
-        Limits(max_queued=10**10),
-        Limits(rate_per_second=0),
-        Limits(rate_per_second=-1),
-        Limits(rate_per_second=math.nan),
-        Limits(rate_per_second=math.inf),
-        Limits(rate_per_second=20_000),
+        TenantLimits(max_queued=-1),
+        TenantLimits(max_running=-1),
+        TenantLimits(max_queued=10**10),
+        TenantLimits(rate_per_second=0),
+        TenantLimits(rate_per_second=-1),
+        TenantLimits(rate_per_second=math.nan),
+        TenantLimits(rate_per_second=math.inf),
+        TenantLimits(rate_per_second=20_000),
     ],
 )
-def test_limits_without_sense_are_refused(limits: Limits) -> None:
+def test_limits_without_sense_are_refused(limits: TenantLimits) -> None:
     with pytest.raises(InvalidRequest):
         check_limits(limits)
 

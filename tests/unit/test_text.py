@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
+from runlane.domain.text import check_text, clean_text, dump_fields, dump_json, load_json
 from runlane.errors import InvalidInput
-from runlane.model.text import check_text, clean_text, dump_fields, dump_json, load_json
 
 any_text = st.text(st.characters(exclude_categories=()))
 

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runlane.errors import UrlTemplateError
-from runlane.model.url_template import fill_header, header_places, parse_url
+from runlane.templates.url_template import fill_header, header_places, parse_url
 
 TEMPLATE = "https://api.example.com:8443/v1/items/{id}/parts/x-{data.part}?fixed=1&q={q}&mix=a-{part}&flag"
 SECRETS = {"KEY": "s/e c&ret"}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from runlane.model.text import dump_json
-from runlane.worker.warm_up import Needs, needs_of
+from runlane.domain.text import dump_json
+from runlane.orchestration.warm_up import WarmUpNeeds, needs_of
 
 
 def test_nothing_is_needed_without_definitions() -> None:
-    assert needs_of([]) == Needs()
+    assert needs_of([]) == WarmUpNeeds()
 
 
 def test_models_code_and_servers_are_found_at_any_depth() -> None:
@@ -16,8 +16,8 @@ def test_models_code_and_servers_are_found_at_any_depth() -> None:
     found = needs_of(
         [("agent", dump_json(agent)), ("orchestration", dump_json({"steps": steps})), ("mcp_server", dump_json({}))]
     )
-    assert found == Needs({"anthropic", "google", "openai", "scripted"}, mcp=True, sandbox=True)
+    assert found == WarmUpNeeds({"anthropic", "google", "openai", "scripted"}, mcp=True, sandbox=True)
 
 
 def test_an_agent_without_a_model_needs_the_default_one() -> None:
-    assert needs_of([("agent", dump_json({"id": "a"}))]) == Needs(default_model=True)
+    assert needs_of([("agent", dump_json({"id": "a"}))]) == WarmUpNeeds(default_model=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from runlane.interpreter.machine import Budget, Machine
+from runlane.definitions.schema.definition import Orchestration
+from runlane.interpreter.machine import Machine, OrchestrationBudget
 from runlane.interpreter.values import Failed, Outcome
-from runlane.model.definition import Orchestration
-from runlane.store.steps import StepOutcome, StepRecord
-from runlane.worker.way import go_again, record_of
+from runlane.orchestration.replay import go_again, record_of
+from runlane.store.orchestration.steps import StepOutcome, StepRecord
 from tests.unit.interpreter.play import loop, nested, orchestration, parallel, say
 
 DEFINITION = orchestration(say("a", "b", retry={"attempts": 5}, on_error="b"), say("b"), max_total_cost_usd=10)
@@ -22,7 +22,7 @@ def test_the_cost_of_every_try_counts_after_a_takeover(outcome: StepOutcome) -> 
     assert (machine.cost_usd, machine.tokens) == (1.5, 7)
     open_path = "a" if outcome in (StepOutcome.RETRYING, StepOutcome.FAILED) else "b"
     assert [todo.path for todo in machine.todos()] == [open_path]
-    assert machine.budgets(open_path) == [Budget("main", 10.0, 1.5, "fail")]
+    assert machine.budgets(open_path) == [OrchestrationBudget("main", 10.0, 1.5, "fail")]
 
 
 class Recorded:
@@ -36,7 +36,7 @@ class Recorded:
 
     def settle(self, path: str, outcome: Outcome) -> None:
         (todo,) = [todo for todo in self.machine.todos() if todo.path == path]
-        self.machine.settle(path, outcome)
+        self.machine.complete(path, outcome)
         self.no += 1
         self.records[path] = record_of(todo, outcome, self.machine, self.no, 0.0)
 

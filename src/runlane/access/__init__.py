@@ -1,1 +1,1 @@
-"""Access: who asks, and whether they may."""
+"""Access: authentication, policy, secrets and their keys, revocation of open streams."""

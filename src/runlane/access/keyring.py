@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from runlane.errors import InvalidSettings, NoSecretKey, SecretUnreadable
-from runlane.private import make_folder
+from runlane.private_files import make_folder
 from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_KEY_FILE, SECRET_KEY_BYTES, Settings, parse_secret_keys
 

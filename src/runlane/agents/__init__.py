@@ -1,1 +1,1 @@
-"""Models: what a step asks when it needs an answer that is not computed."""
+"""Agents: the loop of model answers and tool calls, its journal, and the live stream of an answer."""

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from runlane.agents.models import ModelReply, ToolCall, ToolOffer
-from runlane.model.text import dump_json, load_json
-from runlane.probes import reach
-from runlane.store.calls import CallKind, CallRecord
+from runlane.domain.text import dump_json, load_json
+from runlane.failpoints import failpoint
+from runlane.llm.models import ModelReply, ToolCall, ToolOffer
+from runlane.store.orchestration.calls import CallKind, CallRecord
 
 Keep = Callable[[CallRecord], Awaitable[None]]
 
@@ -131,7 +131,7 @@ class Journal:
 
     async def _store(self, record: CallRecord) -> None:
         await self._book.keep(record)
-        reach("journal.kept")
+        failpoint("journal.kept")
         self._book.rows[record.key] = record
 
 

@@ -1,1 +1,1 @@
-"""The HTTP API: thin edges over the app. The tail serves every reader of a stream in this process."""
+"""HTTP API: routes over the app; the tail serves every reader of a stream in this process."""

@@ -12,7 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from runlane.api.problems import BodyTooLarge, problem
+from runlane.api.error_responses import BodyTooLarge, problem
 from runlane.offload import LARGE_BYTES
 
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from runlane.domain.access import Principal
 from runlane.errors import RateLimited
-from runlane.model.access import Principal
 
 _STREAM_RETRY_SECONDS: Final = 5.0
 _SEARCH_RETRY_SECONDS: Final = 1.0

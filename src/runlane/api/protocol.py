@@ -26,7 +26,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from runlane.api.problems import problem
+from runlane.api.error_responses import problem
 from runlane.settings import Settings
 
 log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ _PIPELINED: Final = _Refusal(
 
 
 @dataclass(slots=True)
-class Limits:
+class ConnectionLimits:
     """The limits of one server, and until when no connection is looked for that could be closed."""
 
     head_bytes: int
@@ -113,7 +113,7 @@ class Limits:
 
 def limited_protocol(settings: Settings) -> type[HttpToolsProtocol]:
     """Return the protocol class for a server with these settings, for `uvicorn.Config(http=...)`."""
-    limits = Limits(
+    limits = ConnectionLimits(
         settings.api_max_head_bytes,
         settings.api_head_seconds,
         settings.api_body_seconds,
@@ -157,7 +157,7 @@ class LimitedProtocol(HttpToolsProtocol):
         "_body_bytes", "_check_head", "_completed", "_counted", "_counting", "_head_bytes", "_headed", "_loose_bytes",
         "_refused", "_timed", "_timed_body_bytes", "_timer", "_unsent",
     )  # fmt: skip
-    limits: ClassVar[Limits]
+    limits: ClassVar[ConnectionLimits]
 
     def __init__(
         self,

@@ -9,38 +9,42 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import APIRoute
 
-from runlane import tracing
+from runlane.api.auth import AuthenticateFirst, LoopbackOnly, RequestAccess
 from runlane.api.body import BodyLimit
-from runlane.api.door import Access, KeyFirst, LoopbackOnly
+from runlane.api.compat import lane_admin
+from runlane.api.error_responses import handle_problems
 from runlane.api.identity import Identity
-from runlane.api.parts import WorkerWish, keep_parts, start_parts, stop_parts
-from runlane.api.problems import handle_problems
-from runlane.api.reply import ROOT
 from runlane.api.routes import access as access_routes
 from runlane.api.routes import (
     actions,
-    admin,
     bundles,
     chat,
     definitions,
     lanes,
     limits,
-    orchestrating,
+    orchestrations,
     runs,
     secrets,
     stream,
     system,
     tasks,
 )
+from runlane.api.serializers import ROOT
+from runlane.api.services import WorkerOptions, keep_parts, start_parts, stop_parts
 from runlane.api.sse import StreamingApi
 from runlane.app import App
+from runlane.observability import tracing
 from runlane.version import VERSION
 
 _ABOUT = "Durable runs: what is accepted here is stored, and will end."
 
 
 def build_api(
-    app: App, *, access: Access = Access.KEYS, worker: WorkerWish | None = None, identity: Identity | None = None
+    app: App,
+    *,
+    access: RequestAccess = RequestAccess.KEYS,
+    worker: WorkerOptions | None = None,
+    identity: Identity | None = None,
 ) -> FastAPI:
     """The API of an app. Its lifespan connects, starts the tail and the duties, and a worker if one is wished for."""
     settings = app.settings
@@ -79,12 +83,12 @@ def build_api(
     for router in _run_routers():
         api.include_router(router, prefix=f"{ROOT}/runs")
         api.include_router(router, prefix=f"{ROOT}/orchestrations/runs")
-    for router in (admin.router, admin.changes):
+    for router in (lane_admin.router, lane_admin.changes):
         api.include_router(router)
     # The last one added is the first one asked.
-    api.add_middleware(KeyFirst)
+    api.add_middleware(AuthenticateFirst)
     api.add_middleware(BodyLimit, limit=settings.api_max_body_bytes)
-    if access is Access.OPEN_ON_LOOPBACK:
+    if access is RequestAccess.OPEN_ON_LOOPBACK:
         api.add_middleware(LoopbackOnly)
     return api
 
@@ -94,9 +98,9 @@ def _run_routers() -> list[APIRouter]:
         runs.single,
         stream.router,
         actions.single,
-        orchestrating.single,
-        orchestrating.forks,
-        orchestrating.changes,
+        orchestrations.single,
+        orchestrations.forks,
+        orchestrations.changes,
     ]
 
 
@@ -104,7 +108,7 @@ def _routers() -> list[APIRouter]:
     return [
         tasks.router,
         tasks.batches,
-        orchestrating.collection,
+        orchestrations.collection,
         chat.router,
         chat.changes,
         runs.collection,

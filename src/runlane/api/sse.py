@@ -21,7 +21,7 @@ from fastapi import FastAPI
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from runlane.api.frame import KEEPALIVE, comment
+from runlane.api.sse_encoding import KEEPALIVE, comment
 from runlane.errors import RunlaneError, Unavailable
 
 log = structlog.get_logger(__name__)
@@ -53,7 +53,7 @@ class StreamingApi(FastAPI):
             await stream(send)
 
 
-class Reader(Protocol):
+class StreamFollower(Protocol):
     """What is sent: a follower of a run, or of a conversation."""
 
     @property
@@ -75,7 +75,7 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, follower: Reader) -> None:
+    def __init__(self, follower: StreamFollower) -> None:
         super().__init__()
         self._follower = follower
 

@@ -18,13 +18,13 @@ from typing import NamedTuple
 
 import structlog
 
-from runlane.api.frame import cut_frame, delta_frame, line_frame
+from runlane.api.sse_encoding import cut_frame, delta_frame, line_frame
 from runlane.bus import Bus
+from runlane.domain.events import Delta, EventType, Notice, StoredEvent
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
-from runlane.model.event import Delta, EventType, Line, Notice
-from runlane.outage import outage
-from runlane.store.database import Database
-from runlane.store.follow import read_lines, read_page, read_positions
+from runlane.observability.outage import outage
+from runlane.store.queue.event_pages import read_lines, read_page, read_positions
+from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +113,7 @@ class Follower:
         self._frames.clear()
         self.shut()
 
-    def hear(self, line: Line, frame: bytes) -> None:
+    def on_event(self, line: StoredEvent, frame: bytes) -> None:
         """Take an event from the feed, if it is the next one for this reader."""
         if self._over or not self._live or line.seq != self._seq + 1:
             return
@@ -131,7 +131,7 @@ class Follower:
         self._live = False
         self._wake()
 
-    def hear_delta(self, frame: bytes, *, repeat: bool) -> None:
+    def on_delta(self, frame: bytes, *, repeat: bool) -> None:
         """Take something live; a reader that is behind misses it, which is its nature."""
         if repeat and asyncio.get_running_loop().time() > self._repeats_until:
             return  # it has heard this before
@@ -307,7 +307,7 @@ class Tail:
         if isinstance(told, Delta):
             frame = delta_frame(told)
             for follower in feed.followers:
-                follower.hear_delta(frame, repeat=told.repeat)
+                follower.on_delta(frame, repeat=told.repeat)
             return
         for line in told.lines:
             if feed.seq >= 0 and line.seq == feed.seq + 1:
@@ -320,11 +320,11 @@ class Tail:
         if told.last_seq < 0 or told.last_seq > feed.seq:
             self._news.set()
 
-    def _pass_on(self, feed: Feed, line: Line) -> None:
+    def _pass_on(self, feed: Feed, line: StoredEvent) -> None:
         feed.seq = line.seq
         frame = line_frame(feed.run_id, line)
         for follower in tuple(feed.followers):
-            follower.hear(line, frame)
+            follower.on_event(line, frame)
 
     def _shut(self, feed: Feed) -> None:
         for follower in tuple(feed.followers):

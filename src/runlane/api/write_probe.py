@@ -11,10 +11,10 @@ from typing import Final
 
 import structlog
 
+from runlane.domain.ids import new_id
 from runlane.errors import Unavailable
-from runlane.model.ids import new_id
-from runlane.store.answers import try_write
-from runlane.store.database import Database
+from runlane.store.access.idempotency import try_write
+from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
-from runlane.model.event import Delta, Notice
+from runlane.domain.events import Delta, Notice
 
 Heard = Callable[[Notice | Delta], None]
 

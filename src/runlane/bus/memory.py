@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
 from runlane.bus import Heard
-from runlane.model.event import Delta, Notice
+from runlane.domain.events import Delta, Notice
 
 
 class MemoryListener:
@@ -37,7 +37,7 @@ class MemoryListener:
     def close(self) -> None:
         self._bus.forget(self)
 
-    def hears(self, lane: str) -> bool:
+    def listens_to(self, lane: str) -> bool:
         """Whether a bell of this lane is for this ear."""
         return self.lanes is None or lane in self.lanes
 
@@ -67,7 +67,7 @@ class MemoryBus:
         """Call a waiting listener of this process; False when all of them are busy. Those look by themselves soon."""
         called = False
         for listener in self._listeners:
-            if listener.hears(lane) and not (called and listener.waiting):
+            if listener.listens_to(lane) and not (called and listener.waiting):
                 called = called or listener.waiting
                 listener.wake()
         return called
@@ -99,12 +99,12 @@ class MemoryBus:
     def publish(self, notices: Iterable[Notice]) -> None:
         if self._followers:
             for notice in notices:
-                self.tell_here(notice)
+                self.deliver(notice)
 
     def send_delta(self, delta: Delta) -> None:
-        self.tell_here(delta)
+        self.deliver(delta)
 
-    def tell_here(self, told: Notice | Delta) -> None:
+    def deliver(self, told: Notice | Delta) -> None:
         """Tell the followers in this process."""
         for heard in tuple(self._followers.get(told.run_id, ())):
             heard(told)

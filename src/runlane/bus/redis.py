@@ -18,9 +18,17 @@ import structlog
 from runlane.bus import Heard
 from runlane.bus.memory import MemoryBus, MemoryListener
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
-from runlane.bus.wire import Cancel, Reader, decode, encode_cancel, encode_delta, encode_notice, encode_reader
-from runlane.model.event import Delta, Notice
-from runlane.model.ids import new_id
+from runlane.bus.wire import (
+    CancelSignal,
+    ReaderJoined,
+    decode,
+    encode_cancel,
+    encode_delta,
+    encode_notice,
+    encode_reader,
+)
+from runlane.domain.events import Delta, Notice
+from runlane.domain.ids import new_id
 
 log = structlog.get_logger(__name__)
 
@@ -116,12 +124,12 @@ class RedisBus(MemoryBus):
 
     def publish(self, notices: Iterable[Notice]) -> None:
         for notice in notices:
-            self.tell_here(notice)
+            self.deliver(notice)
             if self.connected:
                 self._send(self._channel(notice.run_id), encode_notice(self._origin, notice))
 
     def send_delta(self, delta: Delta) -> None:
-        self.tell_here(delta)
+        self.deliver(delta)
         if self.connected:
             self._send(self._channel(delta.run_id), encode_delta(self._origin, delta))
 
@@ -173,7 +181,7 @@ class RedisBus(MemoryBus):
                     failures = 0
                 except Exception as error:  # noqa: BLE001 - the loop must outlive everything that Redis can do
                     self.dropped += len(batch)
-                    log.debug("redis_send_failed", error=_told(error))
+                    log.debug("redis_send_failed", error=_describe_error(error))
                     await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
                     failures += 1
 
@@ -187,7 +195,7 @@ class RedisBus(MemoryBus):
             try:
                 await self._hear(self._client)
             except Exception as raised:  # noqa: BLE001 - a loop that ended would leave this process deaf for ever
-                error = _told(raised)
+                error = _describe_error(raised)
             if self.connected:
                 failures = 0
             if failures == 0:
@@ -235,19 +243,19 @@ class RedisBus(MemoryBus):
         """From now on the channel is heard; nobody knows what was said before, so its readers look once."""
         start = self._channel("")
         if channel.startswith(start):
-            self.tell_here(Notice(channel.removeprefix(start), -1))
+            self.deliver(Notice(channel.removeprefix(start), -1))
 
     def _heard(self, message: bytes) -> None:
         heard = decode(message)
         if heard is None or heard.origin == self._origin:
             return
         match heard.told:
-            case Cancel(run_id):
+            case CancelSignal(run_id):
                 super().signal_cancel(run_id)
-            case Reader(run_id):
+            case ReaderJoined(run_id):
                 super().announce_reader(run_id)
             case told:
-                self.tell_here(told)
+                self.deliver(told)
 
     def _subscribe(self, run_id: str) -> None:
         self._change_subscription("subscribe", run_id)
@@ -285,5 +293,5 @@ class RedisBus(MemoryBus):
         return f"{self._prefix}:cancel"
 
 
-def _told(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return str(error) or type(error).__name__

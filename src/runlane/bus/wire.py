@@ -10,29 +10,29 @@ from typing import Any, NamedTuple, cast
 
 import orjson
 
-from runlane.model.event import Delta, Line, Notice
+from runlane.domain.events import Delta, Notice, StoredEvent
 
 # A notice with more text than this goes without its events; readers fetch them from the database.
 MAX_NOTICE_BYTES = 256 * 1024
 
 
-class Cancel(NamedTuple):
+class CancelSignal(NamedTuple):
     """A run was cancelled."""
 
     run_id: str
 
 
-class Reader(NamedTuple):
+class ReaderJoined(NamedTuple):
     """A reader has joined a run."""
 
     run_id: str
 
 
-class Message(NamedTuple):
+class BusMessage(NamedTuple):
     """A decoded message: who sent it, and what it says."""
 
     origin: str
-    told: Notice | Delta | Cancel | Reader
+    told: Notice | Delta | CancelSignal | ReaderJoined
 
 
 def encode_notice(origin: str, notice: Notice) -> bytes:
@@ -59,25 +59,25 @@ def encode_reader(origin: str, run_id: str) -> bytes:
     return orjson.dumps([origin, "r", run_id])
 
 
-def decode(message: bytes) -> Message | None:
+def decode(message: bytes) -> BusMessage | None:
     """What a message says; None when it is none of ours."""
     try:
         parts = cast("list[Any]", orjson.loads(message))
         match parts:
             case [str(origin), "n", str(run_id), int(last_seq), list()]:
                 rows = cast("list[list[Any]]", parts[4])
-                return Message(origin, Notice(run_id, last_seq, tuple(Line(*row) for row in rows)))
+                return BusMessage(origin, Notice(run_id, last_seq, tuple(StoredEvent(*row) for row in rows)))
             case [str(origin), "d" | "a" as letter, str(run_id), int(attempt), str(kind), str(data)]:
-                return Message(origin, Delta(run_id, attempt, kind, data, repeat=letter == "a"))
+                return BusMessage(origin, Delta(run_id, attempt, kind, data, repeat=letter == "a"))
             case [str(origin), "c", str(run_id)]:
-                return Message(origin, Cancel(run_id))
+                return BusMessage(origin, CancelSignal(run_id))
             case [str(origin), "r", str(run_id)]:
-                return Message(origin, Reader(run_id))
+                return BusMessage(origin, ReaderJoined(run_id))
             case _:
                 return None
     except (orjson.JSONDecodeError, TypeError):
         return None
 
 
-def _lines(lines: Iterable[Line]) -> list[list[Any]]:
+def _lines(lines: Iterable[StoredEvent]) -> list[list[Any]]:
     return [list(line) for line in lines]

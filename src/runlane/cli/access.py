@@ -43,9 +43,9 @@ def create_key(
     json: Json = False,
 ) -> None:
     """Make a key and print it. It is not stored and cannot be shown again."""
-    from runlane.cli.administer import At, make_key
+    from runlane.cli.administer import AdminTarget, make_key
 
-    make_key(name, role=role, tenant=tenant, expires_days=expires_days, at=At(url, api_key), json=json)
+    make_key(name, role=role, tenant=tenant, expires_days=expires_days, at=AdminTarget(url, api_key), json=json)
 
 
 @keys.command(name="list")
@@ -58,9 +58,9 @@ def list_keys(
     json: Json = False,
 ) -> None:
     """List keys, newest first."""
-    from runlane.cli.administer import At, show_keys
+    from runlane.cli.administer import AdminTarget, show_keys
 
-    show_keys(tenant=tenant, before=before, limit=limit, at=At(url, api_key), json=json)
+    show_keys(tenant=tenant, before=before, limit=limit, at=AdminTarget(url, api_key), json=json)
 
 
 @keys.command()
@@ -71,9 +71,9 @@ def revoke(
     json: Json = False,
 ) -> None:
     """Refuse a key from now on, on every server at once."""
-    from runlane.cli.administer import At, revoke
+    from runlane.cli.administer import AdminTarget, revoke
 
-    revoke(key, at=At(url, api_key), json=json)
+    revoke(key, at=AdminTarget(url, api_key), json=json)
 
 
 @tenants.command(name="create")
@@ -90,7 +90,7 @@ def create_tenant(
     json: Json = False,
 ) -> None:
     """Make a tenant."""
-    from runlane.cli.administer import At, make_tenant
+    from runlane.cli.administer import AdminTarget, make_tenant
 
     make_tenant(
         tenant,
@@ -100,7 +100,7 @@ def create_tenant(
         rate=rate,
         max_cost_per_day=max_cost_per_day,
         on_cap=on_cap,
-        at=At(url, api_key),
+        at=AdminTarget(url, api_key),
         json=json,
     )
 
@@ -108,9 +108,9 @@ def create_tenant(
 @tenants.command(name="list")
 def list_tenants(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the tenants with their limits."""
-    from runlane.cli.administer import At, show_tenants
+    from runlane.cli.administer import AdminTarget, show_tenants
 
-    show_tenants(at=At(url, api_key), json=json)
+    show_tenants(at=AdminTarget(url, api_key), json=json)
 
 
 @tenants.command(name="set")
@@ -136,7 +136,7 @@ def set_tenant(
     json: Json = False,
 ) -> None:
     """Change a tenant while everything runs. When this returns, every new run is held to the new limits."""
-    from runlane.cli.administer import At, change_tenant
+    from runlane.cli.administer import AdminTarget, change_tenant
 
     change_tenant(
         tenant,
@@ -148,7 +148,7 @@ def set_tenant(
         on_cap=on_cap,
         no_limit=no_limit,
         enabled=enabled,
-        at=At(url, api_key),
+        at=AdminTarget(url, api_key),
         json=json,
     )
 
@@ -156,17 +156,17 @@ def set_tenant(
 @tenants.command(name="delete")
 def delete_tenant(tenant: TenantId, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """Delete a tenant that has no runs, and revoke its keys."""
-    from runlane.cli.administer import At, remove_tenant
+    from runlane.cli.administer import AdminTarget, remove_tenant
 
-    remove_tenant(tenant, at=At(url, api_key), json=json)
+    remove_tenant(tenant, at=AdminTarget(url, api_key), json=json)
 
 
 @roles.command(name="list")
 def list_roles(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
     """List the roles with what they allow."""
-    from runlane.cli.administer import At, show_roles
+    from runlane.cli.administer import AdminTarget, show_roles
 
-    show_roles(at=At(url, api_key), json=json)
+    show_roles(at=AdminTarget(url, api_key), json=json)
 
 
 @roles.command(name="set")
@@ -178,9 +178,9 @@ def set_role(
     json: Json = False,
 ) -> None:
     """Make or change a role. Keys that have it are held to it from the next request on."""
-    from runlane.cli.administer import At, change_role
+    from runlane.cli.administer import AdminTarget, change_role
 
-    change_role(name, permissions, at=At(url, api_key), json=json)
+    change_role(name, permissions, at=AdminTarget(url, api_key), json=json)
 
 
 @roles.command(name="delete")
@@ -188,9 +188,9 @@ def delete_role(
     name: Annotated[str, typer.Argument(help="The role.")], url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
     """Delete a role that no key has."""
-    from runlane.cli.administer import At, remove_role
+    from runlane.cli.administer import AdminTarget, remove_role
 
-    remove_role(name, at=At(url, api_key), json=json)
+    remove_role(name, at=AdminTarget(url, api_key), json=json)
 
 
 @audit.command(name="list")
@@ -204,6 +204,6 @@ def list_audit(
     json: Json = False,
 ) -> None:
     """List administrative changes with what was before and after, newest first."""
-    from runlane.cli.administer import At, show_audit
+    from runlane.cli.administer import AdminTarget, show_audit
 
-    show_audit(tenant=tenant, action=action, before=before, limit=limit, at=At(url, api_key), json=json)
+    show_audit(tenant=tenant, action=action, before=before, limit=limit, at=AdminTarget(url, api_key), json=json)

@@ -9,28 +9,30 @@ from typing import TYPE_CHECKING, Any, cast
 
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
-from runlane.cli.terminal import say
-from runlane.model.access import ApiKey, Role
-from runlane.model.tenant import DEFAULT_TENANT, Budget, Limits, OnCap, Tenant
-from runlane.store.audit import AuditEntry, list_audit
-from runlane.store.database import Database
-from runlane.store.keys import create_key, list_keys, revoke_key
-from runlane.store.roles import delete_role, list_roles, set_role
-from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, list_tenants, set_tenant
+from runlane.cli.terminal import write_line
+from runlane.domain.access import ApiKey, Role
+from runlane.domain.tenant import DEFAULT_TENANT, OnCap, Tenant, TenantBudget, TenantLimits
+from runlane.store.access.audit import AuditEntry, list_audit
+from runlane.store.access.keys import create_key, list_keys, revoke_key
+from runlane.store.access.roles import delete_role, list_roles, set_role
+from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, list_tenants, set_tenant
+from runlane.store.sql.database import Database
 
 if TYPE_CHECKING:
     from runlane.client import AuditRecord, Client
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class AdminTarget:
     """What a command was told to act on: a server's URL and key, or neither."""
 
     url: str | None
     api_key: str | None
 
 
-def make_key(name: str, *, role: str, tenant: str | None, expires_days: float | None, at: At, json: bool) -> None:
+def make_key(
+    name: str, *, role: str, tenant: str | None, expires_days: float | None, at: AdminTarget, json: bool
+) -> None:
     """`runlane keys create`."""
     life_seconds = None if expires_days is None else expires_days * 86400
 
@@ -45,12 +47,14 @@ def make_key(name: str, *, role: str, tenant: str | None, expires_days: float | 
     if json:
         print_json({"key": secret, **asdict(key)})
         return
-    say(secret if secret is not None else "The key was created by an earlier try, whose answer was lost. Revoke it.")
-    say(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
-    say("Keep it now: only its hash is stored, and it cannot be shown again.")
+    write_line(
+        secret if secret is not None else "The key was created by an earlier try, whose answer was lost. Revoke it."
+    )
+    write_line(f"Key {key.id} ({key.name}): role {key.role}, tenant {key.tenant}, expires {clock(key.expires_at_us)}.")
+    write_line("Keep it now: only its hash is stored, and it cannot be shown again.")
 
 
-def show_keys(*, tenant: str | None, before: str | None, limit: int, at: At, json: bool) -> None:
+def show_keys(*, tenant: str | None, before: str | None, limit: int, at: AdminTarget, json: bool) -> None:
     """`runlane keys list`."""
     rows = with_either(
         at.url,
@@ -72,7 +76,7 @@ def show_keys(*, tenant: str | None, before: str | None, limit: int, at: At, jso
     )  # fmt: skip
 
 
-def revoke(key_id: str, *, at: At, json: bool) -> None:
+def revoke(key_id: str, *, at: AdminTarget, json: bool) -> None:
     """`runlane keys revoke`."""
     key = with_either(
         at.url,
@@ -83,7 +87,7 @@ def revoke(key_id: str, *, at: At, json: bool) -> None:
     if json:
         print_json(asdict(key))
     else:
-        say(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
+        write_line(f"{key.id} ({key.name}): revoked {clock(key.revoked_at_us)}")
 
 
 def make_tenant(
@@ -95,12 +99,12 @@ def make_tenant(
     rate: float | None,
     max_cost_per_day: float | None,
     on_cap: str | None,
-    at: At,
+    at: AdminTarget,
     json: bool,
 ) -> None:
     """`runlane tenants create`."""
-    limits = Limits(max_queued, max_running, rate)
-    budget = Budget(max_cost_per_day, cast("OnCap", on_cap or "fail"))
+    limits = TenantLimits(max_queued, max_running, rate)
+    budget = TenantBudget(max_cost_per_day, cast("OnCap", on_cap or "fail"))
     fields = _given({"name": name, **asdict(limits), "max_cost_usd_per_day": max_cost_per_day, "on_cap": on_cap})
     made = with_either(
         at.url,
@@ -112,10 +116,10 @@ def make_tenant(
     if json:
         print_json(_flat(made))
     else:
-        say(f"{made.id}: created, {_told(made)}.")
+        write_line(f"{made.id}: created, {_tenant_row(made)}.")
 
 
-def show_tenants(*, at: At, json: bool) -> None:
+def show_tenants(*, at: AdminTarget, json: bool) -> None:
     """`runlane tenants list`."""
     rows = with_either(at.url, at.api_key, lambda client: client.admin.tenants(), list_tenants)
     if json:
@@ -145,7 +149,7 @@ def change_tenant(
     on_cap: str | None,
     no_limit: str | None,
     enabled: bool | None,
-    at: At,
+    at: AdminTarget,
     json: bool,
 ) -> None:
     """`runlane tenants set`."""
@@ -178,12 +182,12 @@ def change_tenant(
         print_json({"tenant": now, "changed": changed})
         return
     for field, values in changed.items():
-        say(f"{tenant}: {field} {values['old']} -> {values['new']}")
+        write_line(f"{tenant}: {field} {values['old']} -> {values['new']}")
     if not changed:
-        say(f"{tenant}: nothing changed.")
+        write_line(f"{tenant}: nothing changed.")
 
 
-def remove_tenant(tenant: str, *, at: At, json: bool) -> None:
+def remove_tenant(tenant: str, *, at: AdminTarget, json: bool) -> None:
     """`runlane tenants delete`."""
     gone = with_either(
         at.url,
@@ -194,10 +198,10 @@ def remove_tenant(tenant: str, *, at: At, json: bool) -> None:
     if json:
         print_json({"deleted": _flat(gone)})
     else:
-        say(f"{gone.id}: deleted.")
+        write_line(f"{gone.id}: deleted.")
 
 
-def show_roles(*, at: At, json: bool) -> None:
+def show_roles(*, at: AdminTarget, json: bool) -> None:
     """`runlane roles list`."""
     rows = with_either(at.url, at.api_key, lambda client: client.admin.roles(), list_roles)
     if json:
@@ -210,7 +214,7 @@ def show_roles(*, at: At, json: bool) -> None:
     )
 
 
-def change_role(name: str, permissions: Sequence[str], *, at: At, json: bool) -> None:
+def change_role(name: str, permissions: Sequence[str], *, at: AdminTarget, json: bool) -> None:
     """`runlane roles set`."""
     wanted = [part for text in permissions for part in text.replace(",", " ").split()]
 
@@ -225,10 +229,10 @@ def change_role(name: str, permissions: Sequence[str], *, at: At, json: bool) ->
         print_json({"role": _role(new), "old": None if old is None else _role(old)})
         return
     before = "none" if old is None else " ".join(sorted(old.permissions))
-    say(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
+    write_line(f"{name}: {before} -> {' '.join(sorted(new.permissions))}")
 
 
-def remove_role(name: str, *, at: At, json: bool) -> None:
+def remove_role(name: str, *, at: AdminTarget, json: bool) -> None:
     """`runlane roles delete`."""
     gone = with_either(
         at.url,
@@ -239,10 +243,12 @@ def remove_role(name: str, *, at: At, json: bool) -> None:
     if json:
         print_json({"deleted": _role(gone)})
     else:
-        say(f"{gone.name}: deleted.")
+        write_line(f"{gone.name}: deleted.")
 
 
-def show_audit(*, tenant: str | None, action: str | None, before: str | None, limit: int, at: At, json: bool) -> None:
+def show_audit(
+    *, tenant: str | None, action: str | None, before: str | None, limit: int, at: AdminTarget, json: bool
+) -> None:
     """`runlane audit list`."""
 
     async def on_server(client: Client) -> Sequence[AuditRecord | AuditEntry]:
@@ -283,7 +289,7 @@ def _state(key: ApiKey) -> str:
     return "expired" if expired else "active"
 
 
-def _told(tenant: Tenant) -> str:
+def _tenant_row(tenant: Tenant) -> str:
     fields = {**asdict(tenant.limits), "max_cost_usd_per_day": tenant.budget.max_cost_usd_per_day}
     told = [f"{name} {value}" for name, value in fields.items() if value is not None]
     return ", ".join(told) or "no limits"

@@ -12,11 +12,11 @@ import orjson
 
 from runlane.cli.follow import read_object, read_value
 from runlane.cli.show import clock, print_json, print_table, span
-from runlane.cli.source import Source, find_run_id, open_source
-from runlane.cli.terminal import say
+from runlane.cli.source import RunSource, find_run_id, open_source
+from runlane.cli.terminal import write_line
+from runlane.domain.run import Accepted, Status
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidRequest
-from runlane.model.run import Accepted, Status
-from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import Question
@@ -26,7 +26,7 @@ T = TypeVar("T")
 _SHOWN = 80
 
 
-def _with_source(url: str | None, api_key: str | None, work: Callable[[Source], Awaitable[T]]) -> T:
+def _with_source(url: str | None, api_key: str | None, work: Callable[[RunSource], Awaitable[T]]) -> T:
     async def run() -> T:
         async with open_source(url, api_key) as source:
             return await work(source)
@@ -68,7 +68,7 @@ def resume_run(
     given = read_fields(fields) if fields else {} if answer is None else read_answer(answer)
     by_hand = answer is None and not fields and sys.stdin.isatty() and sys.stdout.isatty()
 
-    async def work(source: Source) -> tuple[str, Status]:
+    async def work(source: RunSource) -> tuple[str, Status]:
         run_id = await find_run_id(source, run)
         response, at = given, step
         if by_hand:
@@ -90,21 +90,21 @@ def fork_run(run: str, path: str, *, state: str | None, url: str | None, api_key
     """`runlane runs fork`."""
     edits = read_object(state, "--state", "what to change of the state")
 
-    async def work(source: Source) -> Accepted:
+    async def work(source: RunSource) -> Accepted:
         return await source.fork(await find_run_id(source, run), path, edits)
 
     accepted = _with_source(url, api_key, work)
     if json:
         print_json(asdict(accepted))
     else:
-        say(f"{accepted.run_id}: {accepted.status}")
+        write_line(f"{accepted.run_id}: {accepted.status}")
 
 
 def send_event(run: str, name: str, *, data: str | None, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs send`."""
     value = None if data is None else read_value(data, "--data")
 
-    async def work(source: Source) -> tuple[str, Status]:
+    async def work(source: RunSource) -> tuple[str, Status]:
         run_id = await find_run_id(source, run)
         return run_id, await source.send_event(run_id, name, value)
 
@@ -114,7 +114,7 @@ def send_event(run: str, name: str, *, data: str | None, url: str | None, api_ke
 def show_steps(run: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs steps`."""
 
-    async def work(source: Source) -> Sequence[Mapping[str, Any]]:
+    async def work(source: RunSource) -> Sequence[Mapping[str, Any]]:
         run_id = await find_run_id(source, run)
         await source.get(run_id)
         return await source.steps(run_id)
@@ -178,7 +178,7 @@ def _print_change(run_id: str, status: Status, *, json: bool) -> None:
     if json:
         print_json({"run_id": run_id, "status": status})
     else:
-        say(f"{run_id}: {status}")
+        write_line(f"{run_id}: {status}")
 
 
 def _about(context: Any) -> str:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from runlane.cli.terminal import one_line, read_line, say_block
+from runlane.definitions.forms import RESPONSE, validate
+from runlane.definitions.schema.step import HumanField
+from runlane.domain.ids import INSIDE
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidInput
-from runlane.model.form import RESPONSE, validate
-from runlane.model.ids import INSIDE
-from runlane.model.step import HumanField
-from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import Question
@@ -31,7 +31,7 @@ _HINTS = {
 }
 
 
-def told(question: Question, several: bool = False) -> list[str]:
+def describe_question(question: Question, several: bool = False) -> list[str]:
     """What is asked, and the command that answers it."""
     lines = [f"{question.path} asks: {question.prompt or question.name}"]
     fields = [HumanField.model_validate(field) for field in question.fields]

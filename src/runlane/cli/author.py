@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, print_json
 from runlane.cli.target import URL_VARIABLE
-from runlane.cli.terminal import say, say_block
-from runlane.definitions.draw import mermaid
-from runlane.definitions.environment import environment_of
-from runlane.definitions.load import Loaded, load_directory, parse_directory
+from runlane.cli.terminal import say_block, write_line
+from runlane.definitions.checks.environment import environment_of
+from runlane.definitions.files import FOLDERS, DefinitionSource, read_directory
+from runlane.definitions.json_schema import schema_of
+from runlane.definitions.loader import LoadedDefinitions, load_directory, parse_directory
+from runlane.definitions.mermaid import mermaid
 from runlane.definitions.problem import Problem, Problems
-from runlane.definitions.read import FOLDERS, Item, read_directory
-from runlane.definitions.schema import schema_of
-from runlane.definitions.secrets import secret_names
+from runlane.definitions.schema.definition import KINDS, Orchestration
+from runlane.definitions.secret_references import secret_names
 from runlane.definitions.svg import svg as draw_svg
-from runlane.definitions.version import restore
+from runlane.definitions.versions import restore
+from runlane.domain.source import check_source, source_of
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidDefinitions, InvalidRequest, NotFound, RunlaneError, UnknownDefinition, nearest
-from runlane.model.definition import KINDS, Orchestration
-from runlane.model.source import check_source, source_of
-from runlane.model.tenant import DEFAULT_TENANT
-from runlane.model.text import dump_json
 from runlane.settings import DEFINITIONS_FOLDER, load_settings
 
 if TYPE_CHECKING:
     from runlane.client import Client
-    from runlane.store.database import Database
+    from runlane.store.sql.database import Database
 
 _SHOWN = 20
 
@@ -66,21 +66,21 @@ def validate_directory(given: Path | None, *, app: str | None, strict: bool, jso
             {
                 "valid": not loaded.errors,
                 "definitions": len(loaded.definitions),
-                "problems": [problem.told() for problem in loaded.problems],
+                "problems": [problem.to_dict() for problem in loaded.problems],
             }
         )
         return 1 if failed else 0
     for problem in (*loaded.errors, *loaded.warnings):
-        say(f"{problem.severity}: {problem}")
+        write_line(f"{problem.severity}: {problem}")
     count = _count(len(loaded.definitions), "definition")
     if loaded.errors:
-        say(f"{directory}: {_count(len(loaded.errors), 'error')}, {_count(len(loaded.warnings), 'warning')}.")
+        write_line(f"{directory}: {_count(len(loaded.errors), 'error')}, {_count(len(loaded.warnings), 'warning')}.")
         return 1
-    say(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
+    write_line(f"{directory}: {count}, {_count(len(loaded.warnings), 'warning')}, no errors.")
     return 1 if failed else 0
 
 
-async def _missing_secrets(loaded: Loaded) -> Sequence[Problem]:
+async def _missing_secrets(loaded: LoadedDefinitions) -> Sequence[Problem]:
     """What is not set of the secrets, if there is a database that can tell; to check definitions none is needed."""
     if not any(secret_names(parsed.definition) for parsed in loaded.definitions):
         return []
@@ -90,9 +90,9 @@ async def _missing_secrets(loaded: Loaded) -> Sequence[Problem]:
     if settings.database_url is None and os.environ.get(URL_VARIABLE):
         # The definitions are meant for a server; what is set in a local file says nothing about it.
         return []
-    from runlane.store.database import open_database
-    from runlane.store.migrate import check_schema
-    from runlane.store.missing import missing_secrets
+    from runlane.catalog.missing_secrets import missing_secrets
+    from runlane.store.sql.database import open_database
+    from runlane.store.sql.migrate import check_schema
 
     try:
         database = await open_database(settings, 2)
@@ -139,7 +139,7 @@ def sync_directory(
     except InvalidDefinitions as error:
         _tell_errors(error, loaded, json=json)
         return 1
-    warnings = [problem.told() for problem in loaded.warnings]
+    warnings = [problem.to_dict() for problem in loaded.warnings]
     told["warnings"] = warnings + [warning for warning in told["warnings"] if {**warning} not in warnings]
     if json:
         print_json(told)
@@ -149,9 +149,15 @@ def sync_directory(
 
 
 async def _sync_database(
-    database: Database, loaded: Loaded, *, dry_run: bool, ownership: Ownership, tenant: str | None, app: str | None
+    database: Database,
+    loaded: LoadedDefinitions,
+    *,
+    dry_run: bool,
+    ownership: Ownership,
+    tenant: str | None,
+    app: str | None,
 ) -> dict[str, Any]:
-    from runlane.store.sync import sync_definitions
+    from runlane.catalog.sync import sync_definitions
 
     report = await sync_definitions(
         database,
@@ -165,7 +171,7 @@ async def _sync_database(
         tasks=_tasks(app),
         environment=environment_of(load_settings()),
     )
-    return report.told()
+    return report.to_dict()
 
 
 async def _sync_server(
@@ -191,37 +197,37 @@ async def _sync_server(
         raise
 
 
-def _with_file(place: str, items: Sequence[Item]) -> str:
+def _with_file(place: str, items: Sequence[DefinitionSource]) -> str:
     for item in items:
-        within = str(Item(item.kind, item.body).place)
+        within = str(DefinitionSource(item.kind, item.body).place)
         if place == within or place.startswith(f"{within},"):
             return f"{item.file}: {place}"
     return place
 
 
-def _tell_errors(error: InvalidDefinitions, loaded: Loaded, *, json: bool) -> None:
+def _tell_errors(error: InvalidDefinitions, loaded: LoadedDefinitions, *, json: bool) -> None:
     if json:
         problems = [{"place": place, "message": message} for place, message in error.problems]
         print_json({"error": error.code, "problems": problems})
         return
     for place, message in error.problems:
-        say(f"error: {place}: {message}", err=True)
+        write_line(f"error: {place}: {message}", err=True)
     _print_warnings(loaded.warnings)
-    say(f"{_count(len(error.problems), 'error')}; nothing was changed.", err=True)
+    write_line(f"{_count(len(error.problems), 'error')}; nothing was changed.", err=True)
 
 
 def _tell_sync(told: dict[str, Any]) -> None:
     for item in told["items"]:
         if item["change"] != "unchanged":
             version = (item["version"] or item["old_version"] or "")[:12]
-            say(f"{item['change']:8}  {item['kind']}:{item['id']}  {version}")
+            write_line(f"{item['change']:8}  {item['kind']}:{item['id']}  {version}")
     for warning in told["warnings"]:
-        say(f"warning: {_placed(warning)}{warning['message']}", err=True)
+        write_line(f"warning: {_placed(warning)}{warning['message']}", err=True)
     if told["missing"]:
         shown = ", ".join(told["missing"][:_SHOWN]) + (", ..." if len(told["missing"]) > _SHOWN else "")
-        say(f"Not in the folder any more, kept: {shown}. Remove with: runlane sync --prune", err=True)
+        write_line(f"Not in the folder any more, kept: {shown}. Remove with: runlane sync --prune", err=True)
     counts = ", ".join(f"{told[change]} {change}" for change in ("added", "changed", "removed", "unchanged"))
-    say(f"{'Would be: ' if told['dry_run'] else ''}{counts}. Source: {told['source']}.")
+    write_line(f"{'Would be: ' if told['dry_run'] else ''}{counts}. Source: {told['source']}.")
 
 
 def _placed(warning: dict[str, Any]) -> str:
@@ -233,7 +239,7 @@ def _placed(warning: dict[str, Any]) -> str:
 
 def _print_warnings(warnings: Sequence[Problem]) -> None:
     for problem in warnings:
-        say(f"warning: {problem}", err=True)
+        write_line(f"warning: {problem}", err=True)
 
 
 def draw(
@@ -262,7 +268,7 @@ def draw(
         say_block(text, end="")
     else:
         out.write_text(text, encoding="utf-8")
-        say(f"Wrote {out}.")
+        write_line(f"Wrote {out}.")
 
 
 def _in_folder(folder: Path, name: str) -> Orchestration:

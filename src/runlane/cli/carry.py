@@ -12,15 +12,15 @@ import orjson
 
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, print_json
-from runlane.cli.terminal import say
-from runlane.definitions.read import FOLDERS
+from runlane.cli.terminal import write_line
+from runlane.definitions.files import FOLDERS
+from runlane.definitions.schema.definition import KINDS, Kind
+from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import InvalidRequest, nearest
-from runlane.model.definition import KINDS, Kind
-from runlane.model.tenant import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from runlane.client import Client
-    from runlane.store.database import Database
+    from runlane.store.sql.database import Database
 
 
 def write_bundle(
@@ -40,7 +40,7 @@ def write_bundle(
         return await client.export_bundle(chosen, with_used=not alone, tenant=tenant)
 
     async def on_database(database: Database) -> dict[str, Any]:
-        from runlane.store.bundles import export_bundle
+        from runlane.catalog.bundles import export_bundle
 
         now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         only: dict[Kind, list[str]] | None = {"orchestration": names} if names else None
@@ -52,7 +52,7 @@ def write_bundle(
         return
     out.write_bytes(orjson.dumps(bundle, option=orjson.OPT_INDENT_2) + b"\n")
     lists = ("orchestrations", "agents", "custom_tools", "mcp_servers")
-    say(f"Wrote {out}: {', '.join(f'{len(bundle[name])} {name}' for name in lists)}.")
+    write_line(f"Wrote {out}: {', '.join(f'{len(bundle[name])} {name}' for name in lists)}.")
 
 
 def read_bundle(
@@ -86,9 +86,9 @@ def read_bundle(
         )
 
     async def on_database(database: Database) -> dict[str, Any]:
-        from runlane.definitions.environment import environment_of
+        from runlane.catalog.bundles import import_bundle
+        from runlane.definitions.checks.environment import environment_of
         from runlane.settings import load_settings
-        from runlane.store.bundles import import_bundle
 
         report = await import_bundle(
             database,
@@ -102,7 +102,7 @@ def read_bundle(
             dry_run=dry_run,
             environment=environment_of(load_settings()),
         )
-        return report.told()
+        return report.to_dict()
 
     told = with_either(url, api_key, on_server, on_database, creates=True)
     if json:
@@ -115,14 +115,14 @@ def read_bundle(
 def _tell(told: dict[str, Any]) -> None:
     for item in told["items"]:
         reason = f"  {item['reason']}" if item["reason"] else ""
-        say(f"{item['status']:9}  {item['kind']}:{item['id']}{reason}")
+        write_line(f"{item['status']:9}  {item['kind']}:{item['id']}{reason}")
     for warning in told["warnings"]:
         where = f"{warning['kind']}:{warning['id']}" + (f', step "{warning["step"]}"' if warning["step"] else "")
-        say(f"warning: {where}: {warning['message']}", err=True)
+        write_line(f"warning: {where}: {warning['message']}", err=True)
     for secret in told["secrets"]:
-        say(f"needs the secret {secret['name']}: {secret['kind']}:{secret['id']}, {secret['field']}")
+        write_line(f"needs the secret {secret['name']}: {secret['kind']}:{secret['id']}, {secret['field']}")
     counts = ", ".join(f"{told[status]} {status}" for status in ("imported", "unchanged", "skipped"))
-    say(f"{'Would be: ' if told['dry_run'] else ''}{counts}.")
+    write_line(f"{'Would be: ' if told['dry_run'] else ''}{counts}.")
 
 
 def _load(file: str) -> Any:

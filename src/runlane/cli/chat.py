@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from runlane.cli.follow import EXIT_FAILED, exit_code, put_question
 from runlane.cli.interrupts import run_interruptibly
-from runlane.cli.source import Source, client_of, open_source
+from runlane.cli.source import RunSource, client_of, open_source
 from runlane.cli.speech import Speech, for_terminal
 from runlane.cli.story import wire_line
 from runlane.cli.target import announce, server_for
-from runlane.cli.terminal import read_line, say, say_block
+from runlane.cli.terminal import read_line, say_block, write_line
+from runlane.domain.events import Event
+from runlane.domain.run import Status
+from runlane.domain.text import dump_json
 from runlane.errors import WrongState
-from runlane.model.event import Event
-from runlane.model.run import Status
-from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import ChatPost, Client
@@ -45,7 +45,7 @@ def talk(
         if code == EXIT_FAILED and not _at_terminal():
             break
     if message is None and _at_terminal() and chat.session is not None:
-        say(f"Go on later: runlane chat {agent} --session {chat.session}", err=True)
+        write_line(f"Go on later: runlane chat {agent} --session {chat.session}", err=True)
     return code if message is not None or not _at_terminal() else 0
 
 
@@ -58,7 +58,7 @@ def _messages(given: str | None) -> Iterator[str]:
         try:
             line = read_line("> ") if _at_terminal() else sys.stdin.readline()
         except (EOFError, KeyboardInterrupt):
-            say()
+            write_line()
             return
         if not line and not _at_terminal():
             return
@@ -109,7 +109,7 @@ class _Chat:
             if self._json:
                 about = {"session_id": posted.session_id, "turn": posted.turn, "run_id": posted.run_id}
                 end = {"type": "answer", **about, "status": run.status, "answer": run.result, "error": run.error}
-                say(dump_json(end))
+                write_line(dump_json(end))
             else:
                 speech.end(run.result)
                 self._tell_end(run.status, run.error)
@@ -119,7 +119,7 @@ class _Chat:
         if status is Status.FAILED and error:
             say_block(f"error  {error.get('type')}: {error.get('message')}", err=True, indent=7)
         elif status is Status.CANCELLED:
-            say("cancelled", err=True)
+            write_line("cancelled", err=True)
 
 
 async def _post(client: Client, agent: str, message: str, session: str | None) -> ChatPost:
@@ -150,7 +150,7 @@ def _go_on() -> None:
 class _Following:
     """One turn while it is watched. The first Ctrl-C cancels it, and its end is awaited; the second one leaves."""
 
-    def __init__(self, client: Client, source: Source, posted: ChatPost, speech: Speech, *, json: bool) -> None:
+    def __init__(self, client: Client, source: RunSource, posted: ChatPost, speech: Speech, *, json: bool) -> None:
         self._client = client
         self._source = source
         self._posted = posted
@@ -176,7 +176,7 @@ class _Following:
                 if isinstance(event, Event):
                     self._after = f"{self._posted.turn}.{event.seq}"
                 if self._json:
-                    say(wire_line(event))
+                    write_line(wire_line(event))
                 else:
                     self._speech.show(event)
                     if event.type == "human_input_required":

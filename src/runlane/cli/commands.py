@@ -14,7 +14,7 @@ from runlane.cli import definitions as authoring
 from runlane.cli import limits as metering
 from runlane.cli.options import ApiKey, Last, Port, RunCommand, RunId, ServerUrl, Timeout, Url, run_or_last
 from runlane.cli.show import Json
-from runlane.cli.terminal import say
+from runlane.cli.terminal import write_line
 
 # As somebody meets them: try it, write definitions, start and answer runs, operate, let others in.
 _ORDER = (
@@ -80,7 +80,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from runlane.version import VERSION
 
-        say(VERSION)
+        write_line(VERSION)
         raise typer.Exit
 
 
@@ -114,11 +114,11 @@ def dev(
 
     The API is open, without keys, to programs on this machine and to nobody else.
     """
-    from runlane.api.parts import WorkerWish
+    from runlane.api.services import WorkerOptions
     from runlane.cli.process import lane_names
     from runlane.cli.serve import DEFAULT_HOST, run_server
 
-    wish = WorkerWish(lane_names(lanes), concurrency, narrate=True)
+    wish = WorkerOptions(lane_names(lanes), concurrency, narrate=True)
     run_server(
         app,
         host=DEFAULT_HOST,
@@ -142,11 +142,11 @@ def serve(
     concurrency: Concurrency = None,
 ) -> None:
     """Serve the HTTP API until SIGTERM: streams end first, so that their readers go elsewhere, then runs drain."""
-    from runlane.api.parts import WorkerWish
+    from runlane.api.services import WorkerOptions
     from runlane.cli.process import lane_names
     from runlane.cli.serve import run_server
 
-    wish = WorkerWish(lane_names(lanes), concurrency) if worker else None
+    wish = WorkerOptions(lane_names(lanes), concurrency) if worker else None
     run_server(app, host=host, port=port, wish=wish, dev=False)
 
 

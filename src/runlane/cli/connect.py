@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from runlane.cli.author import chosen_directory
 from runlane.cli.show import print_json
 from runlane.cli.target import refuse_url
-from runlane.cli.terminal import say
-from runlane.definitions.load import parse_directory
-from runlane.definitions.version import restore
+from runlane.cli.terminal import write_line
+from runlane.definitions.loader import parse_directory
+from runlane.definitions.schema.definition import McpServer
+from runlane.definitions.versions import restore
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidDefinitions, UnknownDefinition
-from runlane.model.definition import McpServer
-from runlane.model.tenant import DEFAULT_TENANT
-from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
-    from runlane.agents.models import ToolOffer
-    from runlane.store.database import Database
+    from runlane.llm.models import ToolOffer
+    from runlane.store.sql.database import Database
 
 
 def check_server(name: str, *, directory: Path | None, tenant: str | None, json: bool) -> int:
@@ -30,7 +30,7 @@ def check_server(name: str, *, directory: Path | None, tenant: str | None, json:
         "It connects from here and reads secrets, which a server does not give away. Set RUNLANE_DATABASE_URL to the "
         "server's database, or unset RUNLANE_URL.",
     )
-    from runlane.agents.tools import ToolFailed
+    from runlane.tools.caller import ToolFailed
 
     try:
         server, offers = asyncio.run(_check(name, directory, tenant or DEFAULT_TENANT))
@@ -38,19 +38,19 @@ def check_server(name: str, *, directory: Path | None, tenant: str | None, json:
         if json:
             print_json({"server": name, "error": failure.code, "message": failure.message})
         else:
-            say(f"{failure.code}: {failure.message}", err=True)
+            write_line(f"{failure.code}: {failure.message}", err=True)
         return 1
     if json:
-        print_json({"server": name, "tools": [_told(server, offer) for offer in offers]})
+        print_json({"server": name, "tools": [_tool_row(server, offer) for offer in offers]})
         return 0
     for offer in offers:
         first = offer.description.strip().partition("\n")[0]
-        say(f"{name}__{offer.name}{f'  {first}' if first else ''}")
-    say(f"{len(offers)} tool{'' if len(offers) == 1 else 's'}.")
+        write_line(f"{name}__{offer.name}{f'  {first}' if first else ''}")
+    write_line(f"{len(offers)} tool{'' if len(offers) == 1 else 's'}.")
     return 0
 
 
-def _told(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
+def _tool_row(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
     return {
         "name": f"{server.name}__{offer.name}",
         "description": offer.description,
@@ -60,11 +60,11 @@ def _told(server: McpServer, offer: ToolOffer) -> dict[str, Any]:
 
 
 async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpServer, Sequence[ToolOffer]]:
-    from runlane.access.vault import Vault
-    from runlane.agents.mcp import McpClients
+    from runlane.access.secrets import SecretVault
     from runlane.cli.own import own_app
     from runlane.outbound import Outbound
     from runlane.redaction import Redactor
+    from runlane.tools.mcp import McpClients
 
     app = own_app()
     try:
@@ -75,7 +75,7 @@ async def _check(name: str, directory: Path | None, tenant: str) -> tuple[McpSer
         server = _in_folder(folder, name) if in_folder else await _in_database(database, tenant, name)
         # Whoever types the command may start programs here.
         settings = app.settings.model_copy(update={"mcp_stdio": True})
-        clients = McpClients(settings, Vault(database, settings).values, Outbound(settings))
+        clients = McpClients(settings, SecretVault(database, settings).values, Outbound(settings))
         try:
             return server, await clients.tools(tenant, Redactor(), server)
         finally:

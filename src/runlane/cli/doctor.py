@@ -14,16 +14,16 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, say
+from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, write_line
+from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
-from runlane.model.run import AGENT, ORCHESTRATION
 from runlane.settings import Settings, load_settings, unknown_variables
 
 if TYPE_CHECKING:
-    from runlane.model.lane import Lane
-    from runlane.store.database import Database
-    from runlane.store.search import WaitingInLane
-    from runlane.store.workers import WorkerRow
+    from runlane.domain.lane import Lane
+    from runlane.store.queue.search import WaitingInLane
+    from runlane.store.queue.workers import WorkerRow
+    from runlane.store.sql.database import Database
 
 SKEW_SECONDS = 2.0
 OLD_SECONDS = 60.0
@@ -89,8 +89,8 @@ def misspelt(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def _examine_database(settings: Settings) -> list[Finding]:
-    from runlane.store.database import open_database
-    from runlane.store.migrate import check_schema
+    from runlane.store.sql.database import open_database
+    from runlane.store.sql.migrate import check_schema
 
     shown = settings.shown_database
     if settings.sqlite_path is not None and not settings.sqlite_path.exists():
@@ -119,11 +119,11 @@ async def _examine_database(settings: Settings) -> list[Finding]:
 
 
 async def _examine_work(database: Database) -> list[Finding]:
-    from runlane.store.clock import read_clock
-    from runlane.store.dead_letters import list_dead_letters
-    from runlane.store.lanes import list_lanes
-    from runlane.store.search import count_queued_in_lanes
-    from runlane.store.workers import list_workers
+    from runlane.store.queue.dead_letters import list_dead_letters
+    from runlane.store.queue.lanes import list_lanes
+    from runlane.store.queue.search import count_queued_in_lanes
+    from runlane.store.queue.workers import list_workers
+    from runlane.store.sql.clock import read_clock
 
     before = time.time()
     now_us = await read_clock(database)
@@ -141,7 +141,7 @@ async def _examine_work(database: Database) -> list[Finding]:
 
 async def _examine_secrets(database: Database, settings: Settings) -> Finding:
     from runlane.access.keyring import Keyring
-    from runlane.store.secrets import count_by_key
+    from runlane.store.access.secrets import count_by_key
 
     try:
         return secrets_finding(await count_by_key(database), Keyring(settings).key_ids)
@@ -308,6 +308,6 @@ async def _examine_server(url: str, api_key: str | None) -> Finding:
 def _print(findings: Sequence[Finding]) -> None:
     colours = {Level.OK: GREEN, Level.NOTE: DIM, Level.WARNING: YELLOW, Level.BROKEN: RED}
     for finding in findings:
-        say(f" {finding.check:<13} {finding.message}", label=(f"{finding.level:<8}", colours[finding.level]))
+        write_line(f" {finding.check:<13} {finding.message}", label=(f"{finding.level:<8}", colours[finding.level]))
         if finding.cure is not None:
-            say(f"{'':<8} {'':<13} -> {finding.cure}")
+            write_line(f"{'':<8} {'':<13} -> {finding.cure}")

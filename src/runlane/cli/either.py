@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from runlane.cli.target import check_exists, server_or_database
-from runlane.cli.terminal import say
+from runlane.cli.terminal import write_line
 from runlane.settings import load_settings
 
 if TYPE_CHECKING:
     from runlane.client import Client
-    from runlane.store.database import Database
+    from runlane.store.sql.database import Database
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ def with_either(
         check_exists(settings)
     done = asyncio.run(_on_database(on_database))
     if is_new:
-        say(f"Created the database {settings.shown_database}.", err=True)
+        write_line(f"Created the database {settings.shown_database}.", err=True)
     return done
 
 

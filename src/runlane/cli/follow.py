@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from runlane.api.frame import iso
+from runlane.api.sse_encoding import iso
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.show import print_json
-from runlane.cli.source import Source, client_of, find_run_id, open_source
+from runlane.cli.source import RunSource, client_of, find_run_id, open_source
 from runlane.cli.story import sentence
 from runlane.cli.target import announce, server_for
-from runlane.cli.terminal import say, say_block
+from runlane.cli.terminal import say_block, write_line
 from runlane.cli.views import View, open_view
+from runlane.domain.events import Event, EventType
+from runlane.domain.run import AGENT, ORCHESTRATION, Accepted, Run, Status
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
-from runlane.model.event import Event, EventType
-from runlane.model.run import AGENT, ORCHESTRATION, Accepted, Run, Status
-from runlane.model.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import Client
@@ -72,10 +72,10 @@ def start_run(
             if json:
                 print_json(asdict(accepted))
             else:
-                say(f"{accepted.run_id}: {accepted.status}")
+                write_line(f"{accepted.run_id}: {accepted.status}")
         else:
             # Whatever becomes of this process, the run can be found again.
-            say(accepted.run_id, err=True)
+            write_line(accepted.run_id, err=True)
         return accepted.run_id
 
     run_id = run_interruptibly(start())
@@ -137,10 +137,10 @@ def tail_run(
     try:
         run = run_interruptibly(watch())
     except TimeoutError:
-        say(f"Run {run_id} has not ended after {timeout:g} s; it goes on. {_again(run_id)}", err=True)
+        write_line(f"Run {run_id} has not ended after {timeout:g} s; it goes on. {_again(run_id)}", err=True)
         return EXIT_TIMEOUT
     except KeyboardInterrupt:
-        say(f"Run {run_id} goes on. {_again(run_id)}", err=True)
+        write_line(f"Run {run_id} goes on. {_again(run_id)}", err=True)
         return EXIT_INTERRUPTED
     _print_end(run, json=json)
     return exit_code(run.status)
@@ -159,14 +159,14 @@ def show_logs(given: str, *, since: int, follow: bool, url: str | None, api_key:
                         continue
                     if json:
                         line = {"index": event.seq - 1, "at": iso(event.at_us), "attempt": event.attempt, **event.data}
-                        say(dump_json(line))
+                        write_line(dump_json(line))
                     else:
                         say_block(sentence(event))
 
     run_interruptibly(work())
 
 
-async def _stored(source: Source, run_id: str, after: int) -> AsyncGenerator[Event]:
+async def _stored(source: RunSource, run_id: str, after: int) -> AsyncGenerator[Event]:
     run = await source.get(run_id)
     while after < run.last_seq:
         events = await source.events(run_id, after, 1000)
@@ -177,7 +177,7 @@ async def _stored(source: Source, run_id: str, after: int) -> AsyncGenerator[Eve
             yield event
 
 
-async def _show_all(source: Source, run_id: str, after: int, view: View, *, asks: bool, may_ask: bool) -> None:
+async def _show_all(source: RunSource, run_id: str, after: int, view: View, *, asks: bool, may_ask: bool) -> None:
     async with aclosing(source.stream(run_id, after)) as stream:
         async for event in stream:
             view.show(event)
@@ -185,16 +185,16 @@ async def _show_all(source: Source, run_id: str, after: int, view: View, *, asks
                 await put_question(source, run_id, event.data["path"], view, may_ask=may_ask)
 
 
-async def put_question(source: Source, run_id: str, path: str, view: View, *, may_ask: bool) -> None:
+async def put_question(source: RunSource, run_id: str, path: str, view: View, *, may_ask: bool) -> None:
     """Ask whoever sits here, or say how to answer; nothing if somebody has answered already."""
-    from runlane.cli.ask import ask, interruptible, told
+    from runlane.cli.ask import ask, describe_question, interruptible
 
     open_ones = [wait for wait in await source.waits(run_id) if wait.kind == "human" and wait.answered_at_us is None]
     question = next((wait for wait in open_ones if wait.path == path), None)
     if question is None:
         return
     if not (may_ask and sys.stdin.isatty() and sys.stdout.isatty()):
-        view.say(told(question, several=len(open_ones) > 1))
+        view.say(describe_question(question, several=len(open_ones) > 1))
         return
     view.pause()
     try:
@@ -207,11 +207,11 @@ async def put_question(source: Source, run_id: str, path: str, view: View, *, ma
                 say_block(str(error))
                 continue
             except (WrongState, NotFound) as error:
-                say(f"The answer came too late: {error}")
+                write_line(f"The answer came too late: {error}")
             return
     except EOFError:
-        say()
-        view.say(told(question, several=len(open_ones) > 1))
+        write_line()
+        view.say(describe_question(question, several=len(open_ones) > 1))
     finally:
         view.go_on()
 
@@ -219,9 +219,9 @@ async def put_question(source: Source, run_id: str, path: str, view: View, *, ma
 def _print_end(run: Run, *, json: bool) -> None:
     if json:
         end = {"type": "result", "run_id": run.id, "status": run.status, "result": run.result, "error": run.error}
-        say(dump_json(end))
+        write_line(dump_json(end))
     elif run.status is Status.COMPLETED:
-        say(f"result  {dump_json(run.result)}")
+        write_line(f"result  {dump_json(run.result)}")
     elif run.error:
         say_block(f"error  {run.error.get('type')}: {run.error.get('message')}", indent=7)
 

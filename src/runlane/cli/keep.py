@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from runlane.access.keyring import key_id_of, new_key
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
-from runlane.cli.terminal import read_hidden, say
+from runlane.cli.terminal import read_hidden, write_line
+from runlane.domain.secret import MAX_BYTES, Secret, check_name, check_value
+from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import InvalidRequest
-from runlane.model.secret import MAX_BYTES, Secret, check_name, check_value
-from runlane.model.tenant import DEFAULT_TENANT
 from runlane.settings import load_settings, parse_secret_keys
 
 if TYPE_CHECKING:
-    from runlane.access.vault import Vault
+    from runlane.access.secrets import SecretVault
     from runlane.client import Client
-    from runlane.store.database import Database
+    from runlane.store.sql.database import Database
 
 _PAGE = 1000
 
@@ -42,7 +42,7 @@ def keep(
     if json:
         print_json(asdict(secret))
     else:
-        say(f"{secret.name}: version {secret.version}, kept with the key {secret.key_id}.")
+        write_line(f"{secret.name}: version {secret.version}, kept with the key {secret.key_id}.")
 
 
 def show(*, tenant: str | None, url: str | None, api_key: str | None, json: bool) -> None:
@@ -52,7 +52,7 @@ def show(*, tenant: str | None, url: str | None, api_key: str | None, json: bool
         return [secret async for secret in client.secrets.list(tenant=tenant)]
 
     async def on_database(database: Database) -> Sequence[Secret]:
-        from runlane.store.secrets import list_secrets
+        from runlane.store.access.secrets import list_secrets
 
         found: list[Secret] = []
         while page := await list_secrets(
@@ -83,7 +83,7 @@ def drop(name: str, *, tenant: str | None, url: str | None, api_key: str | None,
         return await client.secrets.delete(name, tenant=tenant)
 
     async def on_database(database: Database) -> Secret:
-        from runlane.store.secrets import delete_secret
+        from runlane.store.access.secrets import delete_secret
 
         return await delete_secret(database, tenant or DEFAULT_TENANT, name, actor=acting())
 
@@ -91,7 +91,7 @@ def drop(name: str, *, tenant: str | None, url: str | None, api_key: str | None,
     if json:
         print_json({"deleted": asdict(gone)})
     else:
-        say(f"{gone.name}: deleted.")
+        write_line(f"{gone.name}: deleted.")
 
 
 def rotate_keys(*, tenant: str | None, url: str | None, api_key: str | None, json: bool) -> int:
@@ -113,8 +113,8 @@ def rotate_keys(*, tenant: str | None, url: str | None, api_key: str | None, jso
         )
     else:
         for owner, name, key_id in unreadable:
-            say(f"unreadable: {name} of tenant {owner}, kept with the key {key_id}", err=True)
-        say(f"{told['rotated']} encrypted anew with the key {told['key_id']}, {len(unreadable)} unreadable.")
+            write_line(f"unreadable: {name} of tenant {owner}, kept with the key {key_id}", err=True)
+        write_line(f"{told['rotated']} encrypted anew with the key {told['key_id']}, {len(unreadable)} unreadable.")
     return 1 if unreadable else 0
 
 
@@ -124,18 +124,18 @@ def print_key(*, json: bool) -> None:
     if json:
         print_json({"key": key, "key_id": key_id_of(parse_secret_keys(key)[0])})
         return
-    say(key)
-    say(
+    write_line(key)
+    write_line(
         "Set it as RUNLANE_SECRET_KEY for every server and worker, or write it to a file that RUNLANE_SECRET_KEY_FILE "
         "names, and keep a copy elsewhere: without it no secret can be read.",
         err=True,
     )
 
 
-def _vault(database: Database) -> Vault:
-    from runlane.access.vault import Vault
+def _vault(database: Database) -> SecretVault:
+    from runlane.access.secrets import SecretVault
 
-    return Vault(database, load_settings())
+    return SecretVault(database, load_settings())
 
 
 def _value(name: str, from_file: Path | None) -> str:

@@ -7,19 +7,19 @@ from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from runlane.agents.occupancy import Occupancy, read_occupancy
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
-from runlane.cli.terminal import say
+from runlane.cli.terminal import write_line
 from runlane.client.wire import micros
+from runlane.domain.rate_limit import LimitChange, ProviderLimits
 from runlane.errors import InvalidRequest, nearest
-from runlane.model.provider import LimitChange, ProviderLimits
+from runlane.rate_limits.usage import CredentialUsage, read_occupancy
 from runlane.settings import load_settings
-from runlane.store import provider_limits
-from runlane.store.database import Database
-from runlane.store.provider_limits import SetLimits
-from runlane.store.provider_slots import Busy
-from runlane.store.usage import GROUPS, Used, read_usage
+from runlane.store.rate_limits import limits
+from runlane.store.rate_limits.limits import LimitSetting
+from runlane.store.rate_limits.slots import CredentialInUse
+from runlane.store.sql.database import Database
+from runlane.store.usage import GROUPS, UsageRow, read_usage
 
 if TYPE_CHECKING:
     from runlane.client import Client
@@ -31,7 +31,7 @@ _LIMITS = ("in_flight", "requests_per_minute", "tokens_per_minute")
 def show_limits(*, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane limits list`."""
 
-    async def on_server(client: Client) -> Sequence[Occupancy]:
+    async def on_server(client: Client) -> Sequence[CredentialUsage]:
         return [_occupancy(told) for told in await client.limits()]
 
     rows = with_either(url, api_key, on_server, lambda database: read_occupancy(load_settings(), database))
@@ -71,28 +71,28 @@ def change_limits(
     removed = frozenset(part.strip().replace("-", "_") for part in (no_limit or "").split(",") if part.strip())
     change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
 
-    async def on_server(client: Client) -> tuple[Sequence[str], SetLimits, SetLimits]:
+    async def on_server(client: Client) -> tuple[Sequence[str], LimitSetting, LimitSetting]:
         before = await _limits_on(client)
         given = {name: getattr(change, name) for name in _LIMITS if getattr(change, name) is not None}
         now = _set_limits(await client.set_limits(credential, **given, **dict.fromkeys(removed)))
-        return list(before), before.get(credential, SetLimits(credential, ProviderLimits())), now
+        return list(before), before.get(credential, LimitSetting(credential, ProviderLimits())), now
 
-    async def on_database(database: Database) -> tuple[Sequence[str], SetLimits, SetLimits]:
-        counted = [limits.credential for limits, _, _ in await provider_limits.list_limits(database)]
+    async def on_database(database: Database) -> tuple[Sequence[str], LimitSetting, LimitSetting]:
+        counted = [limits.credential for limits, _, _ in await limits.list_limits(database)]
         known = [*counted, *load_settings().providers]
-        return known, *await provider_limits.set_limits(database, credential, change, actor=acting())
+        return known, *await limits.set_limits(database, credential, change, actor=acting())
 
     known, old, new = with_either(url, api_key, on_server, on_database, creates=True)
     if credential not in known:
         hint = nearest(credential, known)
-        say(f'No call has counted against "{credential}" yet{hint}.', err=True)
+        write_line(f'No call has counted against "{credential}" yet{hint}.', err=True)
     _print_change(old, new, json=json)
 
 
 def reset_limits(credential: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane limits reset`."""
 
-    async def on_server(client: Client) -> tuple[SetLimits, SetLimits]:
+    async def on_server(client: Client) -> tuple[LimitSetting, LimitSetting]:
         before = (await _limits_on(client)).get(credential)
         now = _set_limits(await client.reset_limits(credential))
         return before or now, now
@@ -101,7 +101,7 @@ def reset_limits(credential: str, *, url: str | None, api_key: str | None, json:
         url,
         api_key,
         on_server,
-        lambda database: provider_limits.reset_limits(database, credential, actor=acting()),
+        lambda database: limits.reset_limits(database, credential, actor=acting()),
     )
     _print_change(old, new, json=json)
 
@@ -124,9 +124,9 @@ def show_usage(
     if since > to:
         raise InvalidRequest(f"--from={since} is after --to={to}. Give the earlier day first.")
 
-    async def on_server(client: Client) -> Sequence[Used]:
+    async def on_server(client: Client) -> Sequence[UsageRow]:
         told = await client.usage(tenant=tenant, first=since, last=to, group=group)
-        return [Used(**item) for item in told["usage"]]
+        return [UsageRow(**item) for item in told["usage"]]
 
     rows = with_either(url, api_key, on_server, lambda database: read_usage(database, tenant, since, to, group))
     if json:
@@ -158,23 +158,23 @@ def _day(text: str | None, option: str) -> date | None:
         raise InvalidRequest(f"{option}={text} is no day. Form: 2026-01-31") from None
 
 
-def _print_change(old: SetLimits, new: SetLimits, *, json: bool) -> None:
+def _print_change(old: LimitSetting, new: LimitSetting, *, json: bool) -> None:
     before, now = asdict(old.limits), asdict(new.limits)
     changed = {name: {"old": before[name], "new": now[name]} for name in now if before[name] != now[name]}
     if json:
         print_json({"credential": new.credential, "limits": now, "changed": changed})
         return
     for name, values in changed.items():
-        say(f"{new.credential}: {name} {values['old']} -> {values['new']}")
+        write_line(f"{new.credential}: {name} {values['old']} -> {values['new']}")
     if not changed:
-        say(f"{new.credential}: nothing changed.")
+        write_line(f"{new.credential}: nothing changed.")
 
 
 def _of(used: int | None, limit: int | None) -> str:
     return f"{'-' if used is None else used} of {'no limit' if limit is None else limit}"
 
 
-def _flat(row: Occupancy) -> dict[str, Any]:
+def _flat(row: CredentialUsage) -> dict[str, Any]:
     return {
         "credential": row.limits.credential,
         "limits": asdict(row.limits.limits),
@@ -186,21 +186,23 @@ def _flat(row: Occupancy) -> dict[str, Any]:
     }
 
 
-async def _limits_on(client: Client) -> dict[str, SetLimits]:
+async def _limits_on(client: Client) -> dict[str, LimitSetting]:
     return {told["credential"]: _set_limits(told) for told in await client.limits()}
 
 
-def _set_limits(told: Mapping[str, Any]) -> SetLimits:
+def _set_limits(told: Mapping[str, Any]) -> LimitSetting:
     limits = ProviderLimits(*(told[name] for name in _LIMITS))
-    return SetLimits(told["credential"], limits, micros(told["updated_at"]), told["updated_by"])
+    return LimitSetting(told["credential"], limits, micros(told["updated_at"]), told["updated_by"])
 
 
-def _occupancy(told: Mapping[str, Any]) -> Occupancy:
+def _occupancy(told: Mapping[str, Any]) -> CredentialUsage:
     now = told["now"]
     busy = (
         None
         if now is None
-        else Busy(now["in_flight"], now["requests_this_minute"], now["tokens_this_minute"], now["waiting_processes"])
+        else CredentialInUse(
+            now["in_flight"], now["requests_this_minute"], now["tokens_this_minute"], now["waiting_processes"]
+        )
     )
     until = micros(told["backing_off_until"])
-    return Occupancy(_set_limits(told), busy, until, told["backing_off_reason"] or "")
+    return CredentialUsage(_set_limits(told), busy, until, told["backing_off_reason"] or "")

@@ -10,11 +10,11 @@ from typing import Any, Final, Literal
 
 import orjson
 
+from runlane.catalog.importers.openapi import ImportedTools, import_openapi
 from runlane.cli.author import chosen_directory
 from runlane.cli.show import print_json
-from runlane.cli.terminal import say
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.definitions.openapi import Imported, import_openapi
+from runlane.cli.terminal import write_line
+from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.errors import InvalidRequest
 
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -98,16 +98,16 @@ def _write(folder: Path, tool: Mapping[str, Any], *, overwrite: bool, dry_run: b
     return "written"
 
 
-def _tell(found: Imported, states: Mapping[str, _State], folder: Path, *, dry_run: bool) -> None:
+def _tell(found: ImportedTools, states: Mapping[str, _State], folder: Path, *, dry_run: bool) -> None:
     for name, state in states.items():
-        say(f"{state:9}  {name}")
+        write_line(f"{state:9}  {name}")
     for item in found.notes:
-        say(f"note: {item.operation}: {item.why}", err=True)
+        write_line(f"note: {item.operation}: {item.why}", err=True)
     for item in found.left_out:
-        say(f"left out: {item.operation}: {item.why}", err=True)
+        write_line(f"left out: {item.operation}: {item.why}", err=True)
     kept = [name for name, state in states.items() if state == "kept"]
     if kept:
-        say(f"Kept as they are: {', '.join(kept[:10])}. --overwrite replaces them.", err=True)
+        write_line(f"Kept as they are: {', '.join(kept[:10])}. --overwrite replaces them.", err=True)
     counts = {state: list(states.values()).count(state) for state in ("written", "unchanged", "kept")}
     told = ", ".join(f"{count} {state}" for state, count in counts.items())
-    say(f"{'Would be in ' if dry_run else ''}{folder}: {told}, {len(found.left_out)} left out.")
+    write_line(f"{'Would be in ' if dry_run else ''}{folder}: {told}, {len(found.left_out)} left out.")

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from runlane.cli.answers import step_cells
 from runlane.cli.either import with_either
 from runlane.cli.show import clock, print_json, print_table, span
-from runlane.cli.source import Source, find_run_id, open_source
+from runlane.cli.source import RunSource, find_run_id, open_source
 from runlane.cli.target import check_exists, refuse_url
-from runlane.cli.terminal import say
+from runlane.cli.terminal import write_line
+from runlane.domain.events import Event
+from runlane.domain.run import AGENT, ORCHESTRATION, Run, Status
+from runlane.domain.text import dump_json
 from runlane.errors import InvalidRequest, nearest
-from runlane.model.event import Event
-from runlane.model.run import AGENT, ORCHESTRATION, Run, Status
-from runlane.model.text import dump_json
 from runlane.settings import load_settings
 
 if TYPE_CHECKING:
     from runlane.client import Client, Question, WorkerInfo
-    from runlane.model.lane import Lane
-    from runlane.store.database import Database
-    from runlane.store.workers import WorkerRow
+    from runlane.domain.lane import Lane
+    from runlane.store.queue.workers import WorkerRow
+    from runlane.store.sql.database import Database
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ def _with_database(work: Callable[[Database], Awaitable[T]]) -> T:
     return asyncio.run(run())
 
 
-def _with_source(url: str | None, api_key: str | None, work: Callable[[Source], Awaitable[T]]) -> T:
+def _with_source(url: str | None, api_key: str | None, work: Callable[[RunSource], Awaitable[T]]) -> T:
     async def run() -> T:
         async with open_source(url, api_key) as source:
             return await work(source)
@@ -55,24 +55,24 @@ _USE_DATABASE = "Set RUNLANE_DATABASE_URL to the server's database, or unset RUN
 def upgrade_database(*, json: bool) -> None:
     """`runlane db upgrade`."""
     refuse_url("db upgrade", _USE_DATABASE)
-    from runlane.store.migrate import upgrade
+    from runlane.store.sql.migrate import upgrade
 
     settings = load_settings()
     before, now = asyncio.run(upgrade(settings))
     if json:
         print_json({"before": before, "now": now})
     elif before == now:
-        say(f"{settings.shown_database}: schema {now}, nothing to do.")
+        write_line(f"{settings.shown_database}: schema {now}, nothing to do.")
     else:
-        say(f"{settings.shown_database}: schema {before or 'none'} -> {now}.")
+        write_line(f"{settings.shown_database}: schema {before or 'none'} -> {now}.")
 
 
 def show_revision(*, json: bool) -> None:
     """`runlane db current`."""
     refuse_url("db current", _USE_DATABASE)
-    from runlane.store.database import open_database
-    from runlane.store.migrate import read_version
-    from runlane.store.migrations import HEAD
+    from runlane.store.sql.database import open_database
+    from runlane.store.sql.migrate import read_version
+    from runlane.store.sql.migrations import HEAD
 
     settings = load_settings()
 
@@ -89,14 +89,14 @@ def show_revision(*, json: bool) -> None:
     if json:
         print_json({"database": version, "code": HEAD})
     else:
-        say(f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.")
+        write_line(f"{settings.shown_database}: schema {version or 'none'}; this version needs {HEAD}.")
 
 
 def show_workers(*, gone: bool, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane workers`."""
 
     async def on_database(database: Database) -> Sequence[WorkerInfo | WorkerRow]:
-        from runlane.store.workers import list_workers
+        from runlane.store.queue.workers import list_workers
 
         return await list_workers(database, gone_too=gone)
 
@@ -122,7 +122,7 @@ def show_lanes(*, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane lanes list`."""
 
     async def on_database(database: Database) -> Sequence[Lane]:
-        from runlane.store.lanes import list_lanes
+        from runlane.store.queue.lanes import list_lanes
 
         return await list_lanes(database)
 
@@ -155,7 +155,7 @@ def change_lane(
     json: bool,
 ) -> None:
     """`runlane lanes set`."""
-    from runlane.store.lanes import LaneChange, move_kinds, set_lane
+    from runlane.store.queue.lanes import LaneChange, move_kinds, set_lane
 
     if uncapped and max_slots is not None:
         raise InvalidRequest("--uncapped and --max-slots contradict each other. Give one of them.")
@@ -191,11 +191,11 @@ def change_lane(
         print_json({"lane": now, "changed": changed, "moved_runs": moved})
         return
     for field, values in changed.items():
-        say(f"{name}: {field} {values['old']} -> {values['new']}")
+        write_line(f"{name}: {field} {values['old']} -> {values['new']}")
     if wanted:
-        say(f"{name}: now takes {', '.join(wanted)}; {moved} waiting runs moved here.")
+        write_line(f"{name}: now takes {', '.join(wanted)}; {moved} waiting runs moved here.")
     if not changed and not wanted:
-        say(f"{name}: nothing changed.")
+        write_line(f"{name}: nothing changed.")
 
 
 def show_runs(
@@ -234,7 +234,7 @@ def show_runs(
 def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs show`."""
 
-    async def work(source: Source) -> dict[str, Any]:
+    async def work(source: RunSource) -> dict[str, Any]:
         run_id = await find_run_id(source, given)
         run = await source.get(run_id)
         whole = asdict(run)
@@ -257,10 +257,10 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
         print_json(run)
         return
     for field in ("id", "target", "lane", "status", "priority"):
-        say(f"{field:>14}  {run[field]}")
-    say(f"{'attempt':>14}  {run['tries']}")
+        write_line(f"{field:>14}  {run[field]}")
+    write_line(f"{'attempt':>14}  {run['tries']}")
     for field in ("failures", "losses", "max_attempts"):
-        say(f"{field:>14}  {run[field]}")
+        write_line(f"{field:>14}  {run[field]}")
     for field in (
         "accepted_at_us",
         "due_at_us",
@@ -270,48 +270,50 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
         "cancel_requested_at_us",
     ):
         if run[field] is not None:
-            say(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
+            write_line(f"{field.removesuffix('_us').removesuffix('_at'):>14}  {clock(run[field])}")
     for field in ("ordering_key", "blocked_by", "worker_id", "progress", "progress_note"):
         if run[field] is not None:
-            say(f"{field:>14}  {run[field]}")
+            write_line(f"{field:>14}  {run[field]}")
     for field in ("input", "result"):
         if run[field] is not None:
-            say(f"{field:>14}  {dump_json(run[field])}")
+            write_line(f"{field:>14}  {dump_json(run[field])}")
     if run["state"] is not None:
-        say(f"{'state':>14}  {dump_json(run['state'])}")
+        write_line(f"{'state':>14}  {dump_json(run['state'])}")
     if run["definition"] is not None:
-        say(f"{'definition':>14}  {run['definition']}")
+        write_line(f"{'definition':>14}  {run['definition']}")
     if run["forked_from"] is not None:
-        say(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
+        write_line(f"{'forked from':>14}  {run['forked_from']['run_id']} at {run['forked_from']['from_step']}")
     if run["parent"] is not None:
-        say(f"{'parent':>14}  {run['parent']['run_id']} at {run['parent']['path']}")
+        write_line(f"{'parent':>14}  {run['parent']['run_id']} at {run['parent']['path']}")
     for child in run["children"] or ():
-        say(f"{'child':>14}  {child['run_id']}  {child['status']}  {child['target']}  at {child['path']}")
+        write_line(f"{'child':>14}  {child['run_id']}  {child['status']}  {child['target']}  at {child['path']}")
     if run["error"]:
-        say(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
+        write_line(f"{'error':>14}  {run['error'].get('type')}: {run['error'].get('message')}")
     for attempt in run["attempts"]:
         error: dict[str, Any] = attempt["error"] or {}
         took = span(attempt["started_at_us"], attempt["ended_at_us"])
         told = f"  {error.get('type')}: {error.get('message')}" if error else ""
-        say(f"{'execution':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}")
+        write_line(
+            f"{'execution':>14}  {attempt['attempt']}  {attempt['outcome']}  {took}  {attempt['worker_id']}{told}"
+        )
     for wait in run["waits"]:
         since = f"since {clock(wait['opened_at_us'])}"
-        say(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
+        write_line(f"{'waits for':>14}  {wait['kind']}  {wait['path']}  {since}  {wait['prompt'] or wait['name']}")
     if run["target"].startswith((ORCHESTRATION, AGENT)):
         for step in run["steps"]:
-            say(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
+            write_line(f"{'step':>14}  {'  '.join('-' if cell is None else str(cell) for cell in step_cells(step))}")
     for event in run["events"]:
         data = dump_json(event["data"]) if event["data"] else ""
-        say(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
+        write_line(f"{event['seq']:>14}  {clock(event['at_us'])}  {event['type']}  {data}".rstrip())
 
 
-async def _waits(source: Source, run: Run) -> Sequence[Question]:
+async def _waits(source: RunSource, run: Run) -> Sequence[Question]:
     return () if not run.has_steps or run.status.terminal else await source.waits(run.id)
 
 
 def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
     """`runlane dead-letters`."""
-    from runlane.store.dead_letters import list_dead_letters, read_dead_letter
+    from runlane.store.queue.dead_letters import list_dead_letters, read_dead_letter
 
     refuse_url("dead-letters", "List failed runs of a server: runlane runs list --status failed. Or unset RUNLANE_URL.")
     check_exists(load_settings())
@@ -339,7 +341,7 @@ def show_dead_letters(run_id: str | None, *, limit: int, json: bool) -> None:
 def change_run(given: str, verb: str, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs cancel|retry|approve|release`."""
 
-    async def work(source: Source) -> tuple[str, Status]:
+    async def work(source: RunSource) -> tuple[str, Status]:
         run_id = await find_run_id(source, given)
         return run_id, await source.change(run_id, verb)
 
@@ -349,14 +351,14 @@ def change_run(given: str, verb: str, *, url: str | None, api_key: str | None, j
 def change_priority(given: str, priority: int, *, url: str | None, api_key: str | None, json: bool) -> None:
     """`runlane runs priority`."""
 
-    async def work(source: Source) -> tuple[str, Status]:
+    async def work(source: RunSource) -> tuple[str, Status]:
         run_id = await find_run_id(source, given)
         return run_id, await source.set_priority(run_id, priority)
 
     _print_change(*_with_source(url, api_key, work), json=json)
 
 
-async def _all_events(source: Source, run: Run) -> list[Event]:
+async def _all_events(source: RunSource, run: Run) -> list[Event]:
     """What a person can still read; the stream has the rest."""
     found: list[Event] = []
     while len(found) < _SHOWN_EVENTS:
@@ -371,4 +373,4 @@ def _print_change(run_id: str, status: Status, *, json: bool) -> None:
     if json:
         print_json({"run_id": run_id, "status": status})
     else:
-        say(f"{run_id}: {status}")
+        write_line(f"{run_id}: {status}")

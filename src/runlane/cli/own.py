@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from runlane.app import App
-from runlane.cli.terminal import say
-from runlane.connections import report_unknown_settings
+from runlane.cli.terminal import write_line
+from runlane.resources import report_unknown_settings
 
 
 def own_app() -> App:
@@ -21,4 +21,4 @@ def own_app() -> App:
 
 
 def _warn(name: str, hint: str) -> None:
-    say(f"Warning: {name} is not a known setting and is ignored{hint}.", err=True)
+    write_line(f"Warning: {name} is not a known setting and is ignored{hint}.", err=True)

@@ -18,11 +18,11 @@ import structlog
 from runlane.app import App
 from runlane.cli.dev import describe_sharing, owns_database
 from runlane.cli.target import URL_VARIABLE, refuse_url
-from runlane.cli.terminal import block, one_line, say
+from runlane.cli.terminal import block, one_line, write_line
 from runlane.errors import AppNotFound, InvalidRequest, RunlaneError, nearest
+from runlane.observability.tracing import start_tracing, stop_tracing
 from runlane.redaction import LOGS
 from runlane.settings import EMBEDDED_FILE
-from runlane.tracing import start_tracing, stop_tracing
 
 log = structlog.get_logger(__name__)
 
@@ -149,17 +149,17 @@ def greet(app: App, url: str, *, moved: bool = False) -> None:
     """Print where `runlane dev` serves and what it has. `moved` says that the usual port was taken."""
     database = app.settings.shown_database
     if moved:
-        say(f"The usual port 8765 is taken. This server is {url}; commands in this folder use it.")
+        write_line(f"The usual port 8765 is taken. This server is {url}; commands in this folder use it.")
     elsewhere = os.environ.get(URL_VARIABLE)
     if elsewhere:
-        say(f"RUNLANE_URL is set: commands in such a shell use {elsewhere}, not this server.")
+        write_line(f"RUNLANE_URL is set: commands in such a shell use {elsewhere}, not this server.")
     names = ", ".join(sorted(app.tasks)) or "none"
-    say(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.")
-    say(f"API on {url}, reference on {url}/docs")
+    write_line(f"Runlane dev: tasks {names}; database {database}. Ctrl-C stops.")
+    write_line(f"API on {url}, reference on {url}/docs")
     if not owns_database(app.settings):
-        say(describe_sharing(app.settings))
+        write_line(describe_sharing(app.settings))
     if database == str(EMBEDDED_FILE):
-        say("Enqueue from another process in this folder; look with: runlane runs list")
+        write_line("Enqueue from another process in this folder; look with: runlane runs list")
 
 
 def configure_logs(*, dev: bool, quiet: bool = False) -> None:

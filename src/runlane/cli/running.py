@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
 from runlane.api.identity import Identity, project_id
-from runlane.private import make_file, make_folder
+from runlane.private_files import make_file, make_folder
 from runlane.settings import EMBEDDED_FILE
 
 RECORD: Final = EMBEDDED_FILE.parent / "dev.json"

@@ -20,22 +20,22 @@ import structlog
 import uvicorn
 
 from runlane.addresses import is_loopback
-from runlane.api.door import Access
+from runlane.api.auth import RequestAccess
 from runlane.api.identity import Identity, project_id
-from runlane.api.parts import Parts, WorkerWish
 from runlane.api.protocol import server_config
 from runlane.api.server import build_api
+from runlane.api.services import Services, WorkerOptions
 from runlane.app import App
 from runlane.cli.dev import check_database, owns_database
 from runlane.cli.process import SECOND_SIGNAL, configure_logs, end_stuck_process, find_app, greet, run_loop
 from runlane.cli.running import Running, remove_record, write_record
 from runlane.cli.target import refuse_url
 from runlane.cli.watch import Watch
-from runlane.definitions.environment import environment_of
+from runlane.definitions.checks.environment import environment_of
+from runlane.domain.source import source_of
 from runlane.errors import ConfigurationError
-from runlane.model.source import source_of
 from runlane.settings import DEFINITIONS_FOLDER
-from runlane.store.keys import has_keys
+from runlane.store.access.keys import has_keys
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +50,7 @@ def run_server(
     *,
     host: str,
     port: int | None,
-    wish: WorkerWish | None,
+    wish: WorkerOptions | None,
     dev: bool,
     definitions: Path | None = None,
     shared_database: bool = False,
@@ -101,7 +101,7 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    app: App, *, host: str, port: int | None, wish: WorkerWish | None, dev: bool, folder: Path | None
+    app: App, *, host: str, port: int | None, wish: WorkerOptions | None, dev: bool, folder: Path | None
 ) -> bool:
     listening = _bind(host, port, dev=dev)
     try:
@@ -116,7 +116,7 @@ async def _serve_on(
     *,
     host: str,
     port: int | None,
-    wish: WorkerWish | None,
+    wish: WorkerOptions | None,
     dev: bool,
     folder: Path | None,
 ) -> bool:
@@ -134,7 +134,7 @@ async def _serve_on(
                 greet(app, url, moved=port is None and used != DEFAULT_PORT)
 
         async with api.router.lifespan_context(api):
-            parts: Parts = api.state.parts
+            parts: Services = api.state.parts
             if parts.worker is not None:
                 # The API is on the same event loop, so it does not answer either.
                 parts.worker.on_stuck = end_stuck_process
@@ -162,7 +162,7 @@ async def _serve_on(
         await app.close()
 
 
-def _watch(app: App, parts: Parts, folder: Path) -> Watch:
+def _watch(app: App, parts: Services, folder: Path) -> Watch:
     source = app.settings.definitions_source or source_of(folder)
     return Watch(
         parts.database,
@@ -174,21 +174,21 @@ def _watch(app: App, parts: Parts, folder: Path) -> Watch:
     )
 
 
-async def _access(app: App, host: str, *, dev: bool) -> Access:
+async def _access(app: App, host: str, *, dev: bool) -> RequestAccess:
     if dev:
-        return Access.OPEN_ON_LOOPBACK
+        return RequestAccess.OPEN_ON_LOOPBACK
     if await has_keys(await app.database()):
-        return Access.KEYS
+        return RequestAccess.KEYS
     if is_loopback(host):
         log.warning("open_on_loopback", cure="make a key and restart: runlane keys create NAME --role platform_admin")
-        return Access.OPEN_ON_LOOPBACK
+        return RequestAccess.OPEN_ON_LOOPBACK
     raise ConfigurationError(
         f'There is no API key, so a server on "{host}" would let nobody in. Make one first: '
         "runlane keys create NAME --role platform_admin. Or serve this machine only: --host 127.0.0.1"
     )
 
 
-async def _end_when_drained(server: _Server, parts: Parts, stopping: asyncio.Event) -> None:
+async def _end_when_drained(server: _Server, parts: Services, stopping: asyncio.Event) -> None:
     """Stop serving after the worker has drained: until then probes get their answers, and /ready is 503."""
     await stopping.wait()
     try:
@@ -198,7 +198,7 @@ async def _end_when_drained(server: _Server, parts: Parts, stopping: asyncio.Eve
         server.should_exit = True
 
 
-def _handle_signals(server: _Server, parts: Parts, stopping: asyncio.Event) -> None:
+def _handle_signals(server: _Server, parts: Services, stopping: asyncio.Event) -> None:
     signals = 0
 
     def stop() -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from runlane.cli.terminal import console, say, say_block, say_cells, styled
+from runlane.cli.terminal import console, say_block, say_cells, styled, write_line
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -30,7 +30,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: st
             say_cells([_cell(value) for value in row])
         return
     if not rows:
-        say(empty)
+        write_line(empty)
         return
     from rich import box
     from rich.table import Table

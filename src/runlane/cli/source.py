@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.cli.options import NEWEST_RUN
 from runlane.cli.target import check_exists, server_or_database
-from runlane.cli.terminal import say
+from runlane.cli.terminal import write_line
+from runlane.domain.events import Event
+from runlane.domain.ids import is_run_id_prefix, is_whole_run_id
+from runlane.domain.run import Accepted, Run, Status
 from runlane.errors import InvalidRequest, NotFound, RunNotFound
-from runlane.model.event import Event
-from runlane.model.ids import is_run_id_prefix, is_whole_run_id
-from runlane.model.run import Accepted, Run, Status
 from runlane.settings import load_settings
 
 if TYPE_CHECKING:
     from runlane.client import Client, LiveEvent, Question
-    from runlane.store.database import Database
+    from runlane.store.sql.database import Database
 
 # How often the database is asked for news. A server is told of them instead.
 POLL_SECONDS = 0.2
@@ -32,7 +32,7 @@ PAGE = 1000
 _SHOWN_MATCHES = 3
 
 
-class Source(Protocol):
+class RunSource(Protocol):
     """Reads runs and changes them."""
 
     async def get(self, run_id: str) -> Run:
@@ -94,7 +94,7 @@ class Source(Protocol):
         ...
 
 
-async def find_run_id(source: Source, given: str) -> str:
+async def find_run_id(source: RunSource, given: str) -> str:
     """Return the id of the run that a command was given: a whole id, a unique prefix of one, or `--last`."""
     if given == NEWEST_RUN:
         newest = await source.ids(None, 1)
@@ -118,23 +118,23 @@ async def find_run_id(source: Source, given: str) -> str:
 
 def client_of(url: str, api_key: str | None) -> Client:
     """The server at this URL. Whoever waits for one that does not answer is told so."""
-    from runlane.client import Client, Patience
+    from runlane.client import Client, RetryPolicy
 
     def waiting(why: str) -> None:
-        say(f"{why}; trying on. If no server runs there, start one: runlane dev", err=True)
+        write_line(f"{why}; trying on. If no server runs there, start one: runlane dev", err=True)
 
-    return Client(url, api_key, patience=Patience(waiting=waiting))
+    return Client(url, api_key, patience=RetryPolicy(waiting=waiting))
 
 
 @asynccontextmanager
-async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[Source]:
+async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[RunSource]:
     """The server at this URL; without one, that of a running `runlane dev` here, or the database."""
     url, api_key = server_or_database(url, api_key)
     if url is not None:
         async with client_of(url, api_key) as client:
             yield _Server(client)
         return
-    from runlane.store.migrate import open_ready
+    from runlane.store.sql.migrate import open_ready
 
     settings = load_settings()
     check_exists(settings)
@@ -225,35 +225,35 @@ class _OwnDatabase:
         self._database = database
 
     async def get(self, run_id: str) -> Run:
-        from runlane.store.runs import find_run
+        from runlane.store.queue.runs import find_run
 
         run = await find_run(self._database, run_id)
         if not run.has_steps:
             return run
-        from runlane.orchestrating import with_state
+        from runlane.submit.orchestrations import with_state
 
         return await with_state(self._database, run)
 
     async def list(
         self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
     ) -> Sequence[Run]:
-        from runlane.store.runs import list_runs
+        from runlane.store.queue.runs import list_runs
 
         return await list_runs(self._database, statuses=statuses, **filters, before=before, limit=limit)
 
     async def ids(self, prefix: str | None, limit: int) -> Sequence[str]:
-        from runlane.store.search import RunFilter, search_runs
+        from runlane.store.queue.search import RunFilter, search_runs
 
         found = await search_runs(self._database, RunFilter(id_prefix=prefix), limit=limit)
         return [run.id for run in found.runs]
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.attempts import read_attempts
+        from runlane.store.queue.attempts import read_attempts
 
         return await read_attempts(self._database, run_id)
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.steps import read_steps
+        from runlane.store.orchestration.steps import read_steps
 
         steps = await read_steps(self._database, run_id)
         for step in steps:
@@ -262,7 +262,7 @@ class _OwnDatabase:
         return steps
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        from runlane.store.events import read_events
+        from runlane.store.queue.events import read_events
 
         return await read_events(self._database, run_id, after, limit)
 
@@ -295,13 +295,13 @@ class _OwnDatabase:
             return (await app.set_priority(run_id, priority)).status
 
     async def waits(self, run_id: str) -> Sequence[Question]:
-        from runlane.orchestrating import questions
+        from runlane.submit.orchestrations import questions
 
         return await questions(self._database, run_id)
 
     async def inbox(self, limit: int) -> Sequence[Question]:
-        from runlane.orchestrating import question_of
-        from runlane.store.waits import read_inbox
+        from runlane.store.orchestration.waits import read_inbox
+        from runlane.submit.orchestrations import question_of
 
         return [question_of(wait) for wait in await read_inbox(self._database, None, limit=limit)]
 

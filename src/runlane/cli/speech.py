@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from runlane.cli.terminal import DIM, Output, one_line
-from runlane.model.event import Event
-from runlane.model.text import dump_json
+from runlane.domain.events import Event
+from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent

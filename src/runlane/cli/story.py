@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from runlane.api.frame import iso
+from runlane.api.sse_encoding import iso
 from runlane.cli.show import clock
-from runlane.model.event import Event
-from runlane.model.text import dump_json
+from runlane.domain.events import Event
+from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent

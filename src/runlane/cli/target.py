@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from runlane.cli.running import ask_identity, find_running, is_of_this_folder
-from runlane.cli.terminal import say
+from runlane.cli.terminal import write_line
 from runlane.errors import ConfigurationError, InvalidRequest, NotFound
 from runlane.settings import EMBEDDED_FILE, Settings
 
@@ -22,7 +22,7 @@ DATABASE_VARIABLE: Final = "RUNLANE_DATABASE_URL"
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ServerTarget:
     """A server that a command uses, and how the command describes it."""
 
     url: str
@@ -30,26 +30,28 @@ class Server:
     about: str
 
 
-def server_for(url: str | None, api_key: str | None) -> Server:
+def server_for(url: str | None, api_key: str | None) -> ServerTarget:
     """Return the server of a command that needs one."""
     if url is not None:
-        return Server(url, api_key, url)
+        return ServerTarget(url, api_key, url)
     running = find_running()
     if running is not None:
         # The key in the environment belongs to another server; dev needs none.
-        return Server(running.url, None, f"{running.url}, runlane dev of this folder, database {running.database}")
+        return ServerTarget(
+            running.url, None, f"{running.url}, runlane dev of this folder, database {running.database}"
+        )
     identity = ask_identity(DEFAULT_URL)
     if identity is not None and not is_of_this_folder(identity):
         raise ConfigurationError(
             f"The server at {DEFAULT_URL} is runlane dev of another folder, and none runs for this one. "
             "Start it here: runlane dev. Or name the server with --url or RUNLANE_URL."
         )
-    return Server(DEFAULT_URL, api_key, DEFAULT_URL)
+    return ServerTarget(DEFAULT_URL, api_key, DEFAULT_URL)
 
 
-def announce(server: Server) -> None:
+def announce(server: ServerTarget) -> None:
     """Name the server on stderr, because stdout is for the answer."""
-    say(f"Server: {server.about}", err=True)
+    write_line(f"Server: {server.about}", err=True)
 
 
 def server_or_database(url: str | None, api_key: str | None) -> tuple[str | None, str | None]:

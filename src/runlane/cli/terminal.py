@@ -75,7 +75,7 @@ class Output:
         self._stream.flush()
 
 
-def say(text: str = "", *, err: bool = False, label: tuple[str, str] | None = None) -> None:
+def write_line(text: str = "", *, err: bool = False, label: tuple[str, str] | None = None) -> None:
     """Print one line, on stderr with `err`. A label, given with its colour, comes before it."""
     out = _output(err)
     if label is not None:

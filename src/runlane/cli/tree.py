@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.cli.story import tries_of
-from runlane.model.event import Event
-from runlane.model.ids import INSIDE
-from runlane.model.text import dump_json
+from runlane.domain.events import Event
+from runlane.domain.ids import INSIDE
+from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent

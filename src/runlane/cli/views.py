@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from runlane.cli.story import plain_line, tries_of, wire_line
-from runlane.cli.terminal import console, one_line, say, styled
+from runlane.cli.terminal import console, one_line, styled, write_line
 from runlane.cli.tree import Row, State, StepTree
-from runlane.model.event import Event, EventType
+from runlane.domain.events import Event, EventType
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,13 +51,13 @@ class Lines:
         """Print the event, if it is worth a line."""
         line = wire_line(event) if self._json else plain_line(event)
         if line is not None:
-            say(line)
+            write_line(line)
 
     def say(self, lines: Sequence[str]) -> None:
         """Print lines for people; programs get events only."""
         if not self._json:
             for line in lines:
-                say(line)
+                write_line(line)
 
     def pause(self) -> None:
         """Nothing to do."""

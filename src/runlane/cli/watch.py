@@ -12,12 +12,12 @@ from pathlib import Path
 
 import structlog
 
-from runlane.definitions.environment import Environment
-from runlane.definitions.load import parse_directory
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.checks.environment import Environment
+from runlane.definitions.loader import parse_directory
+from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import Conflict, InvalidDefinitions, Unavailable
-from runlane.model.tenant import DEFAULT_TENANT
-from runlane.store.database import Database
-from runlane.store.sync import sync_definitions
+from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """The HTTP API as Python: start runs, follow them through broken connections, operate on them."""
 
 from runlane.client.client import Client
-from runlane.client.patience import Patience
+from runlane.client.patience import RetryPolicy
 from runlane.client.secrets import RotatedSecrets
 from runlane.client.values import (
     Attempt,
@@ -9,11 +9,11 @@ from runlane.client.values import (
     ChatMessage,
     ChatPost,
     ChatState,
-    Health,
     LiveEvent,
     LogLine,
     Logs,
     Question,
+    ServerHealth,
     Step,
     WorkerInfo,
 )
@@ -25,13 +25,13 @@ __all__ = [
     "ChatPost",
     "ChatState",
     "Client",
-    "Health",
     "LiveEvent",
     "LogLine",
     "Logs",
-    "Patience",
     "Question",
+    "RetryPolicy",
     "RotatedSecrets",
+    "ServerHealth",
     "Step",
     "WorkerInfo",
 ]

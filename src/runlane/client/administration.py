@@ -9,9 +9,9 @@ from urllib.parse import quote
 from runlane.client.http import PREFIX, Http
 from runlane.client.values import AuditRecord
 from runlane.client.wire import lane_from, micros
-from runlane.model.access import ApiKey, Permission, Role
-from runlane.model.lane import Lane
-from runlane.model.tenant import Budget, Limits, Tenant
+from runlane.domain.access import ApiKey, Permission, Role
+from runlane.domain.lane import Lane
+from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
 
 
 class Administration:
@@ -112,11 +112,11 @@ def _tenant(told: Mapping[str, Any]) -> Tenant:
     return Tenant(
         id=told["id"],
         name=told["name"],
-        limits=Limits(told["max_queued"], told["max_running"], told["rate_per_second"]),
+        limits=TenantLimits(told["max_queued"], told["max_running"], told["rate_per_second"]),
         enabled=told["enabled"],
         created_at_us=micros(told["created_at"]) or 0,
         updated_at_us=micros(told["updated_at"]) or 0,
-        budget=Budget(told["max_cost_usd_per_day"], told["on_cap"]),
+        budget=TenantBudget(told["max_cost_usd_per_day"], told["on_cap"]),
     )
 
 

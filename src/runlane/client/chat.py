@@ -9,13 +9,13 @@ from urllib.parse import quote
 import orjson
 
 from runlane.client import wire
+from runlane.client.chat_stream import follow_chat
 from runlane.client.http import PREFIX, Http
-from runlane.client.talk import follow_chat
 from runlane.client.values import ChatMessage, ChatPost, ChatState, LiveEvent
+from runlane.domain.events import Event
+from runlane.domain.run import Accepted, OnDead
+from runlane.domain.task import input_json
 from runlane.errors import InvalidRequest
-from runlane.model.event import Event
-from runlane.model.run import Accepted, OnDead
-from runlane.model.task import input_json
 
 
 class ChatCalls:

@@ -18,14 +18,14 @@ from runlane.client.administration import Administration
 from runlane.client.chat import ChatCalls, part
 from runlane.client.definitions import DefinitionCalls
 from runlane.client.http import PREFIX, Http
-from runlane.client.patience import Patience
+from runlane.client.patience import RetryPolicy
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
-from runlane.client.values import Attempt, Health, LiveEvent, LogLine, Logs, Question, Step, WorkerInfo
-from runlane.model.event import Event
-from runlane.model.lane import Lane
-from runlane.model.run import Accepted, OnDead, Run, Status
-from runlane.model.task import input_json
+from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Question, ServerHealth, Step, WorkerInfo
+from runlane.domain.events import Event
+from runlane.domain.lane import Lane
+from runlane.domain.run import Accepted, OnDead, Run, Status
+from runlane.domain.task import input_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,10 +47,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         key: str | None = None,
         *,
         timeout_seconds: float = 30.0,
-        patience: Patience | None = None,
+        patience: RetryPolicy | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._http = Http(url, key, timeout_seconds, patience or Patience(), transport)
+        self._http = Http(url, key, timeout_seconds, patience or RetryPolicy(), transport)
 
     @property
     def url(self) -> str:
@@ -316,10 +316,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         told = await self._http.read(f"{PREFIX}/workers", {"gone": "true" if gone else None})
         return [wire.worker_from(worker) for worker in told["workers"]]
 
-    async def health(self) -> Health:
+    async def health(self) -> ServerHealth:
         """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""
         ready, parts = await self._http.probe("/ready")
-        return Health(ready, parts)
+        return ServerHealth(ready, parts)
 
     async def _act(self, run_id: str, verb: str) -> Status:
         told = (await self._http.change("POST", _run(run_id, verb)))["status"]

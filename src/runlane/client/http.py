@@ -22,10 +22,10 @@ import httpx2
 import orjson
 
 from runlane.addresses import is_loopback
-from runlane.client.patience import Patience
+from runlane.client.patience import RetryPolicy
 from runlane.client.wire import error_from, load
+from runlane.domain.ids import new_id
 from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
-from runlane.model.ids import new_id
 from runlane.version import VERSION
 
 PREFIX = "/api/v2"
@@ -39,7 +39,7 @@ _UNDER_WAY = "idempotency_under_way"
 _KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 
-class Answered(Exception):
+class ErrorResponse(Exception):
     """The server answered, but not with what was asked for. `away` means that asking again may help."""
 
     def __init__(self, error: RunlaneError, status: int, retry_after_seconds: float | None = None) -> None:
@@ -58,7 +58,7 @@ class Http:
         url: str,
         key: str | None,
         timeout_seconds: float,
-        patience: Patience,
+        patience: RetryPolicy,
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
         self.url = _check_url(url)
@@ -121,22 +121,22 @@ class Http:
                 raise self._refusal(response)
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 await response.aread()
-                raise Answered(error_from(200, response.content, None, self.url), 200)
+                raise ErrorResponse(error_from(200, response.content, None, self.url), 200)
             yield response
 
     async def pause(self, tries: int, since: float, cause: Exception) -> None:
         """Wait before the next try; Unavailable when that would be too long after the last sign of life."""
-        asked = cause.retry_after_seconds if isinstance(cause, Answered) else None
+        asked = cause.retry_after_seconds if isinstance(cause, ErrorResponse) else None
         seconds = self.patience.wait_seconds(tries, random.random(), asked)  # noqa: S311 - spreads, guards nothing
         if _is_tls_failure(cause):
             raise Unavailable(
-                f"{self.url} did not accept a TLS connection ({_told(cause)}). Use http:// if the server has no TLS; "
-                "otherwise make its certificate known to this machine."
+                f"{self.url} did not accept a TLS connection ({_describe_cause(cause)}). "
+                "Use http:// if the server has no TLS; otherwise make its certificate known to this machine."
             ) from cause
         waited = time.monotonic() - since
         left = self._give_up_seconds(cause) - waited
         if left <= 0 or (asked or 0.0) > left:
-            if isinstance(cause, Answered):
+            if isinstance(cause, ErrorResponse):
                 raise cause.error from None
             raise self._silence(cause, waited) from cause
         # The last try is made when the time is over, however long the wait before it would have been.
@@ -149,7 +149,7 @@ class Http:
         if self.patience.waiting is None or seconds <= _REPORT_SECONDS or since == self._reported_since:
             return
         self._reported_since = since
-        self.patience.waiting(f"{self.url} does not answer yet ({_told(cause)})")
+        self.patience.waiting(f"{self.url} does not answer yet ({_describe_cause(cause)})")
 
     async def _repeat(
         self,
@@ -182,7 +182,7 @@ class Http:
                 raise self._refusal(response)
             except httpx2.TransportError as error:
                 cause: Exception = error
-            except Answered as answered:
+            except ErrorResponse as answered:
                 if not answered.away:
                     raise answered.error from None
                 cause = answered
@@ -197,18 +197,18 @@ class Http:
 
     def _silence(self, cause: Exception, seconds: float) -> Unavailable:
         return Unavailable(
-            f"{self.url} did not answer{f' for {seconds:.0f} s' if seconds else ''} ({_told(cause)}). "
+            f"{self.url} did not answer{f' for {seconds:.0f} s' if seconds else ''} ({_describe_cause(cause)}). "
             "Check the URL, and that runlane serve runs there."
         )
 
     def _address(self, path: str) -> str:
         return f"{self.url}{path}"
 
-    def _refusal(self, response: httpx2.Response) -> Answered:
+    def _refusal(self, response: httpx2.Response) -> ErrorResponse:
         asked = _retry_after(response.headers.get("retry-after"))
         status = response.status_code
         error = error_from(status, response.content, asked, self.url)
-        return Answered(error, status, asked)
+        return ErrorResponse(error, status, asked)
 
 
 def _is_tls_failure(cause: BaseException) -> bool:
@@ -221,7 +221,7 @@ def _is_tls_failure(cause: BaseException) -> bool:
     return False
 
 
-def _told(cause: Exception) -> str:
+def _describe_cause(cause: Exception) -> str:
     return f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class RetryPolicy:
     """Waits between tries grow from `first_seconds` to `longest_seconds`; after `give_up_seconds` it is an error.
 
     A server on this machine that has never answered and refuses connections is given up after `local_seconds`, since

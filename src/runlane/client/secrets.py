@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
 from runlane.client.wire import micros
-from runlane.model.secret import Secret, check_name
+from runlane.domain.secret import Secret, check_name
 
 _PAGE = 1000
 

@@ -12,7 +12,7 @@ _BOM = b"\xef\xbb\xbf"
 _COLON = ord(":")
 
 
-class Frame(NamedTuple):
+class SseFrame(NamedTuple):
     """One server-sent event. `id` is what this frame says itself, None if it says nothing."""
 
     id: str | None
@@ -20,7 +20,7 @@ class Frame(NamedTuple):
     data: str
 
 
-class Parser:
+class SseParser:
     """feed() it what a connection brings; one parser for one connection."""
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Parser:
         self._at_start = True
         self._forget()
 
-    def feed(self, chunk: bytes) -> list[Frame]:
+    def feed(self, chunk: bytes) -> list[SseFrame]:
         """The frames that these bytes complete."""
         if self._after_cr and chunk:
             # A CR ended a line already; the LF that belongs to it must not end another one.
             self._after_cr = False
             chunk = chunk.removeprefix(b"\n")
-        frames: list[Frame] = []
+        frames: list[SseFrame] = []
         for piece in chunk.splitlines(keepends=True):
             self._pieces.append(piece)
             if piece.endswith((b"\n", b"\r")):
@@ -70,8 +70,8 @@ class Parser:
             case _:
                 pass
 
-    def _finish(self) -> Frame | None:
-        frame = Frame(self._id, self._event or "message", "\n".join(self._data)) if self._data else None
+    def _finish(self) -> SseFrame | None:
+        frame = SseFrame(self._id, self._event or "message", "\n".join(self._data)) if self._data else None
         self._forget()
         return frame
 

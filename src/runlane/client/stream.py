@@ -13,11 +13,11 @@ from contextlib import aclosing
 
 import httpx2
 
-from runlane.client.http import PREFIX, Answered, Http
-from runlane.client.sse import Parser
+from runlane.client.http import PREFIX, ErrorResponse, Http
+from runlane.client.sse import SseParser
 from runlane.client.values import LiveEvent
 from runlane.client.wire import event_from, load_event
-from runlane.model.event import Event, EventType
+from runlane.domain.events import Event, EventType
 
 # The server's last word when a reader comes back after the end.
 COMPLETE = "stream_complete"
@@ -31,13 +31,13 @@ class _Hole(Exception):
     """A number was skipped inside one connection, which only a damaged stream does."""
 
 
-class Cut(Exception):
+class StreamInterrupted(Exception):
     """The stream ended although the run has not."""
 
 
 async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
     """Every event of a run after a number, and what is told live, until the run has ended."""
-    position = Position(after)
+    position = StreamPosition(after)
     since, tries = time.monotonic(), 0
     while True:
         started = time.monotonic()
@@ -50,10 +50,10 @@ async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | 
                     yield event
             if position.ended:
                 return
-            cause: Exception = Cut("the stream ended before the run did")
+            cause: Exception = StreamInterrupted("the stream ended before the run did")
         except (httpx2.TransportError, _Hole) as error:
             cause = error
-        except Answered as answered:
+        except ErrorResponse as answered:
             if answered.status not in PASSING:
                 raise answered.error from None
             cause = answered
@@ -67,7 +67,7 @@ async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | 
         await http.pause(tries, since, cause)
 
 
-class Position:
+class StreamPosition:
     """How far a reader has come. Kept across connections."""
 
     def __init__(self, seq: int) -> None:
@@ -77,8 +77,8 @@ class Position:
         self.ended = False
 
 
-async def _connection(http: Http, run_id: str, position: Position) -> AsyncGenerator[Event | LiveEvent]:
-    parser = Parser()
+async def _connection(http: Http, run_id: str, position: StreamPosition) -> AsyncGenerator[Event | LiveEvent]:
+    parser = SseParser()
     may_skip = True
     async with http.stream(f"{PREFIX}/runs/{run_id}/stream", position.seq) as response:
         async for chunk in response.aiter_bytes():

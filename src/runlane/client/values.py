@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runlane.model.run import Status
+from runlane.domain.run import Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class AuditRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class ServerHealth:
     """Whether a server can work, and what it says about its parts."""
 
     ready: bool

@@ -20,6 +20,9 @@ from runlane.client.values import (
     Step,
     WorkerInfo,
 )
+from runlane.domain.events import Event
+from runlane.domain.lane import Lane
+from runlane.domain.run import Accepted, Run, Status
 from runlane.errors import (
     Conflict,
     InputTooLarge,
@@ -30,9 +33,6 @@ from runlane.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from runlane.model.event import Event
-from runlane.model.lane import Lane
-from runlane.model.run import Accepted, Run, Status
 
 _OWN = frozenset({"type", "seq", "run_id", "attempt", "at"})
 _SHOWN = 200

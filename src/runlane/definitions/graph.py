@@ -9,11 +9,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from runlane.model.definition import Orchestration
-from runlane.model.step import EvaluatorStep, HumanStep, IfElseStep, LoopStep, ParallelStep, Step, SwitchStep, WaitStep
+from runlane.definitions.schema.definition import Orchestration
+from runlane.definitions.schema.step import (
+    EvaluatorStep,
+    HumanStep,
+    IfElseStep,
+    LoopStep,
+    ParallelStep,
+    Step,
+    SwitchStep,
+    WaitStep,
+)
 
 
-class LinkKind(StrEnum):
+class TransitionKind(StrEnum):
     """Why a step follows another."""
 
     NEXT = "next"
@@ -25,49 +34,49 @@ class LinkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class Transition:
     """One way from a step. `field` says where it is written; a target of None is the end of the run."""
 
     source: str
     target: str | None
-    kind: LinkKind
+    kind: TransitionKind
     field: str
     label: str = ""
 
 
-def links_of(step: Step) -> list[Link]:
+def links_of(step: Step) -> list[Transition]:
     """Every way that is written in a step."""
-    found: list[Link] = []
+    found: list[Transition] = []
 
-    def add(target: str | None, kind: LinkKind, field: str, label: str = "") -> None:
-        found.append(Link(step.id, target, kind, field, label))
+    def add(target: str | None, kind: TransitionKind, field: str, label: str = "") -> None:
+        found.append(Transition(step.id, target, kind, field, label))
 
     match step:
         case EvaluatorStep():
             for label, target in step.route_map.items():
-                add(target, LinkKind.ROUTE, f"route_map.{label}", label)
+                add(target, TransitionKind.ROUTE, f"route_map.{label}", label)
         case IfElseStep():
-            add(step.if_true_step_id, LinkKind.ROUTE, "if_true_step_id", "true")
-            add(step.if_false_step_id, LinkKind.ROUTE, "if_false_step_id", "false")
+            add(step.if_true_step_id, TransitionKind.ROUTE, "if_true_step_id", "true")
+            add(step.if_false_step_id, TransitionKind.ROUTE, "if_false_step_id", "false")
         case SwitchStep():
             for value, target in step.switch_cases.items():
-                add(target, LinkKind.ROUTE, f"switch_cases.{value}", value)
-            add(step.switch_default_step_id, LinkKind.ROUTE, "switch_default_step_id", "else")
+                add(target, TransitionKind.ROUTE, f"switch_cases.{value}", value)
+            add(step.switch_default_step_id, TransitionKind.ROUTE, "switch_default_step_id", "else")
         case ParallelStep():
             for number, branch in enumerate(step.parallel_branches):
                 for position, target in enumerate(branch):
-                    add(target, LinkKind.BRANCH, f"parallel_branches[{number}][{position}]", str(number + 1))
+                    add(target, TransitionKind.BRANCH, f"parallel_branches[{number}][{position}]", str(number + 1))
         case LoopStep():
             for position, target in enumerate(step.loop_step_ids):
-                add(target, LinkKind.BODY, f"loop_step_ids[{position}]")
+                add(target, TransitionKind.BODY, f"loop_step_ids[{position}]")
         case _:
             pass
     if step.next_step_id is not None or (not found and step.type != "end"):
-        add(step.next_step_id, LinkKind.NEXT, "next_step_id")
+        add(step.next_step_id, TransitionKind.NEXT, "next_step_id")
     if step.on_error is not None:
-        add(step.on_error, LinkKind.ERROR, "on_error", "error")
+        add(step.on_error, TransitionKind.ERROR, "on_error", "error")
     if isinstance(step, (HumanStep, WaitStep)) and step.on_expiry is not None:
-        add(step.on_expiry, LinkKind.EXPIRY, "on_expiry", "expired")
+        add(step.on_expiry, TransitionKind.EXPIRY, "on_expiry", "expired")
     return found
 
 
@@ -76,7 +85,7 @@ class Graph:
     """Steps by id and their links, without those that lead nowhere. The first of several steps with one id counts."""
 
     steps: Mapping[str, Step]
-    links: Mapping[str, tuple[Link, ...]]
+    links: Mapping[str, tuple[Transition, ...]]
 
     def targets(self, step_id: str, avoiding: Collection[str] = ()) -> Iterator[str]:
         """What may follow a step."""
@@ -84,7 +93,7 @@ class Graph:
             if link.target is not None and link.target in self.steps and link.target not in avoiding:
                 yield link.target
 
-    def reach(self, starts: Iterable[str], avoiding: Collection[str] = ()) -> set[str]:
+    def reachable(self, starts: Iterable[str], avoiding: Collection[str] = ()) -> set[str]:
         """The starts and all that may follow them, without going through what is avoided."""
         waiting = [start for start in starts if start in self.steps and start not in avoiding]
         seen = set(waiting)

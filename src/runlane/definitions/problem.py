@@ -11,8 +11,8 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
+from runlane.definitions.schema.definition import Kind
 from runlane.errors import InvalidDefinitions, nearest
-from runlane.model.definition import Kind
 
 
 class Severity(StrEnum):
@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where something is: the file, the definition in it, the step in that, and the field."""
 
     file: str | None = None
@@ -44,9 +44,9 @@ class Place:
         inside = ", ".join(parts)
         return f"{self.file}: {inside}" if self.file and inside else self.file or inside or "definitions"
 
-    def at(self, *, step: str | None = None, field: str | None = None) -> Place:
+    def at(self, *, step: str | None = None, field: str | None = None) -> Location:
         """A place within this one."""
-        return Place(self.file, self.kind, self.id, self.step if step is None else step, field)
+        return Location(self.file, self.kind, self.id, self.step if step is None else step, field)
 
 
 MAX_PROBLEMS: Final = 1000
@@ -68,7 +68,7 @@ class Problem:
     """One thing that is wrong, or odd. A loose end leads to something that is not there, but may come."""
 
     severity: Severity
-    place: Place
+    place: Location
     message: str
     loose: bool = False
 
@@ -78,10 +78,10 @@ class Problem:
     @property
     def brief(self) -> str:
         """What is wrong within its definition, for one who knows which that is."""
-        inside = Place(step=self.place.step, field=self.place.field)
-        return f"{inside}: {self.message}" if inside != Place() else self.message
+        inside = Location(step=self.place.step, field=self.place.field)
+        return f"{inside}: {self.message}" if inside != Location() else self.message
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain JSON."""
         place = self.place
         return {
@@ -95,7 +95,7 @@ class Problem:
         }
 
 
-class Enough(Exception):
+class TooManyProblems(Exception):
     """So much is wrong that more of it helps nobody."""
 
 
@@ -105,13 +105,13 @@ class Problems:
 
     found: list[Problem] = field(default_factory=list[Problem])
 
-    def error(self, place: Place, message: str, *, loose: bool = False) -> None:
+    def error(self, place: Location, message: str, *, loose: bool = False) -> None:
         """Note an error."""
         if len(self.errors) >= MAX_PROBLEMS:
-            raise Enough
+            raise TooManyProblems
         self.found.append(Problem(Severity.ERROR, place, message, loose))
 
-    def warn(self, place: Place, message: str) -> None:
+    def warn(self, place: Location, message: str) -> None:
         """Note something odd, unless there is much of it already; what follows may be an error."""
         if len(self.warnings) < MAX_PROBLEMS:
             self.found.append(Problem(Severity.WARNING, place, message))

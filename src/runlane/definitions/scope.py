@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from runlane.definitions.problem import Place
-from runlane.definitions.version import kind_of
-from runlane.model.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.problem import Location
+from runlane.definitions.schema.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.versions import kind_of
 
 ALL_TOOLS = "all"
 # Between a server's name and its tool's.
@@ -15,11 +15,11 @@ TOOL_OF_SERVER = "__"
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
+class ParsedDefinition:
     """A definition and where it comes from."""
 
     definition: Definition
-    place: Place
+    place: Location
 
     @property
     def key(self) -> tuple[Kind, str]:
@@ -28,7 +28,7 @@ class Parsed:
 
 
 @dataclass(slots=True)
-class Scope:
+class DefinitionScope:
     """Everything that references may lead to. `tasks` is None where nobody knows the registered tasks.
 
     `broken` are definitions that are there and have errors of their own: a reference to one is not another error.
@@ -91,9 +91,9 @@ class Scope:
         return None
 
 
-def scope_of(definitions: Iterable[Definition], tasks: Collection[str] | None = None) -> Scope:
+def scope_of(definitions: Iterable[Definition], tasks: Collection[str] | None = None) -> DefinitionScope:
     """The scope of these definitions."""
-    scope = Scope(tasks=tasks)
+    scope = DefinitionScope(tasks=tasks)
     for definition in definitions:
         scope.add(definition)
     return scope

@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import escape
 
-from runlane.definitions.draw import END, Picture, Style, Way, picture_of, shown
-from runlane.model.definition import Orchestration
+from runlane.definitions.mermaid import END, Drawing, Edge, EdgeStyle, picture_of, shown
+from runlane.definitions.schema.definition import Orchestration
 
 _BOX_WIDTH: Final = 168
 _BOX_HEIGHT: Final = 44
@@ -80,12 +80,12 @@ def svg(orchestration: Orchestration) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _ways_back(picture: Picture) -> set[Way]:
+def _ways_back(picture: Drawing) -> set[Edge]:
     """Ways that close a circle, found by walking on from the beginning."""
-    following: dict[str, list[Way]] = defaultdict(list)
+    following: dict[str, list[Edge]] = defaultdict(list)
     for way in picture.ways:
         following[way.source].append(way)
-    back: set[Way] = set()
+    back: set[Edge] = set()
     state: dict[str, int] = {}
     for start in picture.steps:
         if start in state:
@@ -106,14 +106,14 @@ def _ways_back(picture: Picture) -> set[Way]:
     return back
 
 
-def _layered(picture: Picture, back: set[Way]) -> _Layout:
+def _layered(picture: Drawing, back: set[Edge]) -> _Layout:
     ways = [way for way in picture.ways if way not in back]
     nodes = [*picture.steps, *([END] if any(way.target == END for way in ways) else [])]
     rank = dict.fromkeys(nodes, 0)
     incoming = dict.fromkeys(nodes, 0)
     for way in ways:
         incoming[way.target] += 1
-    following: dict[str, list[Way]] = defaultdict(list)
+    following: dict[str, list[Edge]] = defaultdict(list)
     for way in ways:
         following[way.source].append(way)
     ready = [node for node in nodes if incoming[node] == 0]
@@ -172,7 +172,7 @@ def _width(node: object) -> float:
     return _BOX_WIDTH if isinstance(node, str) else _LANE_WIDTH
 
 
-def _draw(way: Way, layout: _Layout, rank: dict[object, int]) -> str:
+def _draw(way: Edge, layout: _Layout, rank: dict[object, int]) -> str:
     points = [(layout.x[way.source], layout.y[way.source] + _BOX_HEIGHT / 2)]
     points += ((layout.x[node], layout.y[node]) for node in _between(way, layout, rank))
     points.append((layout.x[way.target], layout.y[way.target] - _BOX_HEIGHT / 2))
@@ -184,7 +184,7 @@ def _draw(way: Way, layout: _Layout, rank: dict[object, int]) -> str:
     return _line(line, way) + _label(way, (x0 + x1) / 2, (y0 + y1) / 2)
 
 
-def _between(way: Way, layout: _Layout, rank: dict[object, int]) -> list[object]:
+def _between(way: Edge, layout: _Layout, rank: dict[object, int]) -> list[object]:
     """The places that a way has in the layers that it passes."""
     for start in layout.down[way.source]:
         found: list[object] = []
@@ -197,7 +197,7 @@ def _between(way: Way, layout: _Layout, rank: dict[object, int]) -> list[object]
     return []
 
 
-def _draw_back(way: Way, layout: _Layout, lane: float) -> str:
+def _draw_back(way: Edge, layout: _Layout, lane: float) -> str:
     x0, y0 = layout.x[way.source] + _BOX_WIDTH / 2, layout.y[way.source]
     x1, y1 = layout.x[way.target] + _BOX_WIDTH / 2, layout.y[way.target]
     y1 += 8 if way.source == way.target else 0
@@ -205,12 +205,12 @@ def _draw_back(way: Way, layout: _Layout, lane: float) -> str:
     return _line(line, way) + _label(way, lane, (y0 + y1) / 2)
 
 
-def _line(path: str, way: Way) -> str:
-    dashes = ' stroke-dasharray="5 4"' if way.style is Style.RARE else ""
+def _line(path: str, way: Edge) -> str:
+    dashes = ' stroke-dasharray="5 4"' if way.style is EdgeStyle.RARE else ""
     return f'<path d="{path}" fill="none" stroke="#475569" stroke-width="1.2"{dashes} marker-end="url(#tip)"/>'
 
 
-def _label(way: Way, x: float, y: float) -> str:
+def _label(way: Edge, x: float, y: float) -> str:
     if not way.label:
         return ""
     return (
@@ -219,7 +219,7 @@ def _label(way: Way, x: float, y: float) -> str:
     )
 
 
-def _box(step_id: str, picture: Picture, layout: _Layout) -> str:
+def _box(step_id: str, picture: Drawing, layout: _Layout) -> str:
     x, y = layout.x[step_id] - _BOX_WIDTH / 2, layout.y[step_id] - _BOX_HEIGHT / 2
     step = picture.steps.get(step_id)
     kind = "end" if step is None else step.type

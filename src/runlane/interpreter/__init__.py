@@ -1,1 +1,1 @@
-"""The pure step machine: what an orchestration does next, given what has happened."""
+"""Interpreter: the pure step machine. Given what has happened, it returns what may be performed now."""

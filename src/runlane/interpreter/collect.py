@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from runlane.definitions.schema.step import HumanStep, Step
 from runlane.interpreter.state import Layer
-from runlane.model.step import HumanStep, Step
 
 if TYPE_CHECKING:
-    from runlane.interpreter.line import Line
+    from runlane.interpreter.fiber import Fiber
 
 HUMAN_RESPONSE: Final = "human_response"
 
@@ -22,12 +22,12 @@ def output_key(step: Step) -> str | None:
     return step.output_key or (HUMAN_RESPONSE if isinstance(step, HumanStep) else None)
 
 
-class Collected:
+class LoopOutputs:
     """Per step of a loop's body, what it gave in each round. The bytes count in the loop's shelf."""
 
     __slots__ = ("_shelf", "_steps", "entries", "keys", "sizes")
 
-    def __init__(self, line: Line, body: list[str], shelf: Layer) -> None:
+    def __init__(self, line: Fiber, body: list[str], shelf: Layer) -> None:
         self._shelf = shelf
         known = (line.scope.steps.get(step_id) for step_id in dict.fromkeys(body))
         self._steps = {step.id: step for step in known if step is not None and output_key(step) is not None}

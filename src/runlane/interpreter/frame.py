@@ -10,23 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from runlane.interpreter.values import Done, Part, Todo
-from runlane.model.step import Step
+from runlane.definitions.schema.step import Step
+from runlane.interpreter.values import Done, Part, PendingStep
 
 if TYPE_CHECKING:
-    from runlane.interpreter.line import Line
+    from runlane.interpreter.engine import Engine
+    from runlane.interpreter.fiber import Fiber
     from runlane.interpreter.state import Layer
-    from runlane.interpreter.walk import Walk
 
 S = TypeVar("S", bound=Step)
 
 
-class Leaf:
+class OpenStep:
     """An open todo and the frame that awaits its outcome. `serial` is its place among all that were ever opened."""
 
     __slots__ = ("frame", "serial", "todo")
 
-    def __init__(self, frame: AnyFrame, serial: int, todo: Todo) -> None:
+    def __init__(self, frame: AnyFrame, serial: int, todo: PendingStep) -> None:
         self.frame = frame
         self.serial = serial
         self.todo = todo
@@ -52,28 +52,28 @@ class Frame(ABC, Generic[S]):
 
     __slots__ = ("delay", "leaf", "line", "path", "shelf", "step", "tries")
 
-    def __init__(self, line: Line, step: S, path: str) -> None:
+    def __init__(self, line: Fiber, step: S, path: str) -> None:
         self.line = line
         self.step = step
         self.path = path
         self.tries = 0
         self.delay = 0.0
-        self.leaf: Leaf | None = None
+        self.leaf: OpenStep | None = None
         self.shelf: Layer | None = None
 
     @abstractmethod
-    def begin(self, walk: Walk) -> None:
+    def begin(self, walk: Engine) -> None:
         """The line has come to the step."""
 
-    def settled(self, walk: Walk, done: Done) -> None:
+    def settled(self, walk: Engine, done: Done) -> None:
         """The frame's own todo was performed."""
         raise NotImplementedError
 
-    def ended(self, walk: Walk, line: Line, leaving: str | None) -> None:
+    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
         """A line inside ended: by itself (None), for a step outside (its id), or at an `end` step (END)."""
         raise NotImplementedError
 
-    def lines(self) -> Iterable[Line]:
+    def lines(self) -> Iterable[Fiber]:
         """The lines inside that have not ended."""
         return ()
 
@@ -86,7 +86,7 @@ class Frame(ABC, Generic[S]):
         """What else this kind of frame has to remember."""
         return {}
 
-    def load(self, walk: Walk, data: dict[str, Any]) -> None:
+    def load(self, walk: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
         self.tries = data["tries"]
         leaf = data["leaf"]

@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
+from runlane.definitions.schema.definition import OnCap, Orchestration
+from runlane.interpreter.engine import Engine
 from runlane.interpreter.scope import UNITS_PER_USD, Library, Scope, units
-from runlane.interpreter.state import Layer, Refused, defaults, measure
-from runlane.interpreter.values import End, EndStatus, Fact, Failed, Outcome, Todo
-from runlane.interpreter.walk import Walk
-from runlane.model.definition import OnCap, Orchestration
+from runlane.interpreter.state import Layer, StateRejected, defaults, measure
+from runlane.interpreter.values import EndStatus, Failed, OrchestrationEnd, Outcome, PendingStep, StepEvent
 
 _CURSOR_VERSION: Final = 1
 
 
-class Budget(NamedTuple):
+class OrchestrationBudget(NamedTuple):
     """What an orchestration may cost, and what it has cost so far."""
 
     orchestration_id: str
@@ -36,10 +36,10 @@ class Machine:
     is left to do.
     """
 
-    def __init__(self, walk: Walk, tokens: int = 0) -> None:
+    def __init__(self, walk: Engine, tokens: int = 0) -> None:
         self._walk = walk
         self._tokens = tokens
-        self.opening: list[Fact] = []
+        self.opening: list[StepEvent] = []
 
     @classmethod
     def start(
@@ -56,11 +56,11 @@ class Machine:
         """
         pinned = Library(library, dict(agent_orchestrations or {}))
         root = Scope(pinned, library[orchestration_id], None, "")
-        walk = Walk(pinned, root)
+        walk = Engine(pinned, root)
         machine = cls(walk)
         try:
             root.layer.fill({**defaults(root.orchestration), **state})
-        except Refused as refused:
+        except StateRejected as refused:
             walk.stop(refused.failed)
         else:
             walk.go(root.line, root.orchestration.entry)
@@ -76,7 +76,7 @@ class Machine:
         pinned = Library(library, dict(cursor["agents"]))
         saved = cursor["root"]
         root = Scope(pinned, library[saved["orchestration"]], None, "")
-        walk = Walk(pinned, root)
+        walk = Engine(pinned, root)
         walk.load_scope(root, saved)
         walk.open = dict(sorted(walk.open.items(), key=lambda entry: entry[1].serial))
         walk.serial = cursor["serial"]
@@ -87,7 +87,7 @@ class Machine:
     def with_state(self, state: Mapping[str, Any]) -> Machine:
         """This machine with another state of the run; what branches and nested orchestrations have stays theirs.
 
-        Raises Refused if a changed value does not fit its declared type, or if the state is too large.
+        Raises StateRejected if a changed value does not fit its declared type, or if the state is too large.
         """
         now = self._walk.root.layer
         layer = Layer(now.schema, limit=now.limit)
@@ -115,11 +115,11 @@ class Machine:
             "end": _dump_end(walk.end),
         }
 
-    def todos(self) -> list[Todo]:
+    def todos(self) -> list[PendingStep]:
         """Everything that may be performed now, in the order in which it became possible."""
         return [leaf.todo for leaf in self._walk.open.values()]
 
-    def settle(self, path: str, outcome: Outcome, *, again: bool | None = None) -> list[Fact]:
+    def complete(self, path: str, outcome: Outcome, *, again: bool | None = None) -> list[StepEvent]:
         """Take the outcome of a todo, move on, and return the facts that follow from it.
 
         Outputs must be plain JSON values, as they are recorded. An outcome that comes too late, for something that
@@ -130,7 +130,7 @@ class Machine:
         leaf = walk.open.get(path)
         scope = self.charge(path, outcome.cost_usd, outcome.tokens)
         if leaf is not None:
-            walk.settle(leaf, outcome, again)
+            walk.complete(leaf, outcome, again)
             walk.run()
         walk.keep_limits(scope)
         return self._take_facts()
@@ -146,7 +146,7 @@ class Machine:
         return scope
 
     @property
-    def end(self) -> End | None:
+    def end(self) -> OrchestrationEnd | None:
         """How the run ended, if it has."""
         return self._walk.end
 
@@ -180,7 +180,7 @@ class Machine:
         """Whether the run has cost more than it may: then nothing more is to be called."""
         return self._walk.root.over_budget
 
-    def budgets(self, path: str, unsettled: Mapping[str, float] | None = None) -> list[Budget]:
+    def budgets(self, path: str, unsettled: Mapping[str, float] | None = None) -> list[OrchestrationBudget]:
         """The bounds of what an open todo may cost: of each orchestration that it is in, the innermost first.
 
         `unsettled` is what open todos have spent that are not settled yet, by path.
@@ -189,7 +189,7 @@ class Machine:
         if leaf is None:
             return []
         return [
-            Budget(
+            OrchestrationBudget(
                 scope.orchestration.id,
                 scope.cap / UNITS_PER_USD,
                 scope.cost / UNITS_PER_USD + self._spent_within(scope, unsettled or {}),
@@ -206,12 +206,12 @@ class Machine:
             if (leaf := self._walk.open.get(path)) is not None and scope in leaf.frame.line.scope.outward()
         )
 
-    def _take_facts(self) -> list[Fact]:
+    def _take_facts(self) -> list[StepEvent]:
         facts, self._walk.facts = self._walk.facts, []
         return facts
 
 
-def _dump_end(end: End | None) -> dict[str, Any] | None:
+def _dump_end(end: OrchestrationEnd | None) -> dict[str, Any] | None:
     if end is None:
         return None
     error = None if end.error is None else asdict(end.error)
@@ -224,9 +224,9 @@ def _dump_end(end: End | None) -> dict[str, Any] | None:
     }
 
 
-def _load_end(data: Mapping[str, Any] | None, state: Mapping[str, Any]) -> End | None:
+def _load_end(data: Mapping[str, Any] | None, state: Mapping[str, Any]) -> OrchestrationEnd | None:
     if data is None:
         return None
     error = None if data["error"] is None else Failed(**data["error"])
     limits = tuple(data.get("limits", ()))
-    return End(EndStatus(data["status"]), data["response"], dict(state), error, data["step"], limits)
+    return OrchestrationEnd(EndStatus(data["status"]), data["response"], dict(state), error, data["step"], limits)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from runlane.definitions.schema.step import AgentStep, OrchestrationStep
+from runlane.interpreter.fiber import Fiber
 from runlane.interpreter.frame import Frame
-from runlane.interpreter.line import Line
 from runlane.interpreter.scope import Scope
-from runlane.interpreter.state import STATE_TOO_LARGE, Refused, initial_state
-from runlane.model.step import AgentStep, OrchestrationStep
-from runlane.model.template import (
-    Budget,
+from runlane.interpreter.state import STATE_TOO_LARGE, StateRejected, initial_state
+from runlane.templates.template import (
     InvalidPlaceholder,
+    RenderBudget,
     TemplateTooLarge,
     UnknownPlaceholder,
     render,
@@ -24,7 +24,7 @@ from runlane.model.template import (
 )
 
 if TYPE_CHECKING:
-    from runlane.interpreter.walk import Walk
+    from runlane.interpreter.engine import Engine
 
 NESTING_LIMIT: Final = "nesting_limit"
 UNKNOWN_ORCHESTRATION: Final = "unknown_orchestration"
@@ -33,22 +33,22 @@ UNKNOWN_ORCHESTRATION: Final = "unknown_orchestration"
 MAX_NESTED: Final = 8
 
 
-class Nested(Frame[OrchestrationStep | AgentStep]):
+class NestedFrame(Frame[OrchestrationStep | AgentStep]):
     """The inner orchestration of one execution."""
 
     __slots__ = ("scope",)
 
-    def __init__(self, line: Line, step: OrchestrationStep | AgentStep, path: str) -> None:
+    def __init__(self, line: Fiber, step: OrchestrationStep | AgentStep, path: str) -> None:
         super().__init__(line, step, path)
         self.scope: Scope | None = None
 
-    def begin(self, walk: Walk) -> None:
+    def begin(self, walk: Engine) -> None:
         """Fill the inner state and go to the inner first step."""
         # Nobody performs this step, so nobody else tells of it.
-        walk.tell(self, "step_start", step_name=self.step.title, step_type=self.step.type)
+        walk.emit(self, "step_start", step_name=self.step.title, step_type=self.step.type)
         scope = self._open(walk)
         if scope.depth > MAX_NESTED:
-            raise Refused(
+            raise StateRejected(
                 NESTING_LIMIT,
                 f"Orchestrations are nested more than {MAX_NESTED} deep. Does one of them, in the end, run itself?",
             )
@@ -56,23 +56,23 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
         scope.line.delay = self.delay
         walk.go(scope.line, scope.orchestration.entry)
 
-    def ended(self, walk: Walk, line: Line, leaving: str | None) -> None:
+    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
         """The inner orchestration is completed, at an `end` step or for want of a next one."""
         if self.shelf is not None:
             self.shelf.discard()
         walk.store(self, line.output)
-        walk.tell_complete(self, line.output)
+        walk.emit_complete(self, line.output)
         walk.leave(self, line.output)
 
-    def lines(self) -> Iterable[Line]:
+    def lines(self) -> Iterable[Fiber]:
         """The inner main line."""
         return () if self.scope is None else (self.scope.line,)
 
-    def _open(self, walk: Walk) -> Scope:
+    def _open(self, walk: Engine) -> Scope:
         nested_id = walk.library.nested_in(self.step) or ""
         orchestration = walk.library.orchestrations.get(nested_id)
         if orchestration is None:
-            raise Refused(UNKNOWN_ORCHESTRATION, f'This run knows no orchestration "{nested_id}".')
+            raise StateRejected(UNKNOWN_ORCHESTRATION, f'This run knows no orchestration "{nested_id}".')
         scope = self.scope = Scope(walk.library, orchestration, self, f"{self.path}/>")
         self.shelf = scope.layer
         return scope
@@ -90,21 +90,21 @@ class Nested(Frame[OrchestrationStep | AgentStep]):
             given |= self._filled(render_value, self.step.input)
         return given
 
-    def _filled(self, fill: Callable[[Any, Mapping[str, Any], Budget], Any], template: Any) -> Any:
+    def _filled(self, fill: Callable[[Any, Mapping[str, Any], RenderBudget], Any], template: Any) -> Any:
         """Fill a template. What has no room in the state is refused while it is counted, before it is built."""
         room = (self.shelf or self.line.layer).room
-        budget = Budget() if room is None else Budget(room, "max_state_bytes")
+        budget = RenderBudget() if room is None else RenderBudget(room, "max_state_bytes")
         try:
             return fill(template, self.line.layer.view, budget)
         except (UnknownPlaceholder, InvalidPlaceholder, TemplateTooLarge) as error:
             too_large = room is not None and budget.used > room
-            raise Refused(STATE_TOO_LARGE if too_large else error.code, str(error)) from error
+            raise StateRejected(STATE_TOO_LARGE if too_large else error.code, str(error)) from error
 
     def details(self) -> dict[str, Any]:
         """The inner scope."""
         return {"scope": None if self.scope is None else self.scope.dump()}
 
-    def load(self, walk: Walk, data: dict[str, Any]) -> None:
+    def load(self, walk: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
         super().load(walk, data)
         walk.load_scope(self._open(walk), data["scope"])

@@ -9,36 +9,36 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from runlane.definitions.schema.step import ParallelStep
+from runlane.interpreter.fiber import END, Fiber
 from runlane.interpreter.frame import Frame
-from runlane.interpreter.line import END, Line
 from runlane.interpreter.state import Layer
-from runlane.model.step import ParallelStep
 
 if TYPE_CHECKING:
-    from runlane.interpreter.walk import Walk
+    from runlane.interpreter.engine import Engine
 
 
-class Parallel(Frame[ParallelStep]):
+class ParallelFrame(Frame[ParallelStep]):
     """The branches of one execution. `ending`: one of them met an `end` step."""
 
     __slots__ = ("ending", "finished", "running", "started", "stops")
 
-    def __init__(self, line: Line, step: ParallelStep, path: str) -> None:
+    def __init__(self, line: Fiber, step: ParallelStep, path: str) -> None:
         super().__init__(line, step, path)
         self.shelf = Layer(line.layer.schema, account=line.layer)
         self.started = 0
-        self.running: dict[int, Line] = {}
-        self.finished: dict[int, Line] = {}
+        self.running: dict[int, Fiber] = {}
+        self.finished: dict[int, Fiber] = {}
         self.ending = False
         # The branches meet at what follows the parallel step; where a branch around them ends, they end too.
         self.stops = line.stops | {join for join in (step.next_step_id, line.after(step)[0]) if join is not None}
 
-    def begin(self, walk: Walk) -> None:
+    def begin(self, walk: Engine) -> None:
         """Start as many branches as may run at a time."""
-        walk.tell(self, "parallel_start", branch_count=len(self.step.parallel_branches))
+        walk.emit(self, "parallel_start", branch_count=len(self.step.parallel_branches))
         self._start_more(walk, self.delay)
 
-    def ended(self, walk: Walk, line: Line, leaving: str | None) -> None:
+    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
         """Start the next branch, or join when it was the last."""
         self.finished[line.index] = self.running.pop(line.index)
         self.ending = self.ending or leaving == END
@@ -46,39 +46,39 @@ class Parallel(Frame[ParallelStep]):
         if not self.running:
             self._join(walk)
 
-    def lines(self) -> Iterable[Line]:
+    def lines(self) -> Iterable[Fiber]:
         """The branches that run."""
         return self.running.values()
 
-    def _start_more(self, walk: Walk, delay: float = 0.0) -> None:
+    def _start_more(self, walk: Engine, delay: float = 0.0) -> None:
         branches = self.step.parallel_branches
         limit = self.step.max_concurrency or len(branches)
-        fresh: list[Line] = []
+        fresh: list[Fiber] = []
         while self.started < len(branches) and len(self.running) < limit:
             line = self._line(self.started)
             line.delay = delay
             self.running[line.index] = line
             self.started += 1
             fresh.append(line)
-            walk.tell(self, "branch_start", branch_index=line.index, branch_count=len(branches))
+            walk.emit(self, "branch_start", branch_index=line.index, branch_count=len(branches))
         for line in reversed(fresh):
             branch = branches[line.index]
             walk.go(line, branch[0] if branch else None, by_order=bool(line.order))
 
-    def _join(self, walk: Walk) -> None:
+    def _join(self, walk: Engine) -> None:
         outputs: list[Any] = []
         for index in range(self.started):
             branch = self.finished[index]
             self.line.layer.merge(branch.layer)
             outputs.append(branch.output)
         walk.store(self, outputs)
-        walk.tell(self, "parallel_complete", branch_count=self.started)
+        walk.emit(self, "parallel_complete", branch_count=self.started)
         walk.leave(self, outputs, END if self.ending else None)
 
-    def _line(self, index: int) -> Line:
+    def _line(self, index: int) -> Fiber:
         around = self.line
         branch = self.step.parallel_branches[index]
-        return Line(
+        return Fiber(
             around.scope,
             Layer(around.layer.schema, outer=around.layer, account=self.shelf),
             f"{self.path}/{index}/",
@@ -101,7 +101,7 @@ class Parallel(Frame[ParallelStep]):
             ],
         }
 
-    def load(self, walk: Walk, data: dict[str, Any]) -> None:
+    def load(self, walk: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
         super().load(walk, data)
         self.started = data["started"]

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import orjson
 
-from runlane.interpreter.state import Refused
+from runlane.definitions.schema.step import EvaluatorStep, HumanStep, IfElseStep, Step, SwitchStep, WaitStep
+from runlane.interpreter.state import StateRejected
 from runlane.interpreter.values import Done
-from runlane.model.step import EvaluatorStep, HumanStep, IfElseStep, Step, SwitchStep, WaitStep
 
 EXPIRED: Final = "expired"
 UNKNOWN_ROUTE: Final = "unknown_route"
@@ -20,7 +20,7 @@ STEERING: Final = frozenset({"evaluator", "if_else", "switch", "wait"})
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Route:
     """The chosen way: a step (none: the line ends), the output that goes with it, and the event that tells of it."""
 
     target: str | None
@@ -30,31 +30,31 @@ class Way:
     data: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def chosen(step: Step, done: Done) -> Way | None:
+def chosen(step: Step, done: Done) -> Route | None:
     """The way that a step chose; none for steps that lead to whatever follows them."""
     match step:
         case IfElseStep():
             holds = bool(done.output)
             target = step.if_true_step_id if holds else step.if_false_step_id
-            return Way(target, holds, event="if_decision", data={"result": holds, "target_step_id": target})
+            return Route(target, holds, event="if_decision", data={"result": holds, "target_step_id": target})
         case SwitchStep():
             case = next((text for text in spellings(done.output) if text in step.switch_cases), None)
             target = step.switch_default_step_id if case is None else step.switch_cases[case]
             told = {"value": done.output, "matched_case": case, "target_step_id": target}
-            return Way(target, done.output, event="switch_decision", data=told)
+            return Route(target, done.output, event="switch_decision", data=told)
         case EvaluatorStep():
             label = done.route
             if label is None or label not in step.route_map:
-                raise Refused(
+                raise StateRejected(
                     UNKNOWN_ROUTE,
                     f"The evaluator chose {_quoted(label)}, which is none of its routes ({', '.join(step.route_map)}).",
                 )
             target = step.route_map[label]
-            return Way(target, label, event="routing_decision", data={"decision": label, "target_step_id": target})
+            return Route(target, label, event="routing_decision", data={"decision": label, "target_step_id": target})
         case HumanStep() | WaitStep() if done.route == EXPIRED:
             if step.on_expiry is None:
-                raise Refused(EXPIRED, "Nobody answered in time, and the step has no on_expiry to go to.")
-            return Way(step.on_expiry, stored=False)
+                raise StateRejected(EXPIRED, "Nobody answered in time, and the step has no on_expiry to go to.")
+            return Route(step.on_expiry, stored=False)
         case _:
             return None
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from runlane.interpreter.line import Line
+from runlane.definitions.schema.definition import Orchestration
+from runlane.definitions.schema.step import AgentStep, OrchestrationStep, Step
+from runlane.interpreter.fiber import Fiber
 from runlane.interpreter.state import Layer
 from runlane.interpreter.values import Failed
-from runlane.model.definition import Orchestration
-from runlane.model.step import AgentStep, OrchestrationStep, Step
 
 if TYPE_CHECKING:
-    from runlane.interpreter.nested import Nested
+    from runlane.interpreter.nested import NestedFrame
 
 COST_LIMIT: Final = "cost_limit"
 TURN_LIMIT: Final = "turn_limit"
@@ -59,7 +59,7 @@ class Scope:
 
     __slots__ = ("asking", "cap", "cost", "depth", "frame", "layer", "line", "open", "orchestration", "steps", "turns")
 
-    def __init__(self, library: Library, orchestration: Orchestration, frame: Nested | None, prefix: str) -> None:
+    def __init__(self, library: Library, orchestration: Orchestration, frame: NestedFrame | None, prefix: str) -> None:
         around = frame.line.scope if frame is not None else None
         self.orchestration = orchestration
         self.steps = library.steps(orchestration)
@@ -76,7 +76,7 @@ class Scope:
         # Todos that are open in this scope and those nested in it; `asking` are the conditions and lists among them.
         self.open = 0
         self.asking = 0
-        self.line = Line(self, self.layer, prefix, frame)
+        self.line = Fiber(self, self.layer, prefix, frame)
 
     def outward(self) -> Iterator[Scope]:
         """This scope and all around it, the innermost first."""

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import orjson
 
+from runlane.definitions.schema.definition import Orchestration, StateField
 from runlane.interpreter.values import Failed
-from runlane.model.definition import Orchestration, StateField
 
 STATE_TOO_LARGE: Final = "state_too_large"
 WRONG_TYPE: Final = "wrong_type"
@@ -33,7 +33,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 }
 
 
-class Refused(Exception):
+class StateRejected(Exception):
     """The machine cannot go on from a step like this; `failed` says why. It becomes the failure of that step."""
 
     def __init__(self, code: str, message: str) -> None:
@@ -117,10 +117,10 @@ class Layer:
         """
         field = self.schema.get(key)
         if field is not None and not fits(value, field.type) and not (gathered and field.type == "list"):
-            raise Refused(
+            raise StateRejected(
                 WRONG_TYPE,
-                f'The state\'s key "{key}" is declared as {field.type}, and {_told(value)} does not fit. Change the '
-                "declaration in state_schema, or what is written there.",
+                f'The state\'s key "{key}" is declared as {field.type}, and {_describe_value(value)} does not fit. '
+                "Change the declaration in state_schema, or what is written there.",
             )
         if size is None:
             size = measure(value)
@@ -151,7 +151,7 @@ class Layer:
         layer: Layer | None = self
         while layer is not None and size > 0:
             if layer.limit is not None and layer.total + size > layer.limit:
-                raise Refused(
+                raise StateRejected(
                     STATE_TOO_LARGE,
                     f"The state would have {layer.total + size} bytes, and at most {layer.limit} are allowed "
                     "(max_state_bytes). Keep less in it: store large values elsewhere, or set collect to false for "
@@ -195,7 +195,7 @@ class Layer:
             layer = layer.account
 
 
-def _told(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     match value:
         case bool():
             return "a boolean"

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from runlane.model.definition import Orchestration
-from runlane.model.step import Step
+from runlane.definitions.schema.definition import Orchestration
+from runlane.definitions.schema.step import Step
 
 Part = Literal["step", "condition", "items"]
 
 
 @dataclass(frozen=True, slots=True)
-class Todo:
+class PendingStep:
     """Something to perform now. Its `path` names this very execution within the run and never changes.
 
     `part` is "step" but for loops, whose while condition and list of items are worked out apart. `tries` counts the
@@ -60,7 +60,7 @@ Outcome = Done | Failed
 
 
 @dataclass(frozen=True, slots=True)
-class Fact:
+class StepEvent:
     """An event of the run's stream that follows from what has happened.
 
     `output` is what a step gave that nobody performed: an inner orchestration. It is not told.
@@ -79,7 +79,7 @@ class EndStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class OrchestrationEnd:
     """The end of the run: the last output as `response`, the state, and the error of a failed one.
 
     `loop_limits` are the steps whose `max_iterations` was reached on the way to a completed one.

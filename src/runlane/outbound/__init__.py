@@ -1,7 +1,7 @@
 """Outbound: the one way to call servers elsewhere, so that no tenant's text leads into our own network."""
 
-from runlane.outbound.client import Answer, Outbound
-from runlane.outbound.limits import Limits
+from runlane.outbound.client import Outbound, OutboundResponse
+from runlane.outbound.limits import OutboundLimits
 from runlane.outbound.resolve import Resolve
 
-__all__ = ["Answer", "Limits", "Outbound", "Resolve"]
+__all__ = ["Outbound", "OutboundLimits", "OutboundResponse", "Resolve"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from runlane.addresses import parse_allow_list
 from runlane.errors import OutboundError, OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.fairness import FairGate
-from runlane.outbound.limits import MAX_CONNECTIONS, TENANT_CONNECTIONS, Limits
+from runlane.outbound.limits import MAX_CONNECTIONS, TENANT_CONNECTIONS, OutboundLimits
 from runlane.outbound.resolve import Resolve, resolve_name
 from runlane.settings import Settings
 from runlane.version import VERSION
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
     from runlane.outbound.transport import GuardedTransport
 
-_DEFAULTS: Final = Limits()
+_DEFAULTS: Final = OutboundLimits()
 _USER_AGENT: Final = f"runlane/{VERSION}"
 # A charset is what a server says it is; most of Python's codecs are nothing to try on its bytes.
 _CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "windows-1252", "utf-16", "utf-16le"}
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OutboundResponse:
     """A whole answer. Headers are found by names in any case."""
 
     status: int
@@ -66,7 +66,7 @@ class Outbound:
         self._shared: GuardedTransport | None = None
         self.connections = FairGate(MAX_CONNECTIONS, TENANT_CONNECTIONS)
 
-    def transport(self, limits: Limits = _DEFAULTS) -> GuardedTransport:
+    def transport(self, limits: OutboundLimits = _DEFAULTS) -> GuardedTransport:
         """A transport of one's own, to be closed by whoever asked for it."""
         import httpx2
 
@@ -78,7 +78,9 @@ class Outbound:
             self._ssl_context = httpx2.create_ssl_context()
         return GuardedTransport(Guard(self._allowed, self._resolve), self._ssl_context, limits)
 
-    def client(self, limits: Limits = _DEFAULTS, *, headers: Mapping[str, str] | None = None) -> httpx2.AsyncClient:
+    def client(
+        self, limits: OutboundLimits = _DEFAULTS, *, headers: Mapping[str, str] | None = None
+    ) -> httpx2.AsyncClient:
         """A guarded client for a library that takes one, to be closed by whoever asked for it.
 
         It raises our OutboundRefused, OutboundTimeout and OutboundTooLarge besides the errors of httpx2. It follows
@@ -101,8 +103,8 @@ class Outbound:
         *,
         headers: Mapping[str, str] | None = None,
         content: bytes | None = None,
-        limits: Limits = _DEFAULTS,
-    ) -> Answer:
+        limits: OutboundLimits = _DEFAULTS,
+    ) -> OutboundResponse:
         """Make a request and read the whole answer. Raises OutboundError, whose message has nothing of the request
         but the origin."""
         import httpx2
@@ -136,7 +138,7 @@ class Outbound:
         if shared is not None:
             await shared.aclose()
 
-    async def _answer(self, request: httpx2.Request, limits: Limits) -> Answer:
+    async def _answer(self, request: httpx2.Request, limits: OutboundLimits) -> OutboundResponse:
         import httpx2
 
         from runlane.outbound.transport import origin
@@ -159,7 +161,7 @@ class Outbound:
         except httpx2.HTTPError as error:
             raise _failure(where, str(error)) from None
 
-    async def _read(self, request: httpx2.Request) -> Answer:
+    async def _read(self, request: httpx2.Request) -> OutboundResponse:
         if self._shared is None:
             self._shared = self.transport()
         response = await self._shared.handle_async_request(request)
@@ -170,7 +172,7 @@ class Outbound:
                 body += piece
         finally:
             await response.aclose()
-        return Answer(response.status_code, response.headers, bytes(body))
+        return OutboundResponse(response.status_code, response.headers, bytes(body))
 
 
 def _stream(response: httpx2.Response) -> Any:

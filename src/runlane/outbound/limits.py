@@ -11,7 +11,7 @@ TENANT_CONNECTIONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class OutboundLimits:
     """Bytes are counted before and after unpacking; the total time includes redirects and the body. None is no limit,
     which only streams without an end should have."""
 

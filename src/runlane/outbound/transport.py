@@ -19,7 +19,7 @@ import httpx2
 
 from runlane.errors import OutboundRefused, OutboundTimeout, OutboundTooLarge, OutboundUnreachable
 from runlane.outbound.guard import Guard
-from runlane.outbound.limits import MAX_CONNECTIONS, Limits
+from runlane.outbound.limits import MAX_CONNECTIONS, OutboundLimits
 from runlane.outbound.unpack import DamagedGzip, Gunzip
 
 # Where a request's own limits are among its extensions.
@@ -40,7 +40,7 @@ _IDLE_SECONDS: Final = 15.0
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """HTTP/1.1 without proxies or sockets in the file system, through the guard."""
 
-    def __init__(self, guard: Guard, ssl_context: SSLContext, limits: Limits) -> None:
+    def __init__(self, guard: Guard, ssl_context: SSLContext, limits: OutboundLimits) -> None:
         # The base class has no way to be given a network, and makes nothing but this pool.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context,
@@ -53,7 +53,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """The answer, after redirects. Its body is bounded while it is read."""
-        limits = cast("Limits", request.extensions.get(LIMITS, self._limits))
+        limits = cast("OutboundLimits", request.extensions.get(LIMITS, self._limits))
         until = None if limits.total_seconds is None else asyncio.get_running_loop().time() + limits.total_seconds
         for _ in range(limits.max_redirects + 1):
             response = await self._ask(request, limits, until)
@@ -64,7 +64,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
             request = _followed(request, response.status_code, target)
         raise OutboundRefused(f"{origin(request.url)} redirects more than {limits.max_redirects} times.")
 
-    async def _ask(self, request: httpx2.Request, limits: Limits, until: float | None) -> httpx2.Response:
+    async def _ask(self, request: httpx2.Request, limits: OutboundLimits, until: float | None) -> httpx2.Response:
         check_url(request.url)
         # An answer in another encoding could not be unpacked in bounded pieces.
         request.headers["accept-encoding"] = "gzip"
@@ -136,7 +136,7 @@ def _origin_key(url: httpx2.URL) -> tuple[str, str, int | None]:
 
 
 def _bounded(
-    request: httpx2.Request, response: httpx2.Response, limits: Limits, until: float | None
+    request: httpx2.Request, response: httpx2.Response, limits: OutboundLimits, until: float | None
 ) -> httpx2.Response:
     raw = response.headers.raw
     if sum(len(name) + len(value) for name, value in raw) > limits.max_header_bytes:

@@ -14,6 +14,15 @@ from __future__ import annotations
 from runlane.redaction.forms import MIN_CHARACTERS, MIN_DIFFERENT, REDACTED, is_hidable
 from runlane.redaction.logs import LOGS, LogRedactor
 from runlane.redaction.redactor import Redactor
-from runlane.redaction.stream import Stream
+from runlane.redaction.stream import RedactedStream
 
-__all__ = ["LOGS", "MIN_CHARACTERS", "MIN_DIFFERENT", "REDACTED", "LogRedactor", "Redactor", "Stream", "is_hidable"]
+__all__ = [
+    "LOGS",
+    "MIN_CHARACTERS",
+    "MIN_DIFFERENT",
+    "REDACTED",
+    "LogRedactor",
+    "RedactedStream",
+    "Redactor",
+    "is_hidable",
+]

@@ -40,7 +40,7 @@ def is_hidable(value: str) -> bool:
     return len(value) >= MIN_CHARACTERS and len(set(value)) >= MIN_DIFFERENT
 
 
-class Value:
+class SecretForms:
     """A value to look for. Immutable, and shared by everything that looks for it; made by `value_of`."""
 
     def __init__(self, text: str) -> None:
@@ -77,18 +77,18 @@ class Value:
         return sys.getsizeof(self.text) + heads
 
 
-_shared: Final[WeakValueDictionary[str, Value]] = WeakValueDictionary()
+_shared: Final[WeakValueDictionary[str, SecretForms]] = WeakValueDictionary()
 _sharing: Final = threading.Lock()
 
 
-def value_of(text: str) -> Value | None:
+def value_of(text: str) -> SecretForms | None:
     """The value to look for; None for a text that is too short or too plain to be replaced."""
     # A file that a secret came from often ends with a line break, which is not sent along with it.
     text = text.strip()
     with _sharing:
         found = _shared.get(text)
         if found is None and is_hidable(text):
-            found = _shared[text] = Value(text)
+            found = _shared[text] = SecretForms(text)
         return found
 
 

@@ -10,21 +10,21 @@ import threading
 from collections.abc import Collection, Hashable
 from typing import Final
 
-from runlane.redaction.forms import Value, value_of
-from runlane.redaction.search import Index, Search
+from runlane.redaction.forms import SecretForms, value_of
+from runlane.redaction.search import ValueIndex, ValueSearch
 
 # Thousands of tokens. Values of the settings are kept in any case.
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 
-class LogRedactor(Search):
+class LogRedactor(ValueSearch):
     """Values by owner, the least recently used of which are forgotten when they take too much. For any thread."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._own = Index()
-        self._tenants = Index()
+        self._own = ValueIndex()
+        self._tenants = ValueIndex()
 
     @property
     def is_empty(self) -> bool:
@@ -60,14 +60,14 @@ class LogRedactor(Search):
     def forget_all(self) -> None:
         """Know nothing. For tests: a process keeps what it has learned."""
         with self._lock:
-            self._own, self._tenants = Index(), Index()
+            self._own, self._tenants = ValueIndex(), ValueIndex()
 
-    def _candidates(self, text: str) -> Collection[Value]:
+    def _candidates(self, text: str) -> Collection[SecretForms]:
         with self._lock:
             return [*self._own.candidates(text), *self._tenants.candidates(text)]
 
 
-def _put(index: Index, owner: Hashable, value: Value, max_bytes: int) -> None:
+def _put(index: ValueIndex, owner: Hashable, value: SecretForms, max_bytes: int) -> None:
     if index.values.get(owner) is value:
         # Recently used is last.
         index.values[owner] = index.values.pop(owner)

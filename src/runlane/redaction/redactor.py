@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from typing import Any, Final
 
 from runlane.errors import TooManySecrets
-from runlane.redaction.forms import HEAD, Value, value_of
-from runlane.redaction.search import Index, Search, forms_in, spans
+from runlane.redaction.forms import HEAD, SecretForms, value_of
+from runlane.redaction.search import ValueIndex, ValueSearch, forms_in, spans
 
 # Hundreds of tokens, or a dozen values of the largest size: more than a run has use for.
 MAX_BYTES: Final = 4 * 1024 * 1024
@@ -21,17 +21,17 @@ MAX_BYTES: Final = 4 * 1024 * 1024
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
 
 
-class Redactor(Search):
+class Redactor(ValueSearch):
     """A set of values that only grows. Use it in one thread."""
 
     __slots__ = ("_index", "_max_bytes", "_opened", "_ordered")
 
     def __init__(self, values: Iterable[str] = (), *, max_bytes: int = MAX_BYTES) -> None:
         # Most runs use no secret: theirs costs next to nothing.
-        self._index: Index | None = None
+        self._index: ValueIndex | None = None
         self._max_bytes = max_bytes
         self._ordered: list[str] | None = None
-        self._opened: tuple[Value, tuple[str, ...]] | None = None
+        self._opened: tuple[SecretForms, tuple[str, ...]] | None = None
         self.learn_all(values)
 
     @property
@@ -55,7 +55,7 @@ class Redactor(Search):
         if self.size_bytes + known.size_bytes > self._max_bytes:
             raise TooManySecrets(self._max_bytes)
         if self._index is None:
-            self._index = Index()
+            self._index = ValueIndex()
         self._index.add(known, known)
         self._ordered = None
 
@@ -78,7 +78,7 @@ class Redactor(Search):
         """Return a redactor of the same values for use in another thread."""
         copy = Redactor(max_bytes=self._max_bytes)
         if self._index is not None:
-            copy._index = Index()
+            copy._index = ValueIndex()
             for value in self._index.values.values():
                 copy._index.add(value, value)
         return copy
@@ -102,7 +102,7 @@ class Redactor(Search):
                 return at
         return len(text)
 
-    def _candidates(self, text: str) -> Collection[Value]:
+    def _candidates(self, text: str) -> Collection[SecretForms]:
         return () if self._index is None else self._index.candidates(text)
 
     def _heads_in_order(self) -> list[str]:
@@ -130,7 +130,7 @@ class Redactor(Search):
             for form in self._forms(value)
         )
 
-    def _forms(self, value: Value) -> tuple[str, ...]:
+    def _forms(self, value: SecretForms) -> tuple[str, ...]:
         # A long value comes in thousands of pieces. To keep the forms of one is enough for that.
         if value.is_short:
             return value.heads

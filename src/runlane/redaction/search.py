@@ -11,27 +11,27 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, cast
 
-from runlane.redaction.forms import PIECE, REDACTED, STRIDE, Value
+from runlane.redaction.forms import PIECE, REDACTED, STRIDE, SecretForms
 
 # Up to so many forms, looking for each is faster than looking at each place of the text.
 _FEW: Final = 100
 _BLOCK: Final = 64 * 1024
 
 
-class Index:
+class ValueIndex:
     """Values by who has them. Several may have the same one."""
 
     __slots__ = ("_heads", "_holders", "_pieces", "size_bytes", "values")
 
     def __init__(self) -> None:
-        self.values: dict[Hashable, Value] = {}
+        self.values: dict[Hashable, SecretForms] = {}
         self.size_bytes = 0
-        self._holders: dict[Value, int] = {}
+        self._holders: dict[SecretForms, int] = {}
         self._heads = 0
         # Made when there are many forms.
-        self._pieces: dict[str, tuple[Value, ...]] | None = None
+        self._pieces: dict[str, tuple[SecretForms, ...]] | None = None
 
-    def add(self, owner: Hashable, value: Value) -> None:
+    def add(self, owner: Hashable, value: SecretForms) -> None:
         """Look for the value too. Whoever has one already gives it up."""
         if self.values.get(owner) is value:
             return
@@ -70,11 +70,11 @@ class Index:
             else:
                 del self._pieces[piece]
 
-    def candidates(self, text: str) -> Collection[Value]:
+    def candidates(self, text: str) -> Collection[SecretForms]:
         """The values that may occur in the text."""
         if self._pieces is None:
             return list(self._holders)
-        found: dict[Value, None] = {}
+        found: dict[SecretForms, None] = {}
         for begin in range(0, len(text), _BLOCK):
             end = min(begin + _BLOCK, len(text))
             for piece in self._pieces.keys() & {text[at : at + PIECE] for at in range(begin, end, STRIDE)}:
@@ -82,14 +82,14 @@ class Index:
         return list(found)
 
 
-def _enter(pieces: dict[str, tuple[Value, ...]], value: Value) -> None:
+def _enter(pieces: dict[str, tuple[SecretForms, ...]], value: SecretForms) -> None:
     alone = (value,)
     for piece in set(value.pieces()):
         held = pieces.get(piece)
         pieces[piece] = alone if held is None else (*held, value)
 
 
-def forms_in(text: str, values: Iterable[Value]) -> list[str]:
+def forms_in(text: str, values: Iterable[SecretForms]) -> list[str]:
     """The forms of these values that occur in the text."""
     return [form for value in values for form in value.forms_in(text)]
 
@@ -118,13 +118,13 @@ def replaced(text: str, forms: Sequence[str]) -> str:
     return "".join((*kept, text[done:]))
 
 
-class Search(ABC):
+class ValueSearch(ABC):
     """Replaces the values of an index. Subclasses say which values may occur."""
 
     __slots__ = ()
 
     @abstractmethod
-    def _candidates(self, text: str) -> Collection[Value]:
+    def _candidates(self, text: str) -> Collection[SecretForms]:
         """Return the values that may occur in a text."""
 
     def occurs(self, text: str) -> bool:

@@ -11,7 +11,7 @@ from runlane.redaction.redactor import Redactor
 _HARMLESS: Final = MIN_CHARACTERS // 2
 
 
-class Stream:
+class RedactedStream:
     """One text. Values that the redactor learns meanwhile count from then on."""
 
     def __init__(self, redactor: Redactor) -> None:

@@ -1,1 +1,1 @@
-"""Performing steps: one module per family of step types. Each turns a todo into an outcome."""
+"""Steps: one module per family of step types. Each performs a pending step and returns its outcome."""

@@ -1,1 +1,1 @@
-"""The truth: schema, the database seam, the committer, and one module per aggregate."""
+"""Store: everything that is durable, behind one seam for Postgres and SQLite."""

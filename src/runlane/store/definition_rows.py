@@ -14,11 +14,11 @@ from sqlalchemy import FromClause, Text, bindparam, select, true, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.base import Executable
 
-from runlane.model.definition import Kind
-from runlane.store.database import Session
-from runlane.store.expressions import now_us
-from runlane.store.schema import definition_versions, definitions
-from runlane.store.statement import Statement
+from runlane.definitions.schema.definition import Kind
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import now_us
+from runlane.store.sql.schema import definition_versions, definitions
+from runlane.store.sql.statement import Statement
 
 
 @dataclass(frozen=True, slots=True)

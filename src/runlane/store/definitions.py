@@ -18,13 +18,13 @@ from sqlalchemy import FromClause, Integer, Text, bindparam, delete, or_, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.sql.base import Executable
 
-from runlane.definitions.version import restore
+from runlane.definitions.schema.definition import Definition, Kind
+from runlane.definitions.versions import restore
+from runlane.domain.text import load_json
 from runlane.errors import UnknownDefinition
-from runlane.model.definition import Definition, Kind
-from runlane.model.text import load_json
-from runlane.store.database import Database, Session, read
-from runlane.store.schema import definition_versions, definitions
-from runlane.store.statement import Row, Statement
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.schema import definition_versions, definitions
+from runlane.store.sql.statement import Row, Statement
 
 # What parsed definitions may take in memory, counted by their stored size.
 _KEPT_BYTES: Final = 32 * 1024 * 1024
@@ -32,7 +32,7 @@ _KNOWN_NAMES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Current:
+class CurrentDefinition:
     """What is current of a definition. `origin` says how it came: sync or import; `source` from which project."""
 
     kind: Kind
@@ -47,7 +47,7 @@ class Current:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class DefinitionVersion:
     """A version of a definition; `body` is its content."""
 
     kind: Kind
@@ -159,9 +159,9 @@ _BODIES = Statement("definition_bodies", _bodies, {"kind": Text(), "id": Text(),
 
 async def list_definitions(
     database: Database, tenant: str, kind: Kind, *, after: str | None = None, limit: int = 100
-) -> list[Current]:
+) -> list[CurrentDefinition]:
     """The current definitions of a kind, by id; `after` is the last id of the page before."""
-    rows = await database.look(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
+    rows = await database.query(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
     return [_summary(row) for row in rows]
 
 
@@ -170,32 +170,34 @@ async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
     return [(row["kind"], row["body"]) for row in await read(database, _NEWEST, limit=limit)]
 
 
-async def find_definition(database: Database, tenant: str, kind: Kind, name: str) -> tuple[Current, Version]:
+async def find_definition(
+    database: Database, tenant: str, kind: Kind, name: str
+) -> tuple[CurrentDefinition, DefinitionVersion]:
     """The current version of a definition. UnknownDefinition when there is none, or it was removed."""
-    rows = await database.look(_CURRENT, tenant=tenant, kind=kind, id=name)
+    rows = await database.query(_CURRENT, tenant=tenant, kind=kind, id=name)
     if not rows:
         raise await _unknown(database, tenant, kind, name)
     row = rows[0]
     found = _summary(row)
-    return found, Version(kind, name, found.version, row["updated_at"], True, load_json(row["body"]))
+    return found, DefinitionVersion(kind, name, found.version, row["updated_at"], True, load_json(row["body"]))
 
 
-async def find_version(database: Database, tenant: str, kind: Kind, name: str, version: str) -> Version:
+async def find_version(database: Database, tenant: str, kind: Kind, name: str, version: str) -> DefinitionVersion:
     """One version of a definition, removed or not."""
-    rows = await database.look(_VERSION, tenant=tenant, kind=kind, id=name, version=version)
+    rows = await database.query(_VERSION, tenant=tenant, kind=kind, id=name, version=version)
     if not rows:
-        if await database.look(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=1):
+        if await database.query(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=1):
             raise UnknownDefinition(kind, name, (), version)
         raise await _unknown(database, tenant, kind, name)
     row = rows[0]
-    return Version(kind, name, version, row["created_at"], row["current"] == version, load_json(row["body"]))
+    return DefinitionVersion(kind, name, version, row["created_at"], row["current"] == version, load_json(row["body"]))
 
 
 async def list_versions(
     database: Database, tenant: str, kind: Kind, name: str, *, limit: int = 100
 ) -> list[tuple[str, int, bool]]:
     """Every version that a definition had, newest first: version, when it came, and whether it is current."""
-    rows = await database.look(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=limit)
+    rows = await database.query(_VERSIONS, tenant=tenant, kind=kind, id=name, limit=limit)
     if not rows:
         raise await _unknown(database, tenant, kind, name)
     return [(row["version"], row["created_at"], row["current"] == row["version"]) for row in rows]
@@ -203,7 +205,7 @@ async def list_versions(
 
 async def pins(database: Database, tenant: str, name: str, kind: Kind = "orchestration") -> dict[str, str]:
     """The version of everything that a run of this orchestration, or agent, may use: "kind:id" to version."""
-    rows = await database.look(_PINS, tenant=tenant, kind=kind, id=name)
+    rows = await database.query(_PINS, tenant=tenant, kind=kind, id=name)
     if not rows or rows[0]["pins"] is None:
         raise await _unknown(database, tenant, kind, name)
     return cast("dict[str, str]", load_json(rows[0]["pins"]))
@@ -254,12 +256,12 @@ async def drop_definitions(session: Session, tenant: str) -> None:
 
 
 async def _unknown(database: Database, tenant: str, kind: Kind, name: str) -> UnknownDefinition:
-    rows: Sequence[Row] = await database.look(_NAMES, tenant=tenant, kind=kind, limit=_KNOWN_NAMES)
+    rows: Sequence[Row] = await database.query(_NAMES, tenant=tenant, kind=kind, limit=_KNOWN_NAMES)
     return UnknownDefinition(kind, name, [row["id"] for row in rows])
 
 
-def _summary(row: Row) -> Current:
-    return Current(
+def _summary(row: Row) -> CurrentDefinition:
+    return CurrentDefinition(
         kind=row["kind"],
         id=row["id"],
         version=row["version"],

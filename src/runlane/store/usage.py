@@ -31,12 +31,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.base import Executable
 
-from runlane.model.ids import lock_key, new_id
-from runlane.model.tenant import OnCap
-from runlane.store.database import Database
-from runlane.store.expressions import lit, now_once, upsert
-from runlane.store.schema import runs, tenants, usage_daily
-from runlane.store.statement import Statement
+from runlane.domain.ids import lock_key, new_id
+from runlane.domain.tenant import OnCap
+from runlane.store.sql.database import Database
+from runlane.store.sql.expressions import lit, now_once, upsert
+from runlane.store.sql.schema import runs, tenants, usage_daily
+from runlane.store.sql.statement import Statement
 
 SHARDS: Final = 32
 _DAY_US: Final = 86_400_000_000
@@ -61,7 +61,7 @@ class CallUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
+class UsageRow:
     """What was used in a group of calls: on a day, by an agent or with a model. `key` says which.
 
     The cost is that of the calls whose price is known, and None if there are calls and none has one.
@@ -75,10 +75,10 @@ class Used:
     unpriced_calls: int
 
 
-def sum_used(used: Sequence[Used]) -> Used:
+def sum_used(used: Sequence[UsageRow]) -> UsageRow:
     """All of it together."""
     costs = [item.cost_usd for item in used if item.cost_usd is not None]
-    return Used(
+    return UsageRow(
         key="total",
         calls=sum(item.calls for item in used),
         tokens_in=sum(item.tokens_in for item in used),
@@ -89,7 +89,7 @@ def sum_used(used: Sequence[Used]) -> Used:
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class SpentToday:
     """What a tenant may spend today, and what it and one of its agents have spent, in dollars."""
 
     tenant_limit_usd: float | None
@@ -203,31 +203,31 @@ _USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
 async def read_spent(database: Database, tenant: str, agent: str | None = None) -> float:
     """What a tenant, or one of its agents, has spent today (UTC), as far as prices are known."""
     if agent is None:
-        rows = await database.look(_SPENT, tenant=tenant)
+        rows = await database.query(_SPENT, tenant=tenant)
     else:
-        rows = await database.look(_SPENT_BY_AGENT, tenant=tenant, agent=agent)
+        rows = await database.query(_SPENT_BY_AGENT, tenant=tenant, agent=agent)
     return float(next(iter(dict(rows[0]).values())))
 
 
-async def read_budget(database: Database, tenant: str, agent: str | None = None) -> Spent:
+async def read_budget(database: Database, tenant: str, agent: str | None = None) -> SpentToday:
     """The tenant's cap and what counts against it and, if an agent is named, against the agent's; in one look."""
-    rows = await database.look(_BUDGET, tenant=tenant, agent=agent or "", by_agent=int(agent is not None))
+    rows = await database.query(_BUDGET, tenant=tenant, agent=agent or "", by_agent=int(agent is not None))
     if not rows:
-        return Spent(None, "fail", 0.0, 0.0)
+        return SpentToday(None, "fail", 0.0, 0.0)
     row = rows[0]
     limit = row["max_cost_usd_per_day"]
-    return Spent(
+    return SpentToday(
         None if limit is None else float(limit), row["on_cap"], float(row["tenant_usd"]), float(row["agent_usd"])
     )
 
 
 async def read_usage(
     database: Database, tenant: str | None, first: date, last: date, group: Group = "day"
-) -> Sequence[Used]:
+) -> Sequence[UsageRow]:
     """What a tenant, or all of them, used from the first day to the last one, both included (UTC)."""
-    rows = await database.look(_USED[group], tenant=tenant, first=(first - _EPOCH).days, last=(last - _EPOCH).days)
+    rows = await database.query(_USED[group], tenant=tenant, first=(first - _EPOCH).days, last=(last - _EPOCH).days)
     return [
-        Used(
+        UsageRow(
             key=(_EPOCH + timedelta(days=row["key"])).isoformat() if group == "day" else row["key"],
             calls=int(row["calls"]),
             tokens_in=int(row["tokens_in"]),

@@ -20,7 +20,7 @@ PROBE_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class ServerAccount:
     """Who runs a server: ourselves, another user, or ourselves under another number in a user namespace."""
 
     uid: int | None = None
@@ -44,14 +44,14 @@ class Account:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-def settle(bindir: Path, home: Path) -> tuple[Account, Path]:
+def settle(bindir: Path, home: Path) -> tuple[ServerAccount, Path]:
     """Choose an account for PostgreSQL, give it `home`, and say where it finds the programs.
 
     `home` must be a new directory of our own. The directory of programs returned is `bindir`, or a copy of it
     below `home`.
     """
     if os.geteuid() != 0:
-        return Account(), bindir
+        return ServerAccount(), bindir
     for account in _candidates():
         account.take(home)
         if _works(account, bindir, home):
@@ -70,24 +70,24 @@ def settle(bindir: Path, home: Path) -> tuple[Account, Path]:
     )
 
 
-def _candidates() -> Iterator[Account]:
+def _candidates() -> Iterator[ServerAccount]:
     yield from _users()
     unshare = shutil.which("unshare")
     if unshare is not None:
         # Our own files stay ours, but the server sees itself as user 1000 and not as root.
-        yield Account(uid=0, gid=0, prefix=(unshare, "-U", "--map-user=1000"))
+        yield ServerAccount(uid=0, gid=0, prefix=(unshare, "-U", "--map-user=1000"))
 
 
-def _users() -> Iterator[Account]:
+def _users() -> Iterator[ServerAccount]:
     for name in ACCOUNTS:
         try:
             entry = pwd.getpwnam(name)
         except KeyError:
             continue
-        yield Account(uid=entry.pw_uid, gid=entry.pw_gid)
+        yield ServerAccount(uid=entry.pw_uid, gid=entry.pw_gid)
 
 
-def _works(account: Account, bindir: Path, home: Path) -> bool:
+def _works(account: ServerAccount, bindir: Path, home: Path) -> bool:
     # Running both programs shows more than modes do: it needs their libraries and an executable mount too.
     script = 'test -w "$1" && test "$(id -u)" != 0 && "$2/initdb" --version && "$2/postgres" --version'
     answer = subprocess.run(

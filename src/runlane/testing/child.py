@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runlane.testing.account import Account
+from runlane.testing.account import ServerAccount
 from runlane.testing.binaries import ServerError
 
 # A watcher and not PR_SET_PDEATHSIG: the kernel clears that when a child changes its user, sends it when the
@@ -64,10 +64,12 @@ class Lifeline:
         stdin.flush()
 
 
-class Child:
+class LocalProcess:
     """A running server and every process that it forks."""
 
-    def __init__(self, command: Sequence[str], *, account: Account, log: Path, cwd: Path, lifeline: Lifeline) -> None:
+    def __init__(
+        self, command: Sequence[str], *, account: ServerAccount, log: Path, cwd: Path, lifeline: Lifeline
+    ) -> None:
         self._lifeline = lifeline
         self._family, held_by_family = os.pipe()
         try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Self
 
-from runlane import probes
+from runlane import failpoints
 
 VARIABLE = "TEST_CRASH_POINT"
 
@@ -35,8 +35,8 @@ class CrashPoint:
     fate: Fate = Fate.KILL
 
     def __post_init__(self) -> None:
-        if self.point not in probes.POINTS:
-            raise ValueError(f'There is no crash point "{self.point}". Points: {", ".join(probes.POINTS)}.')
+        if self.point not in failpoints.POINTS:
+            raise ValueError(f'There is no crash point "{self.point}". Points: {", ".join(failpoints.POINTS)}.')
         if self.nth < 1:
             raise ValueError(f"{self.point}:{self.nth} is never reached: the first time is 1.")
 
@@ -67,7 +67,7 @@ def install(crash_point: CrashPoint) -> None:
                 return
         os.kill(os.getpid(), signal.SIGKILL if crash_point.fate is Fate.KILL else signal.SIGSTOP)
 
-    probes.install(hook)
+    failpoints.install(hook)
 
 
 def install_from_environment() -> None:

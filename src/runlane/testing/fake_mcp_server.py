@@ -41,7 +41,7 @@ _TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-class Scene:
+class FakeMcpState:
     """What the server does, over whatever it is reached."""
 
     def __init__(self, home: Path, over: str) -> None:
@@ -156,7 +156,7 @@ def _text(text: str, structured: Any = None) -> types.CallToolResult:
 
 def serve_stdio(home: Path) -> None:
     """Serve over stdin and stdout until stdin ends."""
-    scene = Scene(home, "stdio")
+    scene = FakeMcpState(home, "stdio")
     scene.note("program")
 
     async def run() -> None:
@@ -173,7 +173,7 @@ def serve_http(home: Path, port: int, max_seconds: float) -> None:
 
 
 async def _serve_http(home: Path, port: int, max_seconds: float) -> None:
-    scene = Scene(home, "http")
+    scene = FakeMcpState(home, "http")
     manager = StreamableHTTPSessionManager(scene.server())
     old = SseServerTransport("/messages/")
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from runlane.testing.account import Account
+from runlane.testing.account import ServerAccount
 from runlane.testing.binaries import ServerError
-from runlane.testing.child import Child, Lifeline
+from runlane.testing.child import Lifeline, LocalProcess
 
 HOST = "127.0.0.1"
 START_SECONDS = 60
@@ -40,9 +40,9 @@ class LocalServer(ABC):
     def __init__(self) -> None:
         self._home: Path | None = None
         self._port: int | None = None
-        self._child: Child | None = None
+        self._child: LocalProcess | None = None
         self._lifeline: Lifeline | None = None
-        self._account = Account()
+        self._account = ServerAccount()
 
     @property
     def port(self) -> int:
@@ -126,7 +126,7 @@ class LocalServer(ABC):
             lifeline = self._lifeline
             if lifeline is None:
                 raise ServerError(f"{self.name} has no watcher.")
-            self._child = Child(self._command(home), account=self._account, log=log, cwd=home, lifeline=lifeline)
+            self._child = LocalProcess(self._command(home), account=self._account, log=log, cwd=home, lifeline=lifeline)
             failure = self._wait_ready(home, self._child)
             if failure is None:
                 return
@@ -136,7 +136,7 @@ class LocalServer(ABC):
                 continue
             raise ServerError(f"{self.name} {failure}. The end of its log:\n{tail(text)}")
 
-    def _wait_ready(self, home: Path, child: Child) -> str | None:
+    def _wait_ready(self, home: Path, child: LocalProcess) -> str | None:
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             if not child.alive():

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from runlane.app import App
 from runlane.settings import Settings, load_settings
-from runlane.store.migrate import upgrade
+from runlane.store.sql.migrate import upgrade
 from runlane.testing.running import RunningApp
 from runlane.testing.servers import ExternalPostgres, PostgresServer, postgres_for_tests
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from runlane.app import App
 from runlane.client.values import Question
-from runlane.model.run import Run
+from runlane.domain.run import Run
 from runlane.settings import Settings
 from runlane.worker.worker import Worker
 

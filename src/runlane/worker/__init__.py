@@ -1,1 +1,1 @@
-"""The worker: claims runs, executes them, proves that it is alive, and leaves nothing behind when it stops."""
+"""Worker: claims runs, executes them, renews its lease, and drains when it stops."""

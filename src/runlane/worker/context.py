@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
+from runlane.domain.events import Delta, EventType
+from runlane.domain.text import clean_text, dump_fields, dump_json, load_json
 from runlane.errors import Fail, Interrupted
-from runlane.model.event import Delta, EventType
-from runlane.model.text import clean_text, dump_fields, dump_json, load_json
-from runlane.store.claim import Claimed
-from runlane.store.record import Entry, Recorded
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.record import Recorded, RecordEntry
 from runlane.worker.context_call import ContextCall
 from runlane.worker.open_answers import OpenAnswers
 
@@ -32,7 +32,7 @@ MAX_LOG_CHARACTERS = 64 * 1024
 PROGRESS_SECONDS = 0.5
 
 
-class Desk(Protocol):
+class AttemptHost(Protocol):
     """Where a context hands in what is to be stored; the worker that executes the run."""
 
     @property
@@ -48,7 +48,7 @@ class Desk(Protocol):
         """The answers of models that are being streamed."""
         ...
 
-    async def record(self, entry: Entry) -> Recorded:
+    def record(self, entry: RecordEntry) -> Coroutine[Any, Any, Recorded]:
         """Store an entry, or raise LeaseLost."""
         ...
 
@@ -72,7 +72,7 @@ class _Done:
 class Context:
     """Given to a task as its first argument."""
 
-    def __init__(self, claimed: Claimed, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, claimed: Claimed, desk: AttemptHost, loop: asyncio.AbstractEventLoop) -> None:
         self._claimed = claimed
         self._desk = desk
         self._loop = loop
@@ -182,7 +182,7 @@ class Context:
     def _note_dropped(self, call: str) -> None:
         self._not_awaited = self._not_awaited or call
 
-    async def _record(self, entry: Entry) -> None:
+    async def _record(self, entry: RecordEntry) -> None:
         if self._interruption is not None:
             raise self._interruption
         await self._desk.record(entry)
@@ -214,13 +214,13 @@ class Context:
         # Nobody waits for it: a run that has ended meanwhile refuses it, which is right.
         flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    def _entry(self, kind: EventType, data: str) -> Entry:
+    def _entry(self, kind: EventType, data: str) -> RecordEntry:
         claimed = self._claimed
-        return Entry(claimed.run_id, claimed.attempt, claimed.lane, events=[(kind.value, data)])
+        return RecordEntry(claimed.run_id, claimed.attempt, claimed.lane, events=[(kind.value, data)])
 
-    def _progress_entry(self, value: tuple[float, str | None]) -> Entry:
+    def _progress_entry(self, value: tuple[float, str | None]) -> RecordEntry:
         claimed = self._claimed
-        return Entry(claimed.run_id, claimed.attempt, claimed.lane, progress=value[0], progress_note=value[1])
+        return RecordEntry(claimed.run_id, claimed.attempt, claimed.lane, progress=value[0], progress_note=value[1])
 
 
 def _caller() -> tuple[CodeType, int] | None:

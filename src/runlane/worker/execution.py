@@ -17,17 +17,17 @@ from typing import Any, Protocol
 
 import structlog
 
+from runlane.domain.backoff import backoff_seconds
+from runlane.domain.events import EventType
+from runlane.domain.run import Status
+from runlane.domain.task import Task
+from runlane.domain.text import clean_text, dump_json, load_json
 from runlane.errors import Fail, LeaseLost, Retry, RunCancelled
-from runlane.model.backoff import backoff_seconds
-from runlane.model.event import EventType
-from runlane.model.run import Status
-from runlane.model.task import Task
-from runlane.model.text import clean_text, dump_json, load_json
-from runlane.store.claim import Claimed
-from runlane.store.record import Entry, Finish, Outcome, Recorded
-from runlane.store.redacted import redacted
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry
+from runlane.store.queue.redaction import redacted
 from runlane.worker.context import Context
-from runlane.worker.run_host import Hosting, RunHost
+from runlane.worker.run_host import RunHost, WorkerHost
 
 log = structlog.get_logger(__name__)
 
@@ -35,7 +35,7 @@ MAX_TRACEBACK_CHARACTERS = 32 * 1024
 MAX_MESSAGE_CHARACTERS = 8 * 1024
 
 
-class Reason(StrEnum):
+class StopReason(StrEnum):
     """Why a run is stopped in the middle."""
 
     CANCEL = "cancel"
@@ -44,26 +44,26 @@ class Reason(StrEnum):
     LOST = "lost"
 
 
-class Host(Hosting, Protocol):
+class Host(WorkerHost, Protocol):
     """The worker, as an execution sees it."""
 
-    def interrupt(self, execution: Execution, reason: Reason) -> None:
+    def interrupt(self, execution: Execution, reason: StopReason) -> None:
         """Interrupt an execution and see that it stops."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class AttemptEnd:
     """How an attempt ended, and what is written together with its end."""
 
     finish: Finish
-    last_words: Entry
+    last_words: RecordEntry
 
 
-class Program(Protocol):
+class RunExecutor(Protocol):
     """What executes runs that are not one function."""
 
-    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> Ending:
+    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> AttemptEnd:
         """Execute an attempt. Whatever it raises is the attempt's failure."""
         ...
 
@@ -95,15 +95,15 @@ class Execution:
         "task",
     )
 
-    def __init__(self, claimed: Claimed, job: Task | Program, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, claimed: Claimed, job: Task | RunExecutor, host: Host, loop: asyncio.AbstractEventLoop) -> None:
         self.claimed = claimed
         self._job = job
-        self._last_words: Entry | None = None
+        self._last_words: RecordEntry | None = None
         self._worker = host
         self._host = RunHost(host)
         self._context = Context(claimed, self._host, loop)
         self._calling = False
-        self._reason: Reason | None = None
+        self._reason: StopReason | None = None
         self._finish: Finish | None = None
         self._status: Status | None = None
         self.ending = False
@@ -119,7 +119,7 @@ class Execution:
         return self._job.timeout_seconds if isinstance(self._job, Task) else None
 
     @property
-    def reason(self) -> Reason | None:
+    def reason(self) -> StopReason | None:
         """Why it was interrupted, if it was."""
         return self._reason
 
@@ -132,7 +132,7 @@ class Execution:
         """Call the function and store how it ended."""
         timeout = self._timeout_seconds
         loop = asyncio.get_running_loop()
-        timer = None if timeout is None else loop.call_later(timeout, self._worker.interrupt, self, Reason.TIMEOUT)
+        timer = None if timeout is None else loop.call_later(timeout, self._worker.interrupt, self, StopReason.TIMEOUT)
         try:
             finish = await self._call()
         finally:
@@ -141,17 +141,17 @@ class Execution:
         if finish is not None and not self.abandoned:
             await self._store(finish)
 
-    def interrupt(self, reason: Reason) -> bool:
+    def interrupt(self, reason: StopReason) -> bool:
         """Stop the function; False when there is nothing to stop. The first reason counts, but a lost lease outdoes it.
 
         A function that has returned is not interrupted any more: how it ended is on its way to the database.
         """
-        if self.abandoned or ((self.ending or self._reason is not None) and reason is not Reason.LOST):
+        if self.abandoned or ((self.ending or self._reason is not None) and reason is not StopReason.LOST):
             return False
         self._reason = reason
         self._context.interrupt(
             LeaseLost(f"Run {self.claimed.run_id} is no longer this worker's.")
-            if reason is Reason.LOST
+            if reason is StopReason.LOST
             else RunCancelled(f"Run {self.claimed.run_id} is stopped: {reason.value}.")
         )
         self.nudge()
@@ -178,7 +178,7 @@ class Execution:
                 await self.end(finish)
             except asyncio.CancelledError:
                 # A late cancellation by user code. If the first try was stored after all, the fence refuses this one.
-                if self._reason is Reason.LOST:
+                if self._reason is StopReason.LOST:
                     raise
             else:
                 return
@@ -187,7 +187,7 @@ class Execution:
         """Store the end of the attempt; None when the run is not ours any more."""
         claimed = self.claimed
         progress, note = self._context.take_progress()
-        last = self._last_words or Entry(claimed.run_id, claimed.attempt, claimed.lane)
+        last = self._last_words or RecordEntry(claimed.run_id, claimed.attempt, claimed.lane)
         entry = replace(
             last,
             ordering_key=claimed.ordering_key,
@@ -212,7 +212,7 @@ class Execution:
             return "run_given_up"
         return "run_ended" if self._status.terminal else f"run_{self._status.value}"
 
-    def told(self) -> dict[str, str]:
+    def log_fields(self) -> dict[str, str]:
         """How it ended, for a log line."""
         if self._finish is None or self._status is None:
             return {"outcome": "given up"}
@@ -263,7 +263,7 @@ class Execution:
             return self._interrupted()
         return self._completed(value)
 
-    async def _run_program(self, program: Program) -> Finish | None:
+    async def _run_program(self, program: RunExecutor) -> Finish | None:
         ending = await program.run(self.claimed, self._context, self._host)
         if self._reason is not None:
             return self._interrupted()
@@ -287,37 +287,37 @@ class Execution:
                     "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and return a reference."
                 )
             )
-        return Finish(Outcome.COMPLETED, Status.COMPLETED, result=text)
+        return Finish(AttemptOutcome.COMPLETED, Status.COMPLETED, result=text)
 
     def _failed(self, error: BaseException) -> Finish:
         claimed = self.claimed
         failures = claimed.failures + 1
         text = _error_text(error)
         if failures >= claimed.max_attempts:
-            return Finish(Outcome.FAILED, Status.FAILED, error=text)
+            return Finish(AttemptOutcome.FAILED, Status.FAILED, error=text)
         wait = backoff_seconds(failures, random.random())  # noqa: S311 - spreads retries, guards nothing
-        return Finish(Outcome.FAILED, Status.SCHEDULED, error=text, delay_us=int(wait * 1_000_000))
+        return Finish(AttemptOutcome.FAILED, Status.SCHEDULED, error=text, delay_us=int(wait * 1_000_000))
 
     def _dead(self, error: Fail) -> Finish:
-        return Finish(Outcome.FAILED, Status.FAILED, error=_error_text(error))
+        return Finish(AttemptOutcome.FAILED, Status.FAILED, error=_error_text(error))
 
     def _put_back(self, retry: Retry) -> Finish:
         text = dump_json({"type": "Retry", "message": clean_text(retry.reason, MAX_MESSAGE_CHARACTERS)})
         if retry.after_seconds <= 0:
-            return Finish(Outcome.RETRY_LATER, Status.QUEUED, error=text)
+            return Finish(AttemptOutcome.RETRY_LATER, Status.QUEUED, error=text)
         delay_us = int(retry.after_seconds * 1_000_000)
-        return Finish(Outcome.RETRY_LATER, Status.SCHEDULED, error=text, delay_us=delay_us)
+        return Finish(AttemptOutcome.RETRY_LATER, Status.SCHEDULED, error=text, delay_us=delay_us)
 
     def _interrupted(self) -> Finish | None:
         match self._reason:
-            case Reason.CANCEL:
-                return Finish(Outcome.CANCELLED, Status.CANCELLED)
-            case Reason.HAND_BACK:
-                return Finish(Outcome.HANDED_BACK, Status.QUEUED)
-            case Reason.TIMEOUT:
+            case StopReason.CANCEL:
+                return Finish(AttemptOutcome.CANCELLED, Status.CANCELLED)
+            case StopReason.HAND_BACK:
+                return Finish(AttemptOutcome.HANDED_BACK, Status.QUEUED)
+            case StopReason.TIMEOUT:
                 seconds = self._timeout_seconds or 0
                 return self._failed(TimeoutError(f"The attempt took longer than its {seconds:g} s."))
-            case Reason.LOST | None:
+            case StopReason.LOST | None:
                 return None
 
 
@@ -325,11 +325,11 @@ def _closing_events(finish: Finish) -> list[tuple[str, str]]:
     # Nested: an error has a type of its own, which must not hide the event's where both are fields of one object.
     data = f'{{"error":{finish.error}}}' if finish.error else "{}"
     match finish.outcome:
-        case Outcome.FAILED:
+        case AttemptOutcome.FAILED:
             return [(EventType.ATTEMPT_FAILED.value, data)]
-        case Outcome.RETRY_LATER:
+        case AttemptOutcome.RETRY_LATER:
             return [(EventType.RETRY_LATER.value, data)]
-        case Outcome.HANDED_BACK:
+        case AttemptOutcome.HANDED_BACK:
             return [(EventType.HANDED_BACK.value, "{}")]
         case _:
             return []

@@ -16,9 +16,9 @@ from http import HTTPStatus
 
 import structlog
 
-from runlane import meters
+from runlane.domain.text import dump_json
 from runlane.errors import ConfigurationError
-from runlane.model.text import dump_json
+from runlane.observability import metrics
 from runlane.settings import Settings
 from runlane.version import VERSION
 
@@ -38,7 +38,7 @@ def _never() -> bool:
 
 
 @dataclass(slots=True)
-class Health:
+class WorkerHealth:
     """The facts, written by the worker and read by the server. Each is one assignment, so no lock is needed."""
 
     capacity: int
@@ -91,7 +91,7 @@ class Health:
 class HealthServer:
     """A few lines of HTTP: three paths, no body in, one request per connection."""
 
-    def __init__(self, settings: Settings, health: Health) -> None:
+    def __init__(self, settings: Settings, health: WorkerHealth) -> None:
         self._settings = settings
         self._health = health
         self._server: asyncio.Server | None = None
@@ -161,7 +161,7 @@ class HealthServer:
             case "/ready" | "/readyz":
                 return _response(503 if facts["problems"] else 200, facts)
             case "/metrics":
-                return _text(200, meters.render().encode(), "text/plain; version=0.0.4; charset=utf-8")
+                return _text(200, metrics.render().encode(), "text/plain; version=0.0.4; charset=utf-8")
             case _:
                 return _response(404, {"detail": "Paths: /health, /ready and /metrics."})
 

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from runlane.agents.models import Piece
 from runlane.bus import Bus
-from runlane.model.event import Delta
-from runlane.model.text import dump_json
+from runlane.domain.events import Delta
+from runlane.domain.text import dump_json
+from runlane.llm.models import ModelDelta
 
 MAX_CHARACTERS: Final = 100_000
 # Readers that come together are served by one repeat.
@@ -27,10 +27,10 @@ EVERY_SECONDS: Final = 0.25
 class _Text:
     """One kind of text of an answer: its words, its thoughts, or the arguments of one call."""
 
-    first: Piece
+    first: ModelDelta
     parts: list[str] = field(default_factory=list[str])
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: ModelDelta) -> None:
         if piece.offset == 0:
             self.parts.clear()
         if piece.offset + len(piece.text) > MAX_CHARACTERS:
@@ -38,7 +38,7 @@ class _Text:
         elif self.parts or piece.offset == 0:
             self.parts.append(piece.text)
 
-    def whole(self) -> Piece | None:
+    def whole(self) -> ModelDelta | None:
         return replace(self.first, text="".join(self.parts), offset=0) if self.parts else None
 
 
@@ -63,7 +63,7 @@ class StepAnswers:
     send_delta: Callable[[Delta], None]
     texts: dict[tuple[str, str, str | None], _Text] = field(default_factory=dict[tuple[str, str, str | None], _Text])
 
-    def __call__(self, piece: Piece) -> None:
+    def __call__(self, piece: ModelDelta) -> None:
         key = (piece.answer, piece.kind, piece.call_id)
         text = self.texts.get(key)
         if text is None:
@@ -72,7 +72,7 @@ class StepAnswers:
         text.add(piece)
         self.send(piece)
 
-    def send(self, piece: Piece, *, repeat: bool = False) -> None:
+    def send(self, piece: ModelDelta, *, repeat: bool = False) -> None:
         """Send a piece to the readers of the run; a repeat only to those that have just joined."""
         data: dict[str, Any] = {
             "orch_step_id": self.step_id,

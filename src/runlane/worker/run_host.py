@@ -7,18 +7,18 @@ compared with the other, and with no secret of anybody else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
-from runlane.model.event import Delta
+from runlane.domain.events import Delta
 from runlane.redaction import Redactor
-from runlane.store.record import Entry, Recorded
-from runlane.store.redacted import redacted, redacted_delta
-from runlane.worker.context import Desk
+from runlane.store.queue.record import Recorded, RecordEntry
+from runlane.store.queue.redaction import redacted, redacted_delta
+from runlane.worker.context import AttemptHost
 from runlane.worker.open_answers import OpenAnswers
 
 
-class Hosting(Desk, Protocol):
+class WorkerHost(AttemptHost, Protocol):
     """What a worker does for all its runs."""
 
     def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -31,7 +31,7 @@ class RunHost:
 
     __slots__ = ("_worker", "redactor")
 
-    def __init__(self, worker: Hosting) -> None:
+    def __init__(self, worker: WorkerHost) -> None:
         self._worker = worker
         self.redactor = Redactor()
 
@@ -50,9 +50,9 @@ class RunHost:
         """The answers of models that are being streamed."""
         return self._worker.open_answers
 
-    async def record(self, entry: Entry) -> Recorded:
+    def record(self, entry: RecordEntry) -> Coroutine[Any, Any, Recorded]:
         """Store an entry, or raise LeaseLost."""
-        return await self._worker.record(redacted(entry, self.redactor))
+        return self._worker.record(redacted(entry, self.redactor))
 
     def send_delta(self, delta: Delta) -> None:
         """Tell whoever follows the run something that is not stored."""

@@ -14,7 +14,7 @@ import time
 import traceback
 
 from runlane.settings import Settings
-from runlane.worker.health import Health
+from runlane.worker.health import WorkerHealth
 
 
 def stall_limit(settings: Settings) -> float:
@@ -25,7 +25,7 @@ def stall_limit(settings: Settings) -> float:
 class LoopWatch:
     """Watches the event loop of the thread that creates it; its methods are called from the liveness thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, health: Health, stall_seconds: float) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, health: WorkerHealth, stall_seconds: float) -> None:
         self.stall_seconds = stall_seconds
         self._loop = loop
         self._health = health

@@ -15,30 +15,30 @@ from typing import Any
 
 import structlog
 
-from runlane import meters, tracing
 from runlane.bus import Bus
+from runlane.daemon_executor import DaemonExecutor
+from runlane.domain.events import Delta
+from runlane.domain.run import AGENT, ORCHESTRATION, Status
+from runlane.domain.slots import WorkerLoad
+from runlane.domain.task import Task
+from runlane.domain.text import dump_json
 from runlane.errors import LeaseLost, NotFound, Unavailable
-from runlane.model.event import Delta
-from runlane.model.run import AGENT, ORCHESTRATION, Status
-from runlane.model.slots import WorkerLoad
-from runlane.model.task import Task
-from runlane.model.text import dump_json
-from runlane.outage import outage
-from runlane.probes import reach
+from runlane.failpoints import failpoint
+from runlane.observability import metrics, tracing
+from runlane.observability.log_context import set_log_context
+from runlane.observability.outage import outage
 from runlane.settings import Settings
-from runlane.store.claim import Claimed, ClaimOutcome, LaneMemory, claim
-from runlane.store.committer import Committer, Stopping
-from runlane.store.database import CommitInDoubt, Database, Session
-from runlane.store.lanes import check_lanes
-from runlane.store.record import Entry, Finish, Outcome, Recorded
-from runlane.store.workers import begin_draining, owned_runs
-from runlane.threads import Threads
-from runlane.worker.children import tell_parent
-from runlane.worker.execution import Execution, Program, Reason
-from runlane.worker.health import Health
-from runlane.worker.liveness import Incarnation, Liveness
+from runlane.store.queue.claim import Claimed, ClaimOutcome, LaneMemory, claim
+from runlane.store.queue.committer import Committer, Stopping
+from runlane.store.queue.lanes import check_lanes
+from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry
+from runlane.store.queue.workers import begin_draining, owned_runs
+from runlane.store.sql.database import CommitInDoubt, Database, Session
+from runlane.worker.execution import Execution, RunExecutor, StopReason
+from runlane.worker.health import WorkerHealth
+from runlane.worker.heartbeat import Heartbeat, Registration
+from runlane.worker.notify_parent import notify_parent
 from runlane.worker.open_answers import OpenAnswers
-from runlane.worker.tags import tag
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ class Worker:
         committer: Committer,
         bus: Bus,
         tasks: Mapping[str, Task],
-        orchestrations: Program | None = None,
+        orchestrations: RunExecutor | None = None,
         secrets: Values | None = None,
         lanes: Collection[str] | None = None,
         concurrency: int | None = None,
@@ -83,11 +83,11 @@ class Worker:
         self._unhear = bus.on_cancel(self._cancel)
         self.open_answers = OpenAnswers(bus)
         self._loop = asyncio.get_running_loop()
-        self._threads = Threads(self._loop, "runlane-task", limit=self._capacity)
+        self._threads = DaemonExecutor(self._loop, "runlane-task", limit=self._capacity)
         self._running: dict[str, Execution] = {}
         self._stuck: set[asyncio.Future[Any]] = set()
         self._background: set[asyncio.Task[None]] = set()
-        self._incarnation: Incarnation | None = None
+        self._incarnation: Registration | None = None
         self._may_claim = asyncio.Event()
         self._slot_free = asyncio.Event()
         self._all_done = asyncio.Event()
@@ -101,8 +101,8 @@ class Worker:
         self.on_stuck: Callable[[], None] = _leave_alone
         self._claimer: asyncio.Task[None] | None = None
         self._warming: asyncio.Task[None] | None = None
-        self.health = Health(self._capacity, count_active=lambda: len(self._running))
-        self._liveness = Liveness(
+        self.health = WorkerHealth(self._capacity, count_active=lambda: len(self._running))
+        self._liveness = Heartbeat(
             settings,
             lanes=sorted(self._memory.only) if self._memory.only is not None else ["*"],
             targets=sorted(self._tasks),
@@ -171,7 +171,7 @@ class Worker:
         """True when code of a run that was given up is still executing; only the end of the process ends it."""
         return bool(self._stuck)
 
-    async def record(self, entry: Entry) -> Recorded:
+    async def record(self, entry: RecordEntry) -> Recorded:
         """Store what an attempt says, for as long as this life of the worker may write."""
         incarnation = self._incarnation
         while incarnation is not None and incarnation is self._incarnation and incarnation.may_work():
@@ -202,7 +202,7 @@ class Worker:
         """Run a plain function in a thread of its own."""
         return self._threads.submit(function)
 
-    async def _warm_up(self, program: Program) -> None:
+    async def _warm_up(self, program: RunExecutor) -> None:
         try:
             await program.warm_up()
         except Exception as error:  # noqa: BLE001 - only a saving of time; the step that needs it reports the cause
@@ -263,14 +263,14 @@ class Worker:
             nonlocal outcome
             outcome = await claim(session, incarnation.worker_id, self._targets, slots, self._memory, load)
             if outcome.claims:
-                reach("claim.before_commit")
+                failpoint("claim.before_commit")
 
         try:
             await self._database.transact(work)
         except CommitInDoubt as doubt:
             outcome = await self._resolve(doubt, incarnation, outcome)
         if outcome.claims:
-            reach("claim.committed")
+            failpoint("claim.committed")
         if incarnation is not self._incarnation:
             return ClaimOutcome((), alive=True, again=True)
         for claimed in outcome.claims:
@@ -281,12 +281,12 @@ class Worker:
             self._bus.ring({claimed.lane for claimed in outcome.claims})
         return outcome
 
-    async def _resolve(self, doubt: CommitInDoubt, incarnation: Incarnation, outcome: ClaimOutcome) -> ClaimOutcome:
+    async def _resolve(self, doubt: CommitInDoubt, incarnation: Registration, outcome: ClaimOutcome) -> ClaimOutcome:
         """The claims that committed although the answer was lost. Taken but not executed, they would wait for ever."""
         nothing = ClaimOutcome((), alive=True, again=True)
         while doubt.mark is not None and incarnation.may_work():
             try:
-                if not await self._database.committed(doubt.mark):
+                if not await self._database.was_committed(doubt.mark):
                     return nothing
                 # After a crash another worker may have made the very same claim, under the same number even.
                 owned = await owned_runs(self._database, incarnation.worker_id)
@@ -300,7 +300,7 @@ class Worker:
 
     # --- executing
 
-    def _job(self, target: str) -> Task | Program:
+    def _job(self, target: str) -> Task | RunExecutor:
         task = self._tasks.get(target)
         if task is not None:
             return task
@@ -314,16 +314,16 @@ class Worker:
         if self.narrate:
             log.info("run_started", task=claimed.target, run_id=claimed.run_id, attempt=claimed.tries)
         if claimed.attempt == 1:
-            meters.START_SECONDS.observe((claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000)
+            metrics.START_SECONDS.observe((claimed.claimed_at_us - claimed.accepted_at_us) / 1_000_000)
         execution.task = asyncio.create_task(self._execute(execution))
 
     async def _execute(self, execution: Execution) -> None:
         claimed, begun = execution.claimed, time.monotonic()
-        tag(claimed, self.worker_id)
+        set_log_context(claimed.run_id, claimed.attempt, claimed.tenant, self.worker_id)
         try:
             await (execution.run() if tracing.provider() is None else self._run_traced(execution))
             if execution.has_ended:
-                await tell_parent(self._database, self._bus, claimed)
+                await notify_parent(self._database, self._bus, claimed)
         except (LeaseLost, asyncio.CancelledError):
             pass  # stopped by us; whoever stopped it has the last word
         except Exception as error:
@@ -331,14 +331,14 @@ class Worker:
             log.exception("run_not_stored", run_id=execution.claimed.run_id)
             await self._end_anyway(execution, error)
         finally:
-            meters.RUN_SECONDS.observe(time.monotonic() - begun)
+            metrics.RUN_SECONDS.observe(time.monotonic() - begun)
             self._ended(execution)
             if self.narrate:
                 log.info(
                     execution.log_event,
                     task=execution.claimed.target,
                     run_id=execution.claimed.run_id,
-                    **execution.told(),
+                    **execution.log_fields(),
                 )
 
     async def _run_traced(self, execution: Execution) -> None:
@@ -352,7 +352,7 @@ class Worker:
         }
         with tracing.span(f"run {claimed.target}", attributes, claimed.trace) as span:
             await execution.run()
-            tracing.tell(span, execution.told())
+            tracing.set_attributes(span, execution.log_fields())
 
     async def _end_anyway(self, execution: Execution, error: Exception) -> None:
         message = {
@@ -360,7 +360,7 @@ class Worker:
             "message": f"The end of the attempt could not be stored: {type(error).__name__}.",
         }
         try:
-            await execution.end(Finish(Outcome.FAILED, Status.FAILED, error=dump_json(message)))
+            await execution.end(Finish(AttemptOutcome.FAILED, Status.FAILED, error=dump_json(message)))
         except Exception:
             log.exception("run_left_to_reaper", run_id=execution.claimed.run_id)
             self._give_up_life("the end of an attempt could not be stored")
@@ -384,7 +384,7 @@ class Worker:
             or claimed.max_neighbors is not None
         )
 
-    def interrupt(self, execution: Execution, reason: Reason) -> None:
+    def interrupt(self, execution: Execution, reason: StopReason) -> None:
         """Stop an execution for this reason, and see that it stops."""
         if not execution.interrupt(reason):
             return
@@ -392,20 +392,20 @@ class Worker:
         self._background.add(watching)
         watching.add_done_callback(self._background.discard)
 
-    async def _see_it_stop(self, execution: Execution, reason: Reason) -> None:
+    async def _see_it_stop(self, execution: Execution, reason: StopReason) -> None:
         """Wait for interrupted code; past its time, end the run without it and count the slot until it stops."""
         task = execution.task
         if task is None:
             return
-        patience = 0.0 if reason is Reason.LOST else self._settings.cancel_grace_seconds
-        if reason is Reason.HAND_BACK:
+        patience = 0.0 if reason is StopReason.LOST else self._settings.cancel_grace_seconds
+        if reason is StopReason.HAND_BACK:
             patience = min(patience, 1.0)
         deadline = self._loop.time() + patience
         while not task.done() and self._loop.time() < deadline:
             await asyncio.wait([task], timeout=min(1.0, max(0.01, deadline - self._loop.time())))
             if not task.done():
                 execution.nudge()
-        if task.done() or execution.abandoned or (execution.ending and reason is not Reason.LOST):
+        if task.done() or execution.abandoned or (execution.ending and reason is not StopReason.LOST):
             return
         finish = execution.abandon()
         self._stuck.add(task)
@@ -424,18 +424,18 @@ class Worker:
 
     # --- what others tell us
 
-    def _begin(self, incarnation: Incarnation) -> None:
+    def _begin(self, incarnation: Registration) -> None:
         self._incarnation = incarnation
         self._may_claim.set()
 
-    def _lose(self, incarnation: Incarnation) -> None:
+    def _lose(self, incarnation: Registration) -> None:
         """Stop everything of a life that is over. Nothing is written: the fence would refuse it."""
         if incarnation is not self._incarnation:
             return
         self._incarnation = None
         self._may_claim.clear()
         for execution in list(self._running.values()):
-            self.interrupt(execution, Reason.LOST)
+            self.interrupt(execution, StopReason.LOST)
         self._liveness.check_now()
 
     def _give_up_life(self, reason: str) -> None:
@@ -448,17 +448,17 @@ class Worker:
     def _stuck_for_good(self) -> None:
         self.on_stuck()
 
-    def _hear_cancels(self, incarnation: Incarnation, cancels: Sequence[tuple[str, int]]) -> None:
+    def _hear_cancels(self, incarnation: Registration, cancels: Sequence[tuple[str, int]]) -> None:
         if incarnation is self._incarnation:
             for run_id, attempt in cancels:
                 execution = self._running.get(run_id)
                 if execution is not None and execution.claimed.attempt == attempt:
-                    self.interrupt(execution, Reason.CANCEL)
+                    self.interrupt(execution, StopReason.CANCEL)
 
     def _cancel(self, run_id: str) -> None:
         execution = self._running.get(run_id)
         if execution is not None:
-            self.interrupt(execution, Reason.CANCEL)
+            self.interrupt(execution, StopReason.CANCEL)
 
     # --- ending
 
@@ -468,7 +468,7 @@ class Worker:
         margin = min(_HANDOVER_SECONDS, grace_seconds * _HANDOVER_SHARE)
         self._handover_at = begun + grace_seconds - margin if late else begun
         self._draining = self.health.draining = True
-        reach("drain.begun")
+        failpoint("drain.begun")
         for event in (self._may_claim, self._slot_free):
             event.set()
         self._listener.wake()
@@ -489,7 +489,7 @@ class Worker:
             hurry.cancel()
             done.cancel()
         for execution in list(self._running.values()):
-            self.interrupt(execution, Reason.HAND_BACK)
+            self.interrupt(execution, StopReason.HAND_BACK)
         # Those that see executions stop come first: they give up code that does not, which is waited for no longer.
         if self._background:
             await asyncio.wait(self._background, timeout=_LAST_WRITES_SECONDS)

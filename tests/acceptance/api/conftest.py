@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from runlane.access.keyring import new_key
-from runlane.api.parts import WorkerWish
+from runlane.api.services import WorkerOptions
 from runlane.app import App
 from runlane.settings import Settings
 from runlane.testing import ExternalRedis, RedisServer, redis_for_tests
@@ -50,7 +50,7 @@ def own_app(settings: Settings) -> App:
 @pytest.fixture
 async def api(own_app: App) -> AsyncGenerator[Api]:
     """The shop's API with a worker in the same process, and a client with an admin's key."""
-    async with serving(own_app, worker=WorkerWish()) as served:
+    async with serving(own_app, worker=WorkerOptions()) as served:
         yield served
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runlane.definitions.load import parse_bodies
-from runlane.store.database import Database
-from runlane.store.sync import sync_definitions
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.store.sql.database import Database
 
 ASK = {
     "id": "ask",

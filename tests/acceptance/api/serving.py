@@ -17,13 +17,13 @@ import httpx2
 import orjson
 import uvicorn
 
-from runlane.api.door import Access
-from runlane.api.parts import Parts, WorkerWish
+from runlane.api.auth import RequestAccess
 from runlane.api.protocol import server_config
 from runlane.api.server import build_api
+from runlane.api.services import Services, WorkerOptions
 from runlane.app import App
 from runlane.settings import Settings
-from runlane.store.keys import create_key
+from runlane.store.access.keys import create_key
 from tests.harness import eventually
 
 API = "/api/v2"
@@ -33,7 +33,7 @@ START_SECONDS = 60.0
 class Api:
     """A served API and a client of it."""
 
-    def __init__(self, url: str, parts: Parts, client: httpx2.AsyncClient, application: Any) -> None:
+    def __init__(self, url: str, parts: Services, client: httpx2.AsyncClient, application: Any) -> None:
         self.url = url
         self.parts = parts
         self.client = client
@@ -69,13 +69,13 @@ def copy_of(app: App, settings: Settings) -> App:
 
 @asynccontextmanager
 async def serving(
-    app: App, *, access: Access = Access.KEYS, worker: WorkerWish | None = None, key: bool = True
+    app: App, *, access: RequestAccess = RequestAccess.KEYS, worker: WorkerOptions | None = None, key: bool = True
 ) -> AsyncGenerator[Api]:
     """Serve an app on a free port of this process."""
     application = build_api(app, access=access, worker=worker)
     async with application.router.lifespan_context(application):
         listening = socket.create_server(("127.0.0.1", 0))
-        parts: Parts = application.state.parts
+        parts: Services = application.state.parts
         server = uvicorn.Server(server_config(application, app.settings, timeout_graceful_shutdown=5))
         server.capture_signals = _no_signals
         task = asyncio.create_task(server.serve([listening]))

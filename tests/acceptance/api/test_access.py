@@ -13,13 +13,13 @@ from fastapi import FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from runlane.api.door import Access, Need
-from runlane.api.parts import WorkerWish
+from runlane.api.auth import RequestAccess, RequiredPermission
+from runlane.api.services import WorkerOptions
 from runlane.app import App
-from runlane.model.access import BUILT_IN_ROLES, Permission
+from runlane.domain.access import BUILT_IN_ROLES, Permission
 from runlane.settings import Settings
-from runlane.store.roles import set_role
-from runlane.store.tenants import TenantChange, create_tenant, set_tenant
+from runlane.store.access.roles import set_role
+from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
 from tests.acceptance.api.serving import API, Api, copy_of, process, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
@@ -83,9 +83,9 @@ class Endpoint(NamedTuple):
         return path + ("?priority=1" if path.endswith("/priority") else "")
 
 
-def _needs(dependant: Dependant) -> Iterator[Need]:
+def _needs(dependant: Dependant) -> Iterator[RequiredPermission]:
     for inner in dependant.dependencies:
-        if isinstance(inner.call, Need):
+        if isinstance(inner.call, RequiredPermission):
             yield inner.call
         yield from _needs(inner)
 
@@ -286,7 +286,7 @@ async def test_limits_are_429_with_a_time_to_come_back(idle_api: Api) -> None:
 
 async def test_an_open_server_answers_local_programs_only(settings: Settings) -> None:
     app = copy_of(shop, settings)
-    async with serving(app, access=Access.OPEN_ON_LOOPBACK, worker=WorkerWish(), key=False) as api:
+    async with serving(app, access=RequestAccess.OPEN_ON_LOOPBACK, worker=WorkerOptions(), key=False) as api:
         assert (await api.run("greet"))["status"] == "completed"
         port = api.url.rsplit(":", 1)[1]
         for host in (f"127.0.0.1:{port}", f"localhost:{port}", f"[::1]:{port}", "LOCALHOST"):
@@ -316,7 +316,7 @@ async def test_serve_does_not_start_without_a_key_where_others_can_reach_it(sett
         told = server.wait_for("serving")
         assert told["access"] == "open on loopback"
     async with App(settings) as app:
-        from runlane.store.keys import create_key
+        from runlane.store.access.keys import create_key
 
         await create_key(await app.database(), "first", "viewer", actor="test")
     with process("serve", "--host", "0.0.0.0", "--port", "0", settings=settings) as server:

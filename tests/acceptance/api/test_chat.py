@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.models import Delta, ModelReply, ModelRequest, Piece, Scene
 from runlane.app import App
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.llm.models import Delta, ModelContext, ModelDelta, ModelReply, ModelRequest
 from runlane.settings import Settings
-from runlane.store.retention import delete_old
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
+from runlane.store.queue.retention import delete_old
 from tests.acceptance.api.serving import API, Api, copy_of, frames, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
@@ -152,7 +152,7 @@ class Gate:
         self.asked = asyncio.Event()
         self.open = asyncio.Event()
 
-    def __call__(self, name: str, scene: Scene, /) -> Gate:
+    def __call__(self, name: str, scene: ModelContext, /) -> Gate:
         return self
 
     async def credential(self) -> str:
@@ -162,7 +162,7 @@ class Gate:
         self.asked.set()
         await self.open.wait()
         assert delta is not None
-        for piece in (Piece("thinking", "hm"), Piece("text", "one "), Piece("text", "two")):
+        for piece in (ModelDelta("thinking", "hm"), ModelDelta("text", "one "), ModelDelta("text", "two")):
             delta(piece)
         return ModelReply("one two", thinking="hm", model="gate")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.serving import Api
 from tests.acceptance.api.test_runs import problem_of
 

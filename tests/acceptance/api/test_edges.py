@@ -11,7 +11,7 @@ import pytest
 
 from runlane.app import App
 from runlane.settings import Settings
-from runlane.store.runs import cancel_run
+from runlane.store.queue.runs import cancel_run
 from runlane.testing import PostgresServer
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
@@ -141,7 +141,7 @@ async def test_everything_is_503_while_the_database_is_away_and_heals() -> None:
     with PostgresServer() as server:
         # A request to start a run waits for so long; less would be too little for a slow machine while all is well.
         settings = settings_for(server.create_database("away"), database_timeout_seconds=4.0)
-        from runlane.store.migrate import upgrade
+        from runlane.store.sql.migrate import upgrade
 
         await upgrade(settings)
         async with serving(copy_of(shop, settings)) as api:
@@ -175,7 +175,7 @@ async def _answers(api: Api) -> bool:
 async def test_a_stream_survives_an_outage_of_the_database() -> None:
     with PostgresServer() as server:
         settings = settings_for(server.create_database("away"))
-        from runlane.store.migrate import upgrade
+        from runlane.store.sql.migrate import upgrade
 
         await upgrade(settings)
         async with serving(copy_of(shop, settings)) as api:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from runlane.access.keyring import new_key
 from runlane.app import App
-from runlane.definitions.load import parse_bodies
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
 from runlane.settings import Settings
-from runlane.store.keys import create_key
-from runlane.store.sync import sync_definitions
+from runlane.store.access.keys import create_key
 from tests.acceptance.api.serving import process
 
 _CHECKS = (

@@ -9,9 +9,9 @@ import re
 import pytest
 
 from runlane.api import write_probe
-from runlane.errors import Refused, Unavailable
-from runlane.store.database import read
-from runlane.store.statement import Statement
+from runlane.errors import StorageRefused, Unavailable
+from runlane.store.sql.database import read
+from runlane.store.sql.statement import Statement
 from tests.acceptance.api.serving import Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
@@ -20,9 +20,9 @@ from tests.harness import eventually, settings_for
 _SECRET_TEXT = "The database postgresql://db.internal:5432/app cannot be reached: relation runs, /var/lib/x"
 
 
-@pytest.mark.parametrize(("error", "status"), [(Unavailable, 503), (Refused, 500)])
+@pytest.mark.parametrize(("error", "status"), [(Unavailable, 503), (StorageRefused, 500)])
 async def test_a_failure_names_no_internals_to_callers(
-    idle_api: Api, monkeypatch: pytest.MonkeyPatch, error: type[Unavailable | Refused], status: int
+    idle_api: Api, monkeypatch: pytest.MonkeyPatch, error: type[Unavailable | StorageRefused], status: int
 ) -> None:
     async def fail(raw: str | None) -> None:
         raise error(_SECRET_TEXT)

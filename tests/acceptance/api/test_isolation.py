@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.limits import make_limiter
-from runlane.api.parts import WorkerWish
+from runlane.api.services import WorkerOptions
 from runlane.app import App
-from runlane.definitions.load import parse_bodies
-from runlane.store.keys import create_key
-from runlane.store.lanes import LaneChange, set_lane
-from runlane.store.roles import set_role
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.rate_limits.limiter import make_limiter
+from runlane.store.access.keys import create_key
+from runlane.store.access.roles import set_role
+from runlane.store.access.tenants import create_tenant
+from runlane.store.queue.lanes import LaneChange, set_lane
 from tests.acceptance.api.serving import API, Api, serving
 from tests.acceptance.api.test_runs import problem_of
 from tests.harness import eventually
@@ -77,7 +77,7 @@ async def test_the_beginning_of_an_id_finds_the_runs_of_the_callers_tenant_alone
 
 
 async def test_a_tenant_sees_its_own_numbers_of_lanes_and_workers(own_app: App) -> None:
-    async with serving(own_app, worker=WorkerWish()) as api:
+    async with serving(own_app, worker=WorkerOptions()) as api:
         database = api.parts.database
         await create_tenant(database, "acme", actor="test")
         acme = await headers_of(api, "operator", "acme")
@@ -109,7 +109,7 @@ async def test_a_tenant_sees_its_own_numbers_of_lanes_and_workers(own_app: App) 
 
 
 async def test_the_status_counts_lanes_without_a_cap(own_app: App) -> None:
-    async with serving(own_app, worker=WorkerWish(concurrency=4)) as api:
+    async with serving(own_app, worker=WorkerOptions(concurrency=4)) as api:
         run = await api.run("wait", wait=False, input={"seconds": 60})
 
         async def runs() -> bool:
@@ -175,7 +175,7 @@ _WORK = {"name": "work", "tool_type": "python", "code": "result = 1", "input_sch
 
 @pytest.mark.parametrize("owner", ["platform", "tenant"])
 async def test_a_cap_is_lifted_by_who_may_set_it(own_app: App, owner: str) -> None:
-    async with serving(own_app, worker=WorkerWish()) as api:
+    async with serving(own_app, worker=WorkerOptions()) as api:
         database = api.parts.database
         cap = {"max_cost_usd_per_day": 1.0, "on_cap": "ask"}
         await api.post("/tenants", {"id": "acme", **(cap if owner == "platform" else {})})

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from runlane.agents.models import Delta, ModelReply, ModelRequest, Piece, Scene
-from runlane.api.parts import WorkerWish
+from runlane.agents.delta_stream import TOGETHER_SECONDS
+from runlane.api.services import WorkerOptions
 from runlane.app import App
+from runlane.llm.models import Delta, ModelContext, ModelDelta, ModelReply, ModelRequest
 from runlane.settings import Settings
-from runlane.steps.showing import TOGETHER_SECONDS
 from runlane.worker import open_answers
 from tests.acceptance.api.serving import API, Api, copy_of, frames, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_chat import bring, say
 from tests.harness import eventually
 
-BEGINNING = [Piece("thinking", "Hm."), Piece("text", "Once upon "), Piece("text", "a time ")]
-END = [Piece("text", "there was "), Piece("text", "a lane.")]
+BEGINNING = [ModelDelta("thinking", "Hm."), ModelDelta("text", "Once upon "), ModelDelta("text", "a time ")]
+END = [ModelDelta("text", "there was "), ModelDelta("text", "a lane.")]
 TEXT = "Once upon a time there was a lane."
 
 
@@ -32,7 +32,7 @@ class SlowModel:
         self.begun = asyncio.Event()
         self.may_end = asyncio.Event()
 
-    def __call__(self, name: str, scene: Scene, /) -> SlowModel:
+    def __call__(self, name: str, scene: ModelContext, /) -> SlowModel:
         return self
 
     async def credential(self) -> str:
@@ -94,7 +94,7 @@ async def another_server(api: Api, settings: Settings) -> AsyncGenerator[Api]:
 @pytest.fixture
 async def served(settings: Settings) -> AsyncGenerator[tuple[Api, Api, SlowModel]]:
     app: App = copy_of(shop, settings)
-    async with serving(app, worker=WorkerWish()) as api, another_server(api, settings) as other:
+    async with serving(app, worker=WorkerOptions()) as api, another_server(api, settings) as other:
         model = SlowModel()
         app.models.register("slow", model)
         await bring(api, model="slow", answers=[])

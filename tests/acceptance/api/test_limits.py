@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runlane import Client, Forbidden, InvalidRequest, NotFound
-from runlane.agents.limits import make_limiter
-from runlane.store.database import Session
-from runlane.store.tenants import create_tenant
+from runlane.rate_limits.limiter import make_limiter
+from runlane.store.access.tenants import create_tenant
+from runlane.store.sql.database import Session
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
 from tests.acceptance.api.serving import API, Api
 from tests.harness import Store, eventually, new_run

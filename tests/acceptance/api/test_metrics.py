@@ -6,7 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from runlane.errors import LeaseLost
-from runlane.store.record import Entry
+from runlane.store.queue.record import RecordEntry
 from tests.acceptance.api.serving import API, Api
 from tests.harness import Store, eventually
 
@@ -101,7 +101,7 @@ async def test_a_vanished_worker_moves_takeovers_and_a_late_write_is_counted(idl
     after = await scrape(api)
     assert after("takeovers_total") - before("takeovers_total") == 1
     assert after("lost_workers_total") - before("lost_workers_total") == 1
-    late = Entry(run["run_id"], claimed.attempt, claimed.lane, events=[("log", "{}")])
+    late = RecordEntry(run["run_id"], claimed.attempt, claimed.lane, events=[("log", "{}")])
     with pytest.raises(LeaseLost):
         await api.parts.connection.committer.record(late, float("inf"))
     assert (await scrape(api))("fenced_writes_total") - after("fenced_writes_total") == 1

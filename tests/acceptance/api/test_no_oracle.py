@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from pydantic import SecretStr
 
-from runlane.access.vault import Vault
+from runlane.access.secrets import SecretVault
 from runlane.redaction import LOGS, REDACTED
 from runlane.settings import Settings, hide
 from tests.acceptance.api.serving import API, Api
@@ -23,7 +23,7 @@ async def guesses(idle_api: Api) -> dict[str, str]:
     """What somebody may guess, all of it known to the process."""
     settings = idle_api.parts.app.settings
     assert settings.secret_key is not None
-    await Vault(idle_api.parts.database, settings).set("default", "TOKEN", TOKEN, actor="test")
+    await SecretVault(idle_api.parts.database, settings).set("default", "TOKEN", TOKEN, actor="test")
     hide(Settings(database_url=SecretStr(f"postgresql://app:{PASSWORD}@db.local/shop")))
     hide(settings)
     known = {"master key": settings.secret_key.get_secret_value(), "password": PASSWORD, "secret": TOKEN}

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from runlane.access import sentry
-from runlane.store.keys import create_key, list_keys, revoke_key
-from runlane.store.migrate import upgrade
-from runlane.store.roles import set_role
-from runlane.store.tenants import TenantChange, create_tenant, set_tenant
+from runlane.access import stream_revocation
+from runlane.store.access.keys import create_key, list_keys, revoke_key
+from runlane.store.access.roles import set_role
+from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
+from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
@@ -73,8 +73,8 @@ async def test_streams_and_long_polls_end_with_their_key(
 
 
 async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentry, "ROUND_SECONDS", 0.1)
-    monkeypatch.setattr(sentry, "UNCHECKED_SECONDS", 0.5)
+    monkeypatch.setattr(stream_revocation, "ROUND_SECONDS", 0.1)
+    monkeypatch.setattr(stream_revocation, "UNCHECKED_SECONDS", 0.5)
     with PostgresServer() as server:
         settings = settings_for(server.create_database("away"))
         await upgrade(settings)
@@ -91,8 +91,8 @@ async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPa
 
 async def test_who_sits_at_the_machine_is_not_asked_for_a_key(idle_api: Api) -> None:
     ended: list[object] = []
-    from runlane.access.rules import LOCAL
-    from runlane.model.access import Permission
+    from runlane.access.policy import LOCAL
+    from runlane.domain.access import Permission
 
     release = idle_api.parts.sentry.guard(LOCAL, Permission.RUNS_READ, ended.append)
     await idle_api.parts.sentry.round()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from runlane import Client, WrongState
-from runlane.model.tenant import Limits
-from runlane.store.lanes import move_kinds, unassign_kinds
-from runlane.store.tenants import create_tenant
+from runlane.domain.tenant import TenantLimits
+from runlane.store.access.tenants import create_tenant
+from runlane.store.queue.lanes import move_kinds, unassign_kinds
 from tests.acceptance.api.serving import API, Api
 from tests.acceptance.api.test_runs import problem_of
 
@@ -76,7 +76,7 @@ async def test_a_blocked_run_says_behind_which_run_it_waits(idle_api: Api) -> No
 
 async def test_an_accept_tells_what_is_left_of_the_rate(idle_api: Api) -> None:
     api = idle_api
-    await create_tenant(api.parts.database, "acme", actor="test", limits=Limits(rate_per_second=0.01))
+    await create_tenant(api.parts.database, "acme", actor="test", limits=TenantLimits(rate_per_second=0.01))
     headers = {"Authorization": f"Bearer {await api.key('operator', tenant='acme')}"}
     accepted = await api.post("/tasks/greet/run", {}, headers=headers)
     assert accepted.status_code == 202

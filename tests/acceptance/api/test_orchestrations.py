@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from runlane.definitions.load import parse_bodies
-from runlane.store.sync import sync_definitions
-from runlane.store.tenants import create_tenant
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.loader import parse_bodies
+from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, TWO, bring
 from tests.acceptance.api.serving import API, Api, frames
 from tests.acceptance.api.test_runs import problem_of

@@ -289,8 +289,8 @@ async def test_a_log_poller_always_terminates(api: Api) -> None:
 async def test_a_late_poller_sees_what_was_cut_and_ends(api: Api) -> None:
     from sqlalchemy import text
 
-    from runlane.store.database import read
-    from runlane.store.statement import Statement
+    from runlane.store.sql.database import read
+    from runlane.store.sql.statement import Statement
 
     run = await api.run("greet", input={"lines": 10})
     last = run["last_seq"]
@@ -357,8 +357,8 @@ async def test_the_lane_design_has_its_paths(idle_api: Api) -> None:
 async def test_a_paused_run_is_resumed_with_an_answer(idle_api: Api) -> None:
     from sqlalchemy import text
 
-    from runlane.store.database import read
-    from runlane.store.statement import Statement
+    from runlane.store.sql.database import read
+    from runlane.store.sql.statement import Statement
 
     run = await idle_api.run("greet", wait=False)
     pause = Statement("pause", text("update runs set status = 'paused' where id = :id"))

@@ -8,11 +8,11 @@ import pytest
 
 from runlane import Client, NotFound
 from runlane.access.keyring import new_key
-from runlane.access.vault import Vault
+from runlane.access.secrets import SecretVault
 from runlane.app import App
 from runlane.errors import InvalidRequest, NoSecretKey
 from runlane.settings import Settings, load_settings
-from runlane.store.tenants import create_tenant
+from runlane.store.access.tenants import create_tenant
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
 from tests.acceptance.api.test_runs import problem_of
@@ -107,7 +107,7 @@ async def test_who_may_not_manage_secrets_sees_none(idle_api: Api, role: str) ->
 async def test_keys_are_changed_over_http_and_by_the_client(settings: Settings) -> None:
     old, new = new_key(), new_key()
     async with App(_keyed(settings, old)) as app:
-        await Vault(await app.database(), app.settings).set("default", "OLD", CANARY, actor="test")
+        await SecretVault(await app.database(), app.settings).set("default", "OLD", CANARY, actor="test")
     async with serving(copy_of(shop, _keyed(settings, new, old))) as api:
         raw = await api.key()
         async with Client(api.url, raw) as client:

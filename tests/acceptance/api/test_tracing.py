@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from structlog.testing import LogCapture
 
-from runlane import tracing
-from runlane.api.parts import WorkerWish
+from runlane.api.services import WorkerOptions
+from runlane.observability import tracing
 from runlane.settings import Settings
 from tests.acceptance.api.serving import Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop
@@ -37,7 +37,7 @@ def spans() -> Generator[InMemorySpanExporter]:
 
 
 async def test_one_trace_goes_from_the_request_to_the_attempt(settings: Settings, spans: InMemorySpanExporter) -> None:
-    async with serving(copy_of(shop, settings), worker=WorkerWish()) as api:
+    async with serving(copy_of(shop, settings), worker=WorkerOptions()) as api:
         answer = await api.post("/tasks/greet/run", {}, headers={"traceparent": PARENT})
         run_id = answer.json()["run_id"]
         await api.get(f"/runs/{run_id}/wait")
@@ -56,7 +56,7 @@ async def test_one_trace_goes_from_the_request_to_the_attempt(settings: Settings
 
 
 async def test_a_failed_attempt_is_a_failed_span(settings: Settings, spans: InMemorySpanExporter) -> None:
-    async with serving(copy_of(shop, settings), worker=WorkerWish()) as api:
+    async with serving(copy_of(shop, settings), worker=WorkerOptions()) as api:
         await api.run("fail")
         attempt = await eventually(lambda: _named(spans, "run fail"), "the attempt's span")
     assert not attempt.status.is_ok
@@ -76,8 +76,8 @@ def _parent(spans: InMemorySpanExporter, child: ReadableSpan) -> Any:
 async def test_a_trace_is_stored_while_tracing_is_off_and_a_broken_one_is_left_out(idle_api: Api) -> None:
     from sqlalchemy import text
 
-    from runlane.store.database import read
-    from runlane.store.statement import Statement
+    from runlane.store.sql.database import read
+    from runlane.store.sql.statement import Statement
 
     for sent, stored in ((PARENT, PARENT), ("00-0-0-01", None), ("x" * 5000, None), (f"ff{PARENT[2:]}", None)):
         answer = await idle_api.post("/tasks/greet/run", {}, headers={"traceparent": sent})
@@ -89,7 +89,7 @@ async def test_a_trace_is_stored_while_tracing_is_off_and_a_broken_one_is_left_o
 
 def test_a_worker_loads_neither_tracing_nor_the_api() -> None:
     code = (
-        "import sys, runlane.cli.process, runlane.app, runlane.worker.worker, runlane.store.postgres\n"
+        "import sys, runlane.cli.process, runlane.app, runlane.worker.worker, runlane.store.sql.postgres\n"
         "print([name for name in sys.modules if name.split('.')[0] in "
         "('fastapi', 'starlette', 'opentelemetry', 'uvicorn', 'prometheus_client', 'httpx2')])"
     )

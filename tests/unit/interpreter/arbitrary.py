@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 from hypothesis import strategies as st
 
-from runlane.interpreter.values import Done, Failed, Outcome, Todo
-from runlane.model.definition import Orchestration
-from runlane.model.step import EvaluatorStep, HumanStep, WaitStep
+from runlane.definitions.schema.definition import Orchestration
+from runlane.definitions.schema.step import EvaluatorStep, HumanStep, WaitStep
+from runlane.interpreter.values import Done, Failed, Outcome, PendingStep
 from tests.unit.interpreter.play import StepData
 
 KEYS = ["k0", "k1", "k2", "k3"]
@@ -211,7 +211,7 @@ class Performer:
         self._failures = failures
         self._lasting = lasting
 
-    def __call__(self, todo: Todo) -> Outcome:
+    def __call__(self, todo: PendingStep) -> Outcome:
         seen = orjson.dumps(
             [self._seed, todo.path, todo.tries, dict(todo.state)], option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
         )

@@ -7,9 +7,9 @@ from typing import Any
 
 import orjson
 
+from runlane.definitions.schema.definition import Orchestration
 from runlane.interpreter.machine import Machine
-from runlane.interpreter.values import Done, End, EndStatus, Fact, Failed, Outcome, Todo
-from runlane.model.definition import Orchestration
+from runlane.interpreter.values import Done, EndStatus, Failed, OrchestrationEnd, Outcome, PendingStep, StepEvent
 
 StepData = dict[str, Any]
 
@@ -75,18 +75,18 @@ class Play:
     ) -> None:
         self.library = {each.id: each for each in orchestrations}
         self.machine = Machine.start(self.library, orchestrations[0].id, state or {}, agents)
-        self.facts: list[Fact] = list(self.machine.opening)
+        self.facts: list[StepEvent] = list(self.machine.opening)
         self.records: list[tuple[str, Outcome]] = []
 
-    def settle(self, path: str, outcome: Outcome) -> list[Fact]:
+    def settle(self, path: str, outcome: Outcome) -> list[StepEvent]:
         """Settle a todo that must be open."""
         assert path in self.open, f"{path} is not open; open are {self.open}"
         self.records.append((path, outcome))
-        facts = self.machine.settle(path, outcome)
+        facts = self.machine.complete(path, outcome)
         self.facts += facts
         return facts
 
-    def do(self, path: str, output: Any = None, route: str | None = None, **fields: Any) -> list[Fact]:
+    def do(self, path: str, output: Any = None, route: str | None = None, **fields: Any) -> list[StepEvent]:
         return self.settle(path, Done(output, route, **fields))
 
     def do_all(self, *paths: str) -> None:
@@ -94,10 +94,10 @@ class Play:
         for path in paths:
             self.do(path, f"<{path}>")
 
-    def fail(self, path: str, code: str = "model_error", *, passing: bool = False) -> list[Fact]:
+    def fail(self, path: str, code: str = "model_error", *, passing: bool = False) -> list[StepEvent]:
         return self.settle(path, failed(code, passing=passing))
 
-    def finish(self, answer: Callable[[Todo], Outcome] | None = None, limit: int = 10_000) -> End:
+    def finish(self, answer: Callable[[PendingStep], Outcome] | None = None, limit: int = 10_000) -> OrchestrationEnd:
         """Settle the first open todo until the run has ended."""
         for _ in range(limit):
             if self.machine.end is not None:
@@ -111,7 +111,7 @@ class Play:
         return [todo.path for todo in self.machine.todos()]
 
     @property
-    def end(self) -> End:
+    def end(self) -> OrchestrationEnd:
         assert self.machine.end is not None, f"The run goes on: {self.open} are open"
         return self.machine.end
 
@@ -124,7 +124,7 @@ class Play:
         """What was settled, in order."""
         return [path for path, _ in self.records]
 
-    def todo(self, path: str) -> Todo:
+    def todo(self, path: str) -> PendingStep:
         return next(todo for todo in self.machine.todos() if todo.path == path)
 
     def told(self, event: str) -> list[dict[str, Any]]:

@@ -9,8 +9,8 @@ import orjson
 import pytest
 
 from runlane.interpreter.machine import Machine
-from runlane.interpreter.state import Refused
-from runlane.interpreter.values import Done, End, EndStatus, Failed
+from runlane.interpreter.state import StateRejected
+from runlane.interpreter.values import Done, EndStatus, Failed, OrchestrationEnd
 from tests.unit.interpreter.play import Play, loop, nested, orchestration, parallel, say, through_json
 
 
@@ -63,7 +63,7 @@ def test_a_restored_branch_that_met_an_end_still_ends_the_run() -> None:
     fan = parallel("fan", [["stop"], ["a"]], "join")
     play = Play(orchestration(fan, {"id": "stop", "type": "end"}, say("a"), say("join")))
     again = through_json(play.machine, play.library)
-    again.settle("fan/1/a", Done("x"))
+    again.complete("fan/1/a", Done("x"))
     assert again.end is not None
     assert again.end.status is EndStatus.COMPLETED
 
@@ -74,12 +74,12 @@ def test_a_loop_restored_at_every_step_gives_the_same(kind: dict[str, Any], coll
     definition = orchestration(
         loop("rounds", ["a"], loop_count=None, collect=collect, output_key="all") | kind, say("a")
     )
-    ends: list[End | None] = []
+    ends: list[OrchestrationEnd | None] = []
     for stored in (False, True):
         machine = Machine.start({"main": definition}, "main", {})
         while machine.end is None:
             todo = machine.todos()[-1]
-            machine.settle(todo.path, Done(["x", "y"] if todo.part == "items" else todo.path))
+            machine.complete(todo.path, Done(["x", "y"] if todo.part == "items" else todo.path))
             machine = through_json(machine, {"main": definition}) if stored else machine
         ends.append(machine.end)
     assert ends[0] == ends[1]
@@ -98,7 +98,7 @@ def test_a_machine_does_not_change_when_what_was_made_from_its_cursor_goes_on() 
     before = orjson.dumps(play.machine.cursor())
     again = Machine.restore(play.library, play.machine.cursor())
     for todo in again.todos():
-        again.settle(todo.path, Done("y" if todo.part == "step" else False))
+        again.complete(todo.path, Done("y" if todo.part == "step" else False))
     assert orjson.dumps(play.machine.cursor()) == before
 
 
@@ -107,7 +107,7 @@ def test_agents_that_are_orchestrations_need_not_be_told_again() -> None:
     steps = [say("a", "b"), {"id": "b", "type": "agent", "agent_id": "boss"}]
     play = Play(orchestration(*steps), inner, agents={"boss": "inner"})
     again = through_json(play.machine, play.library)
-    again.settle("a", Done("x"))
+    again.complete("a", Done("x"))
     assert [todo.path for todo in again.todos()] == ["b/>one"]
 
 
@@ -123,7 +123,7 @@ def test_tries_of_what_contains_steps_are_kept() -> None:
     play = Play(orchestration(nested("sub", "inner", retry={"attempts": 2})), inner)
     play.fail("sub/>one", passing=True)
     again = through_json(play.machine, play.library)
-    again.settle("sub~2/>one", Failed("timeout", "It broke.", passing=True))
+    again.complete("sub~2/>one", Failed("timeout", "It broke.", passing=True))
     assert again.end is not None
     assert again.end.status is EndStatus.FAILED
 
@@ -158,7 +158,7 @@ def test_a_machine_with_another_state_goes_on_from_the_same_step() -> None:
     assert todo.path == "b"
     assert dict(todo.state) == {"a": "edited", "new": [1]}
     assert play.state == {"a": "first"}
-    fork.settle("b", Done("x"))
+    fork.complete("b", Done("x"))
     assert play.open == ["b"]
     assert fork.turns == 2
 
@@ -178,7 +178,7 @@ def test_branches_keep_what_they_wrote_and_see_the_new_state() -> None:
 
 
 def refused(machine: Machine, state: Mapping[str, Any]) -> str:
-    with pytest.raises(Refused) as error:
+    with pytest.raises(StateRejected) as error:
         machine.with_state(state)
     return error.value.failed.code
 

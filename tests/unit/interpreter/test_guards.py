@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runlane.interpreter.machine import Budget, Machine
+from runlane.interpreter.machine import Machine, OrchestrationBudget
 from runlane.interpreter.values import Done, EndStatus, Failed
 from tests.unit.interpreter.play import Play, StepData, if_else, loop, orchestration, parallel, say
 
@@ -266,8 +266,8 @@ def test_a_run_that_has_cost_too_much_does_not_go_on() -> None:
     play = chain(3, max_total_cost_usd=0.5)
     play.do("s0", cost_usd=0.5, tokens=10)
     assert not play.machine.over_budget
-    assert play.machine.budgets("s1") == [Budget("main", 0.5, 0.5, "fail")]
-    assert play.machine.budgets("s1", {"s1": 0.25, "gone": 9.0}) == [Budget("main", 0.5, 0.75, "fail")]
+    assert play.machine.budgets("s1") == [OrchestrationBudget("main", 0.5, 0.5, "fail")]
+    assert play.machine.budgets("s1", {"s1": 0.25, "gone": 9.0}) == [OrchestrationBudget("main", 0.5, 0.75, "fail")]
     play.do("s1", cost_usd=0.01)
     assert play.machine.over_budget
     assert play.error().code == "cost_limit"
@@ -295,7 +295,7 @@ def test_a_late_outcome_may_use_up_the_budget() -> None:
     fan = parallel("fan", [["a"], ["b"]], on_error="c")
     play = Play(orchestration(fan, say("a"), say("b"), say("c", "d"), say("d"), max_total_cost_usd=0.5))
     play.fail("fan/0/a")
-    play.machine.settle("fan/1/b", Done(cost_usd=1.0))
+    play.machine.complete("fan/1/b", Done(cost_usd=1.0))
     assert play.error().code == "cost_limit"
 
 

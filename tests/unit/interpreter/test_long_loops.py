@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from runlane.definitions.schema.definition import Orchestration
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, EndStatus
-from runlane.model.definition import Orchestration
 from tests.unit.interpreter.play import StepData, if_else, loop, orchestration, say
 
 ROUNDS = 10_000
@@ -45,7 +45,7 @@ def steps_of(machine: Machine, count: int) -> None:
     for number in range(count):
         todo = machine.todos()[0]
         output = list(range(ROUNDS)) if todo.part == "items" else f"output {number}"
-        machine.settle(todo.path, Done(output))
+        machine.complete(todo.path, Done(output))
 
 
 def started(kind: str) -> Machine:

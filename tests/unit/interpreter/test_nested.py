@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runlane.interpreter.machine import Budget
+from runlane.interpreter.machine import OrchestrationBudget
 from runlane.interpreter.nested import MAX_NESTED
 from runlane.interpreter.values import EndStatus
 from tests.unit.interpreter.play import Play, if_else, nested, orchestration, parallel, say
@@ -143,7 +143,7 @@ def test_the_inner_guards_fail_the_step_that_runs_it() -> None:
 def test_the_inner_budget_fails_the_step_that_runs_it() -> None:
     inner = orchestration(say("one", "two"), say("two"), id="inner", max_total_cost_usd=0.1)
     play = Play(orchestration(nested("sub", "inner", on_error="rescue"), say("rescue")), inner)
-    assert play.machine.budgets("sub/>one") == [Budget("inner", 0.1, 0.0, "fail")]
+    assert play.machine.budgets("sub/>one") == [OrchestrationBudget("inner", 0.1, 0.0, "fail")]
     play.do("sub/>one", cost_usd=0.2)
     assert play.open == ["rescue"]
     assert play.state["error"]["code"] == "cost_limit"

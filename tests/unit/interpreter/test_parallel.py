@@ -244,7 +244,7 @@ def test_an_outcome_of_a_branch_that_is_no_longer_needed_costs_and_does_nothing_
     play = fan_of_three(on_error="join")
     play.do("before")
     play.fail("fan/0/a")
-    assert play.machine.settle("fan/1/b", Done("late", cost_usd=0.5, tokens=2)) == []
+    assert play.machine.complete("fan/1/b", Done("late", cost_usd=0.5, tokens=2)) == []
     assert play.machine.cost_usd == 0.5
     assert play.open == ["join"]
     assert "shared" not in play.state

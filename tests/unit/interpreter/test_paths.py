@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runlane.interpreter.values import Done, Outcome, Todo
+from runlane.interpreter.values import Done, Outcome, PendingStep
 from tests.unit.interpreter.play import Play, if_else, loop, nested, orchestration, parallel, say
 
 
@@ -29,7 +29,7 @@ def test_the_grammar_of_paths() -> None:
 
     yes_once = {"check", "sub/>again"}
 
-    def answer(todo: Todo) -> Outcome:
+    def answer(todo: PendingStep) -> Outcome:
         match todo.part, todo.step.type:
             case "items", _:
                 return Done(["a", "b"])

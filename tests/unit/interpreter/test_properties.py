@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runlane.definitions.schema.definition import Orchestration
 from runlane.interpreter.machine import Machine
-from runlane.interpreter.values import EndStatus, Outcome, Todo
-from runlane.model.definition import Orchestration
+from runlane.interpreter.values import EndStatus, Outcome, PendingStep
 from tests.unit.interpreter.arbitrary import Performer, calm, wild
 from tests.unit.interpreter.play import through_json
 
@@ -32,7 +32,7 @@ def plain(value: Any) -> Any:
     return orjson.loads(orjson.dumps(value))
 
 
-def seen(todo: Todo) -> tuple[Any, ...]:
+def seen(todo: PendingStep) -> tuple[Any, ...]:
     return (todo.path, todo.part, todo.step.id, todo.tries, todo.delay_seconds, dict(todo.state))
 
 
@@ -46,7 +46,7 @@ def play(machine: Machine, performer: Performer, choose: Random | None = None) -
         todo = todos[0] if choose is None else todos[choose.randrange(len(todos))]
         outcome = performer(todo)
         records.append((todo.path, outcome))
-        machine.settle(todo.path, outcome)
+        machine.complete(todo.path, outcome)
     assert machine.todos() == []
     return records
 
@@ -74,7 +74,7 @@ def test_an_execution_has_a_path_of_its_own(orchestrations: list[Orchestration],
     while machine.end is None:
         before = {todo.path: todo for todo in machine.todos()}
         assert closed.isdisjoint(before)
-        machine.settle(next(iter(before)), performer(next(iter(before.values()))))
+        machine.complete(next(iter(before)), performer(next(iter(before.values()))))
         closed |= before.keys() - {todo.path for todo in machine.todos()}
 
 
@@ -94,7 +94,7 @@ def test_a_machine_that_is_written_and_read_at_every_step_goes_the_same_way(
         assert [seen(todo) for todo in stored.todos()] == [seen(todo) for todo in todos]
         todo = todos[choose.randrange(len(todos))]
         outcome = performer(todo)
-        assert stored.settle(todo.path, outcome) == live.settle(todo.path, outcome)
+        assert stored.complete(todo.path, outcome) == live.complete(todo.path, outcome)
         stored = through_json(stored, library)
     assert stored.end == live.end
     assert (stored.turns, stored.tokens, stored.cost_usd) == (live.turns, live.tokens, live.cost_usd)
@@ -112,11 +112,11 @@ def test_stored_records_make_the_same_machine_again(
     crash = data.draw(st.integers(0, len(records)))
     second = Machine.start(library, "main", {"user_input": "hello"})
     for path, outcome in records[:crash]:
-        second.settle(path, outcome)
+        second.complete(path, outcome)
     # The worker that takes over may choose another order: here it is the same, so all must be the same.
     third = through_json(second, library)
     for path, outcome in records[crash:]:
-        assert second.settle(path, outcome) == third.settle(path, outcome)
+        assert second.complete(path, outcome) == third.complete(path, outcome)
     assert plain(second.cursor()) == plain(first.cursor()) == plain(third.cursor())
     assert second.end == first.end
 
@@ -151,7 +151,7 @@ def test_a_worker_that_takes_over_may_finish_the_rest_in_another_order(
     records = play(first, performer, Random(order))
     second = Machine.start(library, "main", {})
     for path, outcome in records[: data.draw(st.integers(0, len(records)))]:
-        second.settle(path, outcome)
+        second.complete(path, outcome)
     play(second, performer, Random(order + 1))
     assert second.end == first.end
 

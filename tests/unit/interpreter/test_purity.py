@@ -11,7 +11,7 @@ import runlane.interpreter
 
 MODULES = sorted(Path(runlane.interpreter.__file__).parent.glob("*.py"))
 STANDARD = {"__future__", "abc", "collections", "dataclasses", "enum", "types", "typing"}
-OURS = ("runlane.interpreter.", "runlane.model.")
+OURS = ("runlane.interpreter.", "runlane.definitions.schema.", "runlane.templates.", "runlane.domain.")
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.stem)

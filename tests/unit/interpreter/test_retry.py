@@ -54,8 +54,8 @@ def test_a_try_is_told_and_an_error_only_at_the_end() -> None:
 def test_what_a_failed_try_has_cost_is_told() -> None:
     play = retrying(attempts=2)
     error = Failed("model_error", "It broke.", passing=True, cost_usd=0.5, tokens=7)
-    play.machine.settle("a", error)
-    (told,) = [fact for fact in play.machine.settle("a", error) if fact.type == "step_error"]
+    play.machine.complete("a", error)
+    (told,) = [fact for fact in play.machine.complete("a", error) if fact.type == "step_error"]
     assert (told.data["cost_usd"], told.data["tokens"]) == (0.5, 7)
     assert play.machine.cost_usd == 1.0
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runlane.interpreter.state import Layer, Refused, fits, initial_state, measure
+from runlane.interpreter.state import Layer, StateRejected, fits, initial_state, measure
 from runlane.interpreter.values import EndStatus
 from tests.unit.interpreter.play import Play, if_else, loop, nested, orchestration, parallel, say
 
@@ -226,7 +226,7 @@ def test_a_limit_holds_for_all_that_counts_in_a_layer() -> None:
     outer = Layer({}, limit=100)
     inner = Layer({}, account=Layer({}, account=outer))
     inner.write("a", "x" * 50)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StateRejected) as refused:
         inner.write("b", "x" * 50)
     assert refused.value.failed.code == "state_too_large"
     assert (outer.total, inner.total) == (57, 57)

@@ -6,8 +6,8 @@ from typing import Any, get_args
 
 import pytest
 
+from runlane.definitions.schema.step import Step
 from runlane.interpreter.values import Done, EndStatus
-from runlane.model.step import Step
 from tests.unit.interpreter.play import Play, StepData, if_else, orchestration, say
 
 PERFORMED: dict[str, StepData] = {
@@ -249,6 +249,6 @@ def test_what_comes_after_the_end_changes_nothing_but_the_totals() -> None:
     play = Play(orchestration(say("a")))
     play.do("a", "x", cost_usd=0.25, tokens=3)
     end = play.end
-    assert play.machine.settle("a", Done("y", cost_usd=0.5, tokens=4)) == []
+    assert play.machine.complete("a", Done("y", cost_usd=0.5, tokens=4)) == []
     assert play.end is end
     assert (play.machine.cost_usd, play.machine.tokens, play.machine.turns) == (0.75, 7, 1)

@@ -1,1 +1,1 @@
-"""The routes, one module per family: each translates a request, delegates, and writes the answer."""
+"""Routes, one module per family: each parses a request, delegates, and serializes the response."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.access.rules import (
+from runlane.access.policy import (
     check_grant,
     check_revocation,
     may_see,
@@ -15,12 +15,10 @@ from runlane.access.rules import (
     tenant_to_list,
     tenant_to_use,
 )
-from runlane.api.door import Anyone, AuditRead, KeysManage
-from runlane.api.once import OnceRoute, idempotency_header
-from runlane.api.parts import parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply, moment
-from runlane.api.shapes.access import (
+from runlane.api.auth import Anyone, AuditRead, KeysManage
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.schemas.access import (
     AuditPage,
     KeyPage,
     KeyView,
@@ -35,17 +33,26 @@ from runlane.api.shapes.access import (
     Tenants,
     TenantView,
 )
-from runlane.api.shapes.fields import MAX_PAGE, Name
+from runlane.api.schemas.fields import MAX_PAGE, Name
+from runlane.api.serializers import JsonBody, moment
+from runlane.api.services import parts_of
+from runlane.domain.access import ApiKey, Permission, Role
+from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
 from runlane.errors import NotFound
-from runlane.model.access import ApiKey, Permission, Role
-from runlane.model.tenant import Budget, Limits, Tenant
-from runlane.store.audit import list_audit
-from runlane.store.keys import create_key, find_key, list_keys, revoke_key
-from runlane.store.roles import delete_role, find_role, list_roles, set_role
-from runlane.store.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, list_tenants, set_tenant
+from runlane.store.access.audit import list_audit
+from runlane.store.access.keys import create_key, find_key, list_keys, revoke_key
+from runlane.store.access.roles import delete_role, find_role, list_roles, set_role
+from runlane.store.access.tenants import (
+    TenantChange,
+    create_tenant,
+    delete_tenant,
+    find_tenant,
+    list_tenants,
+    set_tenant,
+)
 
 router = APIRouter(tags=["access"])
-changes = APIRouter(tags=["access"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+changes = APIRouter(tags=["access"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 KeyId = Annotated[str, Path(description="The key's id.", examples=["key_0192f3a1b2c37abc8def0123456789ab"])]
 TenantId = Annotated[str, Path(description="The tenant's id.", examples=["acme"])]
@@ -55,9 +62,9 @@ Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 
 @router.get("/me", response_model=Me, responses=answers())
-async def get_me(request: Request, principal: Anyone) -> Reply:
+async def get_me(request: Request, principal: Anyone) -> JsonBody:
     """Who the key belongs to and what it may do."""
-    return Reply(
+    return JsonBody(
         {
             "key_id": principal.key_id,
             "name": principal.name,
@@ -75,15 +82,15 @@ async def get_keys(
     tenant: Annotated[Name | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
-) -> Reply:
+) -> JsonBody:
     """The keys, newest first, revoked ones included. The keys themselves are stored nowhere."""
     only = tenant_to_list(principal, tenant)
     keys = await list_keys(parts_of(request).database, tenant=only, before=cursor, limit=limit)
-    return Reply({"keys": [_key(key) for key in keys], "next_cursor": keys[-1].id if len(keys) == limit else None})
+    return JsonBody({"keys": [_key(key) for key in keys], "next_cursor": keys[-1].id if len(keys) == limit else None})
 
 
 @changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
-async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Reply:
+async def post_key(request: Request, principal: KeysManage, body: NewKey) -> JsonBody:
     """Make a key, which expires with yours at the latest.
 
     It is shown this once; repeating the request with its Idempotency-Key does not show it again.
@@ -100,11 +107,11 @@ async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Rep
         life_seconds=body.expires_in_seconds,
         not_after_us=principal.expires_at_us,
     )
-    return Reply({"key": raw, **_key(key)}, 201)
+    return JsonBody({"key": raw, **_key(key)}, 201)
 
 
 @changes.delete("/keys/{key_id}", response_model=KeyView, responses=answers(404, 409))
-async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> Reply:
+async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> JsonBody:
     """Revoke a key whose role allows no more than yours, at once and everywhere. Asking twice is harmless."""
     _check_path(key_id, f'No key "{key_id}" exists.')
     only = tenant_to_list(principal)
@@ -112,38 +119,38 @@ async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> 
     known = await find_key(database, key_id, tenant=only)
     check_revocation(principal, await find_role(database, known.role))
     key = await revoke_key(database, key_id, actor=principal.actor, tenant=only)
-    return Reply(_key(key))
+    return JsonBody(_key(key))
 
 
 @router.get("/tenants", response_model=Tenants, responses=answers())
-async def get_tenants(request: Request, principal: KeysManage) -> Reply:
+async def get_tenants(request: Request, principal: KeysManage) -> JsonBody:
     """The tenants that the key may see."""
     found = await list_tenants(parts_of(request).database)
-    return Reply({"tenants": [_tenant(tenant) for tenant in found if may_see(principal, tenant.id)]})
+    return JsonBody({"tenants": [_tenant(tenant) for tenant in found if may_see(principal, tenant.id)]})
 
 
 @router.get("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404))
-async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> Reply:
+async def get_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> JsonBody:
     """One tenant with its limits."""
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
     tenant_to_use(principal, tenant_id)
-    return Reply(_tenant(await find_tenant(parts_of(request).database, tenant_id)))
+    return JsonBody(_tenant(await find_tenant(parts_of(request).database, tenant_id)))
 
 
 @changes.post("/tenants", status_code=201, response_model=TenantView, responses=answers(409))
-async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) -> Reply:
+async def post_tenant(request: Request, principal: KeysManage, body: NewTenant) -> JsonBody:
     """Make a tenant."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
-    limits = Limits(body.max_queued, body.max_running, body.rate_per_second)
-    budget = Budget(body.max_cost_usd_per_day, body.on_cap)
+    limits = TenantLimits(body.max_queued, body.max_running, body.rate_per_second)
+    budget = TenantBudget(body.max_cost_usd_per_day, body.on_cap)
     tenant = await create_tenant(
         parts_of(request).database, body.id, actor=principal.actor, name=body.name, limits=limits, budget=budget
     )
-    return Reply(_tenant(tenant), 201)
+    return JsonBody(_tenant(tenant), 201)
 
 
 @changes.patch("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404, 409))
-async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> Reply:
+async def patch_tenant(request: Request, principal: KeysManage, tenant_id: TenantId, body: PatchTenant) -> JsonBody:
     """Change a tenant; a limit that is null is removed. Exact when this answers."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
@@ -160,36 +167,36 @@ async def patch_tenant(request: Request, principal: KeysManage, tenant_id: Tenan
         unlimited=removed,
     )
     _, tenant = await set_tenant(parts_of(request).database, tenant_id, change, actor=principal.actor)
-    return Reply(_tenant(tenant))
+    return JsonBody(_tenant(tenant))
 
 
 @changes.delete("/tenants/{tenant_id}", response_model=TenantView, responses=answers(404, 409))
-async def remove_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> Reply:
+async def remove_tenant(request: Request, principal: KeysManage, tenant_id: TenantId) -> JsonBody:
     """Delete a tenant that has no runs, and revoke its keys."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _check_path(tenant_id, f'No tenant "{tenant_id}" exists.')
-    return Reply(_tenant(await delete_tenant(parts_of(request).database, tenant_id, actor=principal.actor)))
+    return JsonBody(_tenant(await delete_tenant(parts_of(request).database, tenant_id, actor=principal.actor)))
 
 
 @router.get("/roles", response_model=Roles, responses=answers())
-async def get_roles(request: Request, principal: KeysManage) -> Reply:
+async def get_roles(request: Request, principal: KeysManage) -> JsonBody:
     """The built-in roles, then the custom ones."""
-    return Reply({"roles": [_role(role) for role in await list_roles(parts_of(request).database)]})
+    return JsonBody({"roles": [_role(role) for role in await list_roles(parts_of(request).database)]})
 
 
 @changes.put("/roles/{name}", response_model=RoleView, responses=answers(404, 409))
-async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> Reply:
+async def put_role(request: Request, principal: KeysManage, name: RoleName, body: PutRole) -> JsonBody:
     """Make or change a custom role; it holds for the next request of every key that has it."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
     _, role = await set_role(parts_of(request).database, name, body.permissions, actor=principal.actor)
-    return Reply(_role(role))
+    return JsonBody(_role(role))
 
 
 @changes.delete("/roles/{name}", response_model=RoleView, responses=answers(404, 409))
-async def remove_role(request: Request, principal: KeysManage, name: RoleName) -> Reply:
+async def remove_role(request: Request, principal: KeysManage, name: RoleName) -> JsonBody:
     """Delete a custom role that no key has."""
     require_everywhere(principal, Permission.KEYS_MANAGE)
-    return Reply(_role(await delete_role(parts_of(request).database, name, actor=principal.actor)))
+    return JsonBody(_role(await delete_role(parts_of(request).database, name, actor=principal.actor)))
 
 
 @router.get("/audit", response_model=AuditPage, responses=answers(404))
@@ -201,7 +208,7 @@ async def get_audit(
     subject: Annotated[Name | None, Query(description="What was changed.")] = None,
     cursor: Cursor = None,
     limit: Limit = 100,
-) -> Reply:
+) -> JsonBody:
     """Administrative changes, newest first, with who made them and what was before and after."""
     entries = await list_audit(
         parts_of(request).database,
@@ -224,7 +231,7 @@ async def get_audit(
         }
         for entry in entries
     ]
-    return Reply({"entries": found, "next_cursor": found[-1]["id"] if len(found) == limit else None})
+    return JsonBody({"entries": found, "next_cursor": found[-1]["id"] if len(found) == limit else None})
 
 
 def _check_path(value: str, message: str) -> None:

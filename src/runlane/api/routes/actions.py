@@ -8,22 +8,26 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request
 
-from runlane.access.rules import tenant_to_list
-from runlane.api.door import RunsWrite
-from runlane.api.once import OnceRoute, idempotency_header
-from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import ROOT, Reply
-from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes.actions import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun
-from runlane.api.shapes.fields import moment_us
+from runlane.access.policy import tenant_to_list
+from runlane.api.auth import RunsWrite
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.routes.visibility import RunId, require_visible
+from runlane.api.schemas.actions import Bulk, BulkFilter, BulkRequest, Changed, PatchRun, ResumeRun
+from runlane.api.schemas.fields import moment_us
+from runlane.api.serializers import ROOT, JsonBody
+from runlane.api.services import Services, parts_of
+from runlane.domain.access import Principal
+from runlane.domain.run import Status
 from runlane.errors import InvalidRequest, RunNotFound, WrongState
-from runlane.model.access import Principal
-from runlane.model.run import Status
-from runlane.store.runs import Change
-from runlane.store.search import RunFilter, search_run_ids
+from runlane.store.queue.runs import RunChange
+from runlane.store.queue.search import RunFilter, search_run_ids
 
-_once: dict[str, Any] = {"tags": ["runs"], "route_class": OnceRoute, "dependencies": [Depends(idempotency_header)]}
+_once: dict[str, Any] = {
+    "tags": ["runs"],
+    "route_class": IdempotentRoute,
+    "dependencies": [Depends(idempotency_header)],
+}
 collection = APIRouter(**_once)
 single = APIRouter(**_once)
 
@@ -32,35 +36,35 @@ _AT_ONCE = 4
 
 
 @single.post("/{run_id}/cancel", response_model=Changed, responses=answers(404, 409))
-async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
     """Cancel a run that has not ended; asking twice is harmless. One that completed or failed is 409."""
     parts = parts_of(request)
-    await see(parts, principal, run_id)
+    await require_visible(parts, principal, run_id)
     change = await parts.app.cancel(run_id, actor=principal.actor)
     told = "cancellation_requested" if change.status is Status.RUNNING else change.status.value
-    return Reply(_changed(run_id, told))
+    return JsonBody(_changed(run_id, told))
 
 
 @single.post("/{run_id}/retry", status_code=202, response_model=Changed, responses=answers(404, 409))
-async def retry_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+async def retry_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
     """Give a failed run its attempts again."""
     return await _act(request, principal, run_id, lambda parts: parts.app.retry(run_id))
 
 
 @single.post("/{run_id}/approve", status_code=202, response_model=Changed, responses=answers(404, 409))
-async def approve_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+async def approve_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
     """Let a held run go."""
     return await _act(request, principal, run_id, lambda parts: parts.app.approve(run_id))
 
 
 @single.post("/{run_id}/release", status_code=202, response_model=Changed, responses=answers(404, 409))
-async def release_run(request: Request, principal: RunsWrite, run_id: RunId) -> Reply:
+async def release_run(request: Request, principal: RunsWrite, run_id: RunId) -> JsonBody:
     """Let the runs behind a failed one go on that blocks its ordering key."""
     return await _act(request, principal, run_id, lambda parts: parts.app.release(run_id))
 
 
 @single.post("/{run_id}/resume", status_code=202, response_model=Changed, responses=answers(404, 409, 413))
-async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body: ResumeRun) -> Reply:
+async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body: ResumeRun) -> JsonBody:
     """Answer what a run asks. Of several answers to one question exactly one is taken; the others are 409."""
     return await _act(
         request,
@@ -73,16 +77,16 @@ async def resume_run(request: Request, principal: RunsWrite, run_id: RunId, body
 
 
 @single.patch("/{run_id}", response_model=Changed, responses=answers(404, 409))
-async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body: PatchRun) -> Reply:
+async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body: PatchRun) -> JsonBody:
     """Move a waiting run forward or back."""
     parts = parts_of(request)
-    await see(parts, principal, run_id)
+    await require_visible(parts, principal, run_id)
     change = await parts.app.set_priority(run_id, body.priority, actor=principal.actor)
-    return Reply(_changed(run_id, change.status.value))
+    return JsonBody(_changed(run_id, change.status.value))
 
 
 @collection.post("/runs/cancel", response_model=Bulk, responses=answers(404, 409, 429))
-async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> Reply:
+async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> JsonBody:
     """Cancel every run that fits and has not ended, newest first, at most `limit` of them."""
     open_statuses = tuple(status for status in Status if not status.terminal)
     actor = principal.actor
@@ -92,18 +96,18 @@ async def cancel_runs(request: Request, principal: RunsWrite, body: BulkRequest)
 
 
 @collection.post("/runs/retry", response_model=Bulk, responses=answers(404, 409, 429))
-async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> Reply:
+async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) -> JsonBody:
     """Give every failed run that fits its attempts again, newest first, at most `limit` of them."""
     return await _bulk(parts_of(request), principal, body, (Status.FAILED,), lambda app, run_id: app.retry(run_id))
 
 
 async def _act(
-    request: Request, principal: Principal, run_id: str, change: Callable[[Parts], Awaitable[Change]]
-) -> Reply:
+    request: Request, principal: Principal, run_id: str, change: Callable[[Services], Awaitable[RunChange]]
+) -> JsonBody:
     parts = parts_of(request)
-    await see(parts, principal, run_id)
+    await require_visible(parts, principal, run_id)
     changed = await change(parts)
-    return Reply(_changed(run_id, changed.status.value), 202)
+    return JsonBody(_changed(run_id, changed.status.value), 202)
 
 
 def _changed(run_id: str, status: str) -> dict[str, str]:
@@ -111,12 +115,12 @@ def _changed(run_id: str, status: str) -> dict[str, str]:
 
 
 async def _bulk(
-    parts: Parts,
+    parts: Services,
     principal: Principal,
     body: BulkRequest,
     possible: tuple[Status, ...],
-    change: Callable[[Any, str], Awaitable[Change]],
-) -> Reply:
+    change: Callable[[Any, str], Awaitable[RunChange]],
+) -> JsonBody:
     wanted = _filter(principal, body.filter, possible)
     ids, more = await _matching(parts, principal, wanted, body.limit)
     changed: list[str] = []
@@ -132,7 +136,7 @@ async def _bulk(
                 changed.append(run_id)
 
         await asyncio.gather(*(one(run_id) for run_id in ids))
-    return Reply(
+    return JsonBody(
         {
             "matched": len(ids),
             "changed": len(changed),
@@ -144,7 +148,9 @@ async def _bulk(
     )
 
 
-async def _matching(parts: Parts, principal: Principal, wanted: RunFilter | None, limit: int) -> tuple[list[str], bool]:
+async def _matching(
+    parts: Services, principal: Principal, wanted: RunFilter | None, limit: int
+) -> tuple[list[str], bool]:
     if wanted is None:
         return [], False
     release = parts.searches.take(principal)

@@ -10,40 +10,40 @@ import orjson
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.responses import Response
 
-from runlane import tracing
-from runlane.access.rules import may_see, tenant_to_list
+from runlane.access.policy import may_see, tenant_to_list
+from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.body import LargeBodyRoute
-from runlane.api.door import RunsRead, RunsWrite
-from runlane.api.frame import line_json
-from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
-from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers, rate_headers
-from runlane.api.reply import ORCHESTRATIONS, ROOT, Reply, accepted_reply, moment
+from runlane.api.chat_stream import ChatCursor, mark_json
+from runlane.api.error_responses import answers, rate_headers
+from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
 from runlane.api.routes.tasks import Traceparent, first_status
-from runlane.api.shapes.chat import (
+from runlane.api.schemas.chat import (
     AgentRequest,
+    ChatBody,
     ChatCancelled,
     ChatDeleted,
     ChatEvents,
     ChatLinks,
     ChatPage,
-    ChatRequest,
     ChatStatus,
     Messages,
 )
-from runlane.api.shapes.fields import MAX_PAGE, Name
-from runlane.api.shapes.orchestrating import RunLinks
+from runlane.api.schemas.fields import MAX_PAGE, Name
+from runlane.api.schemas.orchestrations import RunLinks
+from runlane.api.serializers import ORCHESTRATIONS, ROOT, JsonBody, accepted_reply, moment
+from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
-from runlane.api.talk import Place, mark_json
+from runlane.api.sse_encoding import line_json
+from runlane.domain.access import Principal
+from runlane.domain.run import Status
 from runlane.errors import UnknownSession
-from runlane.model.access import Principal
-from runlane.model.run import Status
-from runlane.store.follow import read_page
-from runlane.store.forgetting import delete_session
-from runlane.store.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
+from runlane.observability import tracing
+from runlane.store.chat.deletion import delete_session
+from runlane.store.chat.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
+from runlane.store.queue.event_pages import read_page
 
 router = APIRouter(tags=["chat"], route_class=LargeBodyRoute)
-changes = APIRouter(tags=["chat"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+changes = APIRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 AgentId = Annotated[Name, Path(description="The agent's id.", examples=["helper"])]
 SessionId = Annotated[str, Path(description="The session's id.", examples=["sess_0192f3a1b2c37abc8def0123456789ab"])]
@@ -80,7 +80,7 @@ async def run_agent(
     body: AgentRequest,
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
-) -> Reply:
+) -> JsonBody:
     """Accept a run that asks an agent once, pinned to the versions that are current now. Its result is the answer."""
     parts = parts_of(request)
     with tracing.span(f"accept {agent_id}", {"runlane.agent": agent_id, "runlane.tenant": principal.tenant}):
@@ -106,10 +106,10 @@ async def run_agent(
 async def post_message(
     request: Request,
     principal: RunsWrite,
-    body: ChatRequest,
+    body: ChatBody,
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
-) -> Reply:
+) -> JsonBody:
     """Accept the next turn of a conversation. Turns of a session run one at a time, in the order they came."""
     parts = parts_of(request)
     with tracing.span(f"chat {body.agent}", {"runlane.agent": body.agent, "runlane.tenant": principal.tenant}):
@@ -126,7 +126,7 @@ async def post_message(
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
     accepted, root = posted.accepted, f"{ROOT}/chat/{posted.session_id}"
-    return Reply(
+    return JsonBody(
         {
             "session_id": posted.session_id,
             "run_id": accepted.run_id,
@@ -149,22 +149,22 @@ async def get_sessions(
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> Reply:
+) -> JsonBody:
     """Conversations, the newest first."""
     found = await list_sessions(
         parts_of(request).database, tenant=tenant_to_list(principal, tenant), agent=agent, before=cursor, limit=limit
     )
     following = found[-1].id if len(found) == limit else None
-    return Reply({"sessions": [_summary(session) for session in found], "next_cursor": following})
+    return JsonBody({"sessions": [_summary(session) for session in found], "next_cursor": following})
 
 
 @router.get("/chat/{session_id}/status", response_model=ChatStatus, responses=answers(404))
-async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> Reply:
+async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> JsonBody:
     """Where a conversation stands, and its newest messages."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     newest = await read_before(parts.database, session_id, session.turns + 1, _SHOWN_TURNS)
-    return Reply(_summary(session) | {"messages": _messages(newest)})
+    return JsonBody(_summary(session) | {"messages": _messages(newest)})
 
 
 @router.get("/chat/{session_id}/messages", response_model=Messages, responses=answers(404))
@@ -174,12 +174,12 @@ async def get_messages(
     session_id: SessionId,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only turns after this one.")] = 0,
     limit: Annotated[int, Query(ge=1, le=_MOST_TURNS, description="How many turns.")] = 100,
-) -> Reply:
+) -> JsonBody:
     """Everything that was said, turn by turn. It is kept as long as the conversation lives, also without its runs."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     turns = await read_turns(parts.database, session_id, after, limit)
-    return Reply(
+    return JsonBody(
         {
             "session_id": session_id,
             "messages": _messages(turns),
@@ -200,14 +200,14 @@ async def get_session_events(
     """Stored events of all turns in order, each the same JSON that the stream sends."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
-    place = Place.of(after) if after else Place()
+    place = ChatCursor.of(after) if after else ChatCursor()
     events: list[str] = []
     async for turn in _turns_from(parts, session_id, place.turn):
         seq = place.seq if turn.turn == place.turn else 0
         lines = await read_page(parts.database, turn.run_id, seq, limit - len(events))
         events += [mark_json(line_json(turn.run_id, line), turn.turn) for line in lines]
         if lines:
-            place = Place(turn.turn, lines[-1].seq)
+            place = ChatCursor(turn.turn, lines[-1].seq)
         # Turns behind an open one may have events, too, but those of the open one come first.
         if len(events) >= limit or not turn.status.terminal:
             break
@@ -229,7 +229,7 @@ async def stream_session(
     """Follow a conversation: everything after the given place, then live until no turn is open."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
-    place = Place.of(last_event_id or after or "0.0")
+    place = ChatCursor.of(last_event_id or after or "0.0")
     return EventStream(await parts.talk(principal, session_id, place, session.turns, follow=follow))
 
 
@@ -241,12 +241,12 @@ async def cancel_session(
     only_current: Annotated[
         bool, Query(description="Only the turn that is at work or next; those behind it run.")
     ] = False,
-) -> Reply:
+) -> JsonBody:
     """Cancel the turns that have not ended. What was said stays, and the conversation can go on."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
     run_ids = await parts.app.cancel_chat(session_id, only_current=only_current, actor=principal.actor)
-    return Reply(
+    return JsonBody(
         {
             "session_id": session_id,
             "status": "cancellation_requested" if run_ids else "idle",
@@ -256,15 +256,15 @@ async def cancel_session(
 
 
 @changes.delete("/chat/{session_id}", response_model=ChatDeleted, responses=answers(404, 409))
-async def remove_session(request: Request, principal: RunsWrite, session_id: SessionId) -> Reply:
+async def remove_session(request: Request, principal: RunsWrite, session_id: SessionId) -> JsonBody:
     """Delete a conversation with its runs and everything that was said. 409 while a turn is open."""
     parts = parts_of(request)
     await _see(parts, principal, session_id)
     await delete_session(parts.database, session_id)
-    return Reply({"session_id": session_id, "deleted": True})
+    return JsonBody({"session_id": session_id, "deleted": True})
 
 
-async def _turns_from(parts: Parts, session_id: str, first: int) -> AsyncGenerator[Turn]:
+async def _turns_from(parts: Services, session_id: str, first: int) -> AsyncGenerator[Turn]:
     after = first - 1
     while turns := await read_turns(parts.database, session_id, after, _SHOWN_TURNS):
         for turn in turns:
@@ -272,7 +272,7 @@ async def _turns_from(parts: Parts, session_id: str, first: int) -> AsyncGenerat
         after = turns[-1].turn
 
 
-async def _see(parts: Parts, principal: Principal, session_id: str) -> ChatSession:
+async def _see(parts: Services, principal: Principal, session_id: str) -> ChatSession:
     """The session, if the caller may see it."""
     if _ID.fullmatch(session_id) is None:
         raise UnknownSession(session_id)

@@ -8,38 +8,38 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.access.rules import tenant_to_use
-from runlane.api.door import Anyone, DefinitionsWrite, RunsRead
-from runlane.api.once import OnceRoute, idempotency_header
-from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply, moment
-from runlane.api.shapes.definitions import (
-    Agents,
+from runlane.access.policy import tenant_to_use
+from runlane.api.auth import Anyone, DefinitionsWrite, RunsRead
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.schemas.definitions import (
+    AgentPage,
     DefinitionView,
-    McpServers,
+    McpServerPage,
     OpenApiAnswer,
     OpenApiRequest,
-    Orchestrations,
+    OrchestrationPage,
     SyncAnswer,
     SyncRequest,
-    Tools,
+    ToolPage,
     Versions,
 )
-from runlane.api.shapes.fields import MAX_PAGE, Answer, Name
-from runlane.definitions.environment import environment_of
-from runlane.definitions.load import check_loaded, parse_bodies
-from runlane.definitions.openapi import import_openapi
-from runlane.definitions.read import FOLDERS
-from runlane.definitions.schema import schema_of
+from runlane.api.schemas.fields import MAX_PAGE, Name, ResponseModel
+from runlane.api.serializers import JsonBody, moment
+from runlane.api.services import Services, parts_of
+from runlane.catalog.importers.openapi import import_openapi
+from runlane.catalog.sync import sync_definitions
+from runlane.definitions.checks.environment import environment_of
+from runlane.definitions.files import FOLDERS
+from runlane.definitions.json_schema import schema_of
+from runlane.definitions.loader import check_loaded, parse_bodies
+from runlane.definitions.schema.base import ID_PATTERN
+from runlane.definitions.schema.definition import KINDS, Kind
 from runlane.errors import NotFound, UnknownDefinition, nearest
-from runlane.model.definition import KINDS, Kind
-from runlane.model.written import ID_PATTERN
-from runlane.store.definitions import Current, find_definition, find_version, list_definitions, list_versions
-from runlane.store.sync import sync_definitions
+from runlane.store.definitions import CurrentDefinition, find_definition, find_version, list_definitions, list_versions
 
 router = APIRouter(tags=["definitions"])
-changes = APIRouter(tags=["definitions"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+changes = APIRouter(tags=["definitions"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Tenant = Annotated[Name | None, Query(description="For platform admins; others see their own.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
@@ -48,7 +48,7 @@ SchemaKind = Annotated[str, Path(description="orchestration, agent, tool or mcp_
 
 
 @changes.post("/sync", response_model=SyncAnswer, responses=answers(404, 409, 413))
-async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncRequest) -> Reply:
+async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncRequest) -> JsonBody:
     """Bring definitions. All are checked together with what is there, then all are stored, or none."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
@@ -66,11 +66,11 @@ async def post_sync(request: Request, principal: DefinitionsWrite, body: SyncReq
         tasks=known_tasks(parts),
         environment=environment_of(parts.app.settings),
     )
-    return Reply(report.told())
+    return JsonBody(report.to_dict())
 
 
 @changes.post("/tools/import/openapi", response_model=OpenApiAnswer, responses=answers(404, 409, 413))
-async def post_openapi(request: Request, principal: DefinitionsWrite, body: OpenApiRequest) -> Reply:
+async def post_openapi(request: Request, principal: DefinitionsWrite, body: OpenApiRequest) -> JsonBody:
     """Make tools of the operations of a web service, described by OpenAPI. With `save` they are stored."""
     parts = parts_of(request)
     tenant = tenant_to_use(principal, body.tenant)
@@ -91,10 +91,10 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
             tasks=known_tasks(parts),
             environment=environment_of(parts.app.settings),
         )
-        saved = report.told()
+        saved = report.to_dict()
     else:
         (await asyncio.to_thread(check_loaded, loaded, ())).raise_errors()
-    return Reply(
+    return JsonBody(
         {
             "tools": found.tools,
             "left_out": [{"operation": item.operation, "why": item.why} for item in found.left_out],
@@ -105,15 +105,15 @@ async def post_openapi(request: Request, principal: DefinitionsWrite, body: Open
 
 
 @router.get("/schemas/{kind}", response_model=dict[str, Any], responses=answers(404))
-async def get_schema(request: Request, principal: Anyone, kind: SchemaKind) -> Reply:
+async def get_schema(request: Request, principal: Anyone, kind: SchemaKind) -> JsonBody:
     """The JSON Schema of definition files, for editors."""
     wanted = kind.replace("-", "_")
     if wanted not in KINDS:
         raise NotFound(f'There is no schema "{kind}"{nearest(wanted, KINDS)}. Schemas: {", ".join(KINDS)}.')
-    return Reply(schema_of(wanted))
+    return JsonBody(schema_of(wanted))
 
 
-def _serve(kind: Kind, key: str, page: type[Answer]) -> None:
+def _serve(kind: Kind, key: str, page: type[ResponseModel]) -> None:
     """The routes that look at definitions of a kind."""
     path = f"/{key.replace('_', '-')}"
 
@@ -124,12 +124,12 @@ def _serve(kind: Kind, key: str, page: type[Answer]) -> None:
         tenant: Tenant = None,
         cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
         limit: Limit = 100,
-    ) -> Reply:
+    ) -> JsonBody:
         """What is current, by id."""
         database = parts_of(request).database
         found = await list_definitions(database, tenant_to_use(principal, tenant), kind, after=cursor, limit=limit)
         following = found[-1].id if len(found) == limit else None
-        return Reply({key: [_summary(item) for item in found], "next_cursor": following})
+        return JsonBody({key: [_summary(item) for item in found], "next_cursor": following})
 
     @router.get(f"{path}/{{name}}", response_model=DefinitionView, responses=answers(404), name=f"get_{kind}")
     async def get_one(
@@ -138,7 +138,7 @@ def _serve(kind: Kind, key: str, page: type[Answer]) -> None:
         name: DefinitionId,
         version: Annotated[Name | None, Query(description="This version; without it the current one.")] = None,
         tenant: Tenant = None,
-    ) -> Reply:
+    ) -> JsonBody:
         """One definition: its current version, or the one that is asked for, be the definition removed or not."""
         _check_name(kind, name)
         database, owner = parts_of(request).database, tenant_to_use(principal, tenant)
@@ -146,7 +146,7 @@ def _serve(kind: Kind, key: str, page: type[Answer]) -> None:
             _, found = await find_definition(database, owner, kind, name)
         else:
             found = await find_version(database, owner, kind, name, version)
-        return Reply(
+        return JsonBody(
             {
                 "id": found.id,
                 "version": found.version,
@@ -161,7 +161,7 @@ def _serve(kind: Kind, key: str, page: type[Answer]) -> None:
     )
     async def get_versions(
         request: Request, principal: RunsRead, name: DefinitionId, tenant: Tenant = None, limit: Limit = 100
-    ) -> Reply:
+    ) -> JsonBody:
         """Every version that the definition had, newest first."""
         _check_name(kind, name)
         found = await list_versions(
@@ -170,21 +170,21 @@ def _serve(kind: Kind, key: str, page: type[Answer]) -> None:
         versions = [
             {"version": version, "created_at": moment(at_us), "current": current} for version, at_us, current in found
         ]
-        return Reply({"id": name, "versions": versions})
+        return JsonBody({"id": name, "versions": versions})
 
 
-_serve("orchestration", "orchestrations", Orchestrations)
-_serve("agent", "agents", Agents)
-_serve("tool", "tools", Tools)
-_serve("mcp_server", "mcp_servers", McpServers)
+_serve("orchestration", "orchestrations", OrchestrationPage)
+_serve("agent", "agents", AgentPage)
+_serve("tool", "tools", ToolPage)
+_serve("mcp_server", "mcp_servers", McpServerPage)
 
 
-def known_tasks(parts: Parts) -> list[str] | None:
+def known_tasks(parts: Services) -> list[str] | None:
     """The tasks that steps may name; None where the process has no app and so cannot know."""
     return sorted(parts.app.tasks) or None
 
 
-def _summary(item: Current) -> dict[str, Any]:
+def _summary(item: CurrentDefinition) -> dict[str, Any]:
     return {
         "id": item.id,
         "name": item.name,

@@ -6,21 +6,21 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.api.door import WorkersManage, WorkersView
-from runlane.api.once import OnceRoute, idempotency_header
-from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply, lane_json, tenant_worker_json, worker_json
-from runlane.api.shapes.lanes import LaneChanged, Lanes, LaneView, PatchLane, Workers
+from runlane.api.auth import WorkersManage, WorkersView
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.schemas.lanes import LaneChanged, Lanes, LaneView, PatchLane, Workers
+from runlane.api.serializers import JsonBody, lane_json, tenant_worker_json, worker_json
+from runlane.api.services import Services, parts_of
+from runlane.domain.access import Principal
+from runlane.domain.lane import DEFAULT_LANE, Lane
 from runlane.errors import InvalidRequest, UnknownLane
-from runlane.model.access import Principal
-from runlane.model.lane import DEFAULT_LANE, Lane
-from runlane.store.lanes import LaneChange, list_lanes, set_lane
-from runlane.store.overview import count_by_worker, list_tenant_lanes
-from runlane.store.workers import list_workers
+from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
+from runlane.store.queue.overview import count_by_worker, list_tenant_lanes
+from runlane.store.queue.workers import list_workers
 
 router = APIRouter(tags=["lanes and workers"])
-changes = APIRouter(tags=["lanes and workers"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 LaneName = Annotated[str, Path(description="The lane's name.", examples=["default"])]
 
@@ -30,45 +30,45 @@ async def get_workers(
     request: Request,
     principal: WorkersView,
     gone: Annotated[bool, Query(description="Also those that ended lately.")] = False,
-) -> Reply:
+) -> JsonBody:
     """The workers, newest first. A tenant sees neither their hosts nor what they do for others."""
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
-        return Reply({"workers": [worker_json(row) for row in rows]})
+        return JsonBody({"workers": [worker_json(row) for row in rows]})
     own = await count_by_worker(database, principal.tenant)
-    return Reply({"workers": [tenant_worker_json(row, own.get(row.id, 0)) for row in rows]})
+    return JsonBody({"workers": [tenant_worker_json(row, own.get(row.id, 0)) for row in rows]})
 
 
 @router.get("/lanes", response_model=Lanes, responses=answers())
-async def get_lanes(request: Request, principal: WorkersView) -> Reply:
+async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
     """The lanes with what runs and waits in them. A tenant sees its own numbers, and no lane that only others use."""
-    return Reply(await shown_lanes(parts_of(request), principal))
+    return JsonBody(await shown_lanes(parts_of(request), principal))
 
 
 @router.get("/lanes/{name}", response_model=LaneView, responses=answers(404))
-async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> Reply:
+async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> JsonBody:
     """One lane."""
-    return Reply(_shown(principal, await find_lane(parts_of(request), principal, name)))
+    return JsonBody(_shown(principal, await find_lane(parts_of(request), principal, name)))
 
 
 @changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
-async def patch_lane(request: Request, principal: WorkersManage, name: LaneName, body: PatchLane) -> Reply:
+async def patch_lane(request: Request, principal: WorkersManage, name: LaneName, body: PatchLane) -> JsonBody:
     """Change a lane. When this answers, no claim under the old settings is left."""
-    return Reply(await change_lane(parts_of(request), principal, name, body))
+    return JsonBody(await change_lane(parts_of(request), principal, name, body))
 
 
-def common_lanes(parts: Parts) -> set[str]:
+def common_lanes(parts: Services) -> set[str]:
     """Return the lanes that every tenant sees: the default one, and those of the app's tasks."""
     return {DEFAULT_LANE, *(task.lane for task in parts.app.tasks.values())}
 
 
-async def shown_lanes(parts: Parts, principal: Principal) -> dict[str, Any]:
+async def shown_lanes(parts: Services, principal: Principal) -> dict[str, Any]:
     """Return the lanes that the principal sees, as JSON."""
     return {"lanes": [_shown(principal, lane) for lane in await _lanes(parts, principal)]}
 
 
-async def _lanes(parts: Parts, principal: Principal) -> list[Lane]:
+async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
     if principal.everywhere:
         return await list_lanes(parts.database)
     return await list_tenant_lanes(parts.database, principal.tenant, common_lanes(parts))
@@ -79,7 +79,7 @@ def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
     return lane_json(lane) if principal.everywhere else lane_json(lane) | {"slots_available": None}
 
 
-async def find_lane(parts: Parts, principal: Principal, name: str) -> Lane:
+async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:
     """The lane of this name, if the principal sees it."""
     lanes = await _lanes(parts, principal)
     for lane in lanes:
@@ -88,7 +88,7 @@ async def find_lane(parts: Parts, principal: Principal, name: str) -> Lane:
     raise UnknownLane(name, [lane.name for lane in lanes])
 
 
-async def change_lane(parts: Parts, principal: Principal, name: str, body: PatchLane) -> dict[str, Any]:
+async def change_lane(parts: Services, principal: Principal, name: str, body: PatchLane) -> dict[str, Any]:
     """The lane after the change, and what changed."""
     if not body.model_fields_set:
         raise InvalidRequest("Nothing to change: give enabled, max_slots or poll_interval_ms.")

@@ -8,23 +8,23 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.access.rules import tenant_to_list
-from runlane.agents.occupancy import Occupancy, read_occupancy
-from runlane.api.door import RunsRead, WorkersManage, WorkersView
-from runlane.api.once import OnceRoute, idempotency_header
-from runlane.api.parts import parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply, moment
-from runlane.api.shapes.fields import Name
-from runlane.api.shapes.limits import LimitsList, LimitsView, PutLimits, UsageList
+from runlane.access.policy import tenant_to_list
+from runlane.api.auth import RunsRead, WorkersManage, WorkersView
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.schemas.fields import Name
+from runlane.api.schemas.limits import LimitsList, LimitsView, PutLimits, UsageList
+from runlane.api.serializers import JsonBody, moment
+from runlane.api.services import parts_of
+from runlane.domain.access import PLATFORM_ADMIN, Principal
+from runlane.domain.rate_limit import LimitChange
 from runlane.errors import InvalidRequest, NotFound
-from runlane.model.access import PLATFORM_ADMIN, Principal
-from runlane.model.provider import LimitChange
-from runlane.store.provider_limits import SetLimits, reset_limits, set_limits
+from runlane.rate_limits.usage import CredentialUsage, read_occupancy
+from runlane.store.rate_limits.limits import LimitSetting, reset_limits, set_limits
 from runlane.store.usage import Group, read_usage, sum_used
 
 router = APIRouter(tags=["limits and usage"])
-changes = APIRouter(tags=["limits and usage"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+changes = APIRouter(tags=["limits and usage"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 Credential = Annotated[
     str, Path(description="The credential, such as openai or openai@acme.", examples=["openai"], max_length=200)
@@ -34,30 +34,30 @@ _MAX_DAYS = 3660
 
 
 @router.get("/limits", response_model=LimitsList, responses=answers())
-async def get_limits(request: Request, principal: WorkersView) -> Reply:
+async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
     """Credentials with their limits and what is used of them now: all for platform admins, otherwise the tenant's."""
     parts = parts_of(request)
     found = await read_occupancy(parts.app.settings, parts.database)
     shown = [_occupancy(item, principal) for item in found if _concerns(principal, item.limits.credential)]
-    return Reply({"limits": shown})
+    return JsonBody({"limits": shown})
 
 
 @changes.put("/limits/{credential}", response_model=LimitsView, responses=answers(404, 409))
-async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> Reply:
+async def put_limits(request: Request, principal: WorkersManage, credential: Credential, body: PutLimits) -> JsonBody:
     """Change a credential's limits. Every worker follows within about a second."""
     _check_credential(principal, credential)
     removed = frozenset(name for name in body.model_fields_set if getattr(body, name) is None)
     change = LimitChange(**body.model_dump(), unlimited=removed)
     _, limits = await set_limits(parts_of(request).database, credential, change, actor=principal.actor)
-    return Reply(_limits(limits))
+    return JsonBody(_limits(limits))
 
 
 @changes.delete("/limits/{credential}", response_model=LimitsView, responses=answers(404, 409))
-async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> Reply:
+async def delete_limits(request: Request, principal: WorkersManage, credential: Credential) -> JsonBody:
     """Back to the credential's defaults, which is what this answers."""
     _check_credential(principal, credential)
     _, limits = await reset_limits(parts_of(request).database, credential, actor=principal.actor)
-    return Reply(_limits(limits))
+    return JsonBody(_limits(limits))
 
 
 @router.get("/usage", response_model=UsageList, responses=answers(404))
@@ -68,7 +68,7 @@ async def get_usage(
     first: Annotated[date | None, Query(alias="from", description="The first day (UTC); 30 days ago if empty.")] = None,
     last: Annotated[date | None, Query(alias="to", description="The last day (UTC); today if empty.")] = None,
     group: Annotated[Group, Query(description="By what it is added up.")] = "day",
-) -> Reply:
+) -> JsonBody:
     """What models took, per day, agent or model."""
     only = tenant_to_list(principal, tenant)
     to = last or datetime.now(UTC).date()
@@ -76,7 +76,7 @@ async def get_usage(
     if since > to or (to - since).days > _MAX_DAYS:
         raise InvalidRequest(f"from={since} to={to} must be days in this order, at most {_MAX_DAYS} apart.")
     used = await read_usage(parts_of(request).database, only, since, to, group)
-    return Reply(
+    return JsonBody(
         {
             "tenant": only,
             "first": since.isoformat(),
@@ -88,7 +88,7 @@ async def get_usage(
     )
 
 
-def _limits(limits: SetLimits) -> dict[str, Any]:
+def _limits(limits: LimitSetting) -> dict[str, Any]:
     return {
         "credential": limits.credential,
         **asdict(limits.limits),
@@ -111,7 +111,7 @@ def _check_credential(principal: Principal, credential: str) -> None:
         )
 
 
-def _occupancy(item: Occupancy, principal: Principal) -> dict[str, Any]:
+def _occupancy(item: CredentialUsage, principal: Principal) -> dict[str, Any]:
     busy = item.busy
     return {
         **_limits(item.limits),

@@ -11,27 +11,36 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from runlane.access.rules import tenant_to_list
-from runlane.api.door import RunsRead
-from runlane.api.frame import line_json
-from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Course, Reply, attempts_json, log_json, run_json, status_json, step_json, whole_json
-from runlane.api.routes.guard import RunId, see
-from runlane.api.shapes.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
-from runlane.api.shapes.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
+from runlane.access.policy import tenant_to_list
+from runlane.api.auth import RunsRead
+from runlane.api.error_responses import answers
+from runlane.api.routes.visibility import RunId, require_visible
+from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
+from runlane.api.schemas.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
+from runlane.api.serializers import (
+    JsonBody,
+    RunProgress,
+    attempts_json,
+    log_json,
+    run_json,
+    status_json,
+    step_json,
+    whole_json,
+)
+from runlane.api.services import Services, parts_of
+from runlane.api.sse_encoding import line_json
+from runlane.domain.events import StoredEvent
+from runlane.domain.ids import RUN_ID_PREFIX
+from runlane.domain.run import Run, Status
 from runlane.errors import InvalidRequest
-from runlane.model.event import Line
-from runlane.model.ids import RUN_ID_PREFIX
-from runlane.model.run import Run, Status
-from runlane.orchestrating import with_state
-from runlane.store.attempts import read_attempts
-from runlane.store.calls import read_totals
-from runlane.store.follow import read_last, read_page
-from runlane.store.runs import find_run
-from runlane.store.search import RunFilter, Standing, search_runs
-from runlane.store.steps import read_steps
-from runlane.store.waits import Wait, read_waits
+from runlane.store.orchestration.calls import read_totals
+from runlane.store.orchestration.steps import read_steps
+from runlane.store.orchestration.waits import Wait, read_waits
+from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.event_pages import read_last, read_page
+from runlane.store.queue.runs import find_run
+from runlane.store.queue.search import RunFilter, RunStanding, search_runs
+from runlane.submit.orchestrations import with_state
 
 collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
@@ -58,7 +67,7 @@ async def list_runs(
     ] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> Reply:
+) -> JsonBody:
     """Find runs, newest first. A page looks at 20,000 runs at most, then it is `truncated` and has a cursor."""
     wanted = RunFilter(
         statuses=tuple(status or ()),
@@ -78,7 +87,7 @@ async def list_runs(
     finally:
         if release is not None:
             release()
-    return Reply(
+    return JsonBody(
         {
             "runs": [run_json(run) for run in found.runs],
             "next_cursor": found.cursor,
@@ -88,30 +97,30 @@ async def list_runs(
 
 
 @single.get("/{run_id}", response_model=RunWhole, responses=answers(404))
-async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
     """A run with its input, and its result or error. A finished run always has them."""
     parts = parts_of(request)
-    await see(parts, principal, run_id)
-    return Reply(await _whole(parts, run_id))
+    await require_visible(parts, principal, run_id)
+    return JsonBody(await _whole(parts, run_id))
 
 
 @single.get("/{run_id}/status", response_model=RunStatus, responses=answers(404))
-async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
     """Where a run stands."""
     parts = parts_of(request)
-    await see(parts, principal, run_id)
+    await require_visible(parts, principal, run_id)
     run = await find_run(parts.database, run_id)
-    return Reply(status_json(run, await _course(parts, run)))
+    return JsonBody(status_json(run, await _course(parts, run)))
 
 
 @single.get("/{run_id}/attempts", response_model=Attempts, responses=answers(404))
-async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> Reply:
+async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
     """Every attempt, with its worker, times, outcome and error."""
     parts = parts_of(request)
-    await see(parts, principal, run_id)
+    await require_visible(parts, principal, run_id)
     run = await find_run(parts.database, run_id)
     ended = await read_attempts(parts.database, run_id)
-    return Reply({"run_id": run_id, "attempts": attempts_json(run, ended)})
+    return JsonBody({"run_id": run_id, "attempts": attempts_json(run, ended)})
 
 
 @single.get("/{run_id}/steps", response_model=Steps, responses=answers(404))
@@ -121,10 +130,10 @@ async def get_steps(
     run_id: RunId,
     cursor: Annotated[str | None, Query(max_length=2100, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
-) -> Reply:
+) -> JsonBody:
     """What the run has finished so far, in the order it was recorded; a task's checkpoint is a step."""
     parts = parts_of(request)
-    await see(parts, principal, run_id)
+    await require_visible(parts, principal, run_id)
     after = (-1, "")
     if cursor is not None:
         number, _, path = cursor.partition(":")
@@ -133,7 +142,7 @@ async def get_steps(
         after = (int(number), path)
     found = await read_steps(parts.database, run_id, after=after, limit=limit)
     last = found[-1] if len(found) == limit else None
-    return Reply(
+    return JsonBody(
         {
             "run_id": run_id,
             "steps": [step_json(step) for step in found],
@@ -152,7 +161,7 @@ async def get_events(
 ) -> Response:
     """Stored events after a number, each the same JSON that the stream sends."""
     parts = parts_of(request)
-    standing = await see(parts, principal, run_id)
+    standing = await require_visible(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, after, limit)
     first_seq = _first_kept(standing, after, lines)
     last = lines[-1].seq if lines else after
@@ -177,16 +186,16 @@ async def get_logs(
     since: Number = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     event: Annotated[Name | None, Query(description="Only lines of this event, such as `log`.")] = None,
-) -> Reply:
+) -> JsonBody:
     """Log lines for pollers. An index is an event's number less one: it never shifts, whatever is cut."""
     parts = parts_of(request)
-    standing = await see(parts, principal, run_id)
+    standing = await require_visible(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, since, limit)
     first_index = _first_kept(standing, since, lines) - 1
     expected = standing.last_seq if standing.status.terminal else None
     # With nothing left to read, a poller of a finished run must get to its end, even if retention took the rest.
     next_index = lines[-1].seq if lines else max(since, expected or 0)
-    return Reply(
+    return JsonBody(
         {
             "run_id": run_id,
             "logs": [log_json(line) for line in lines if event is None or line.type == event],
@@ -207,10 +216,10 @@ async def wait_for_run(
     principal: RunsRead,
     run_id: RunId,
     timeout_seconds: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 30.0,
-) -> Reply:
+) -> JsonBody:
     """The run once it has ended, or as it is when the time is up: look at `status`."""
     parts = parts_of(request)
-    standing = await see(parts, principal, run_id)
+    standing = await require_visible(parts, principal, run_id)
     if not standing.status.terminal:
         follower = await parts.follow(principal, run_id, standing.last_seq)
         try:
@@ -223,31 +232,31 @@ async def wait_for_run(
             follower.close()
         if follower.refusal is not None:
             raise follower.refusal
-    return Reply(await _whole(parts, run_id))
+    return JsonBody(await _whole(parts, run_id))
 
 
-async def _whole(parts: Parts, run_id: str) -> dict[str, Any]:
+async def _whole(parts: Services, run_id: str) -> dict[str, Any]:
     run = await find_run(parts.database, run_id)
     asks = run.has_steps and not run.status.terminal
     waits = await read_waits(parts.database, run_id) if asks else ()
     return whole_json(await with_state(parts.database, run), waits)
 
 
-async def _course(parts: Parts, run: Run) -> Course:
+async def _course(parts: Services, run: Run) -> RunProgress:
     if not run.has_steps:
-        return Course(waiting_for_human=run.status is Status.PAUSED)
+        return RunProgress(waiting_for_human=run.status is Status.PAUSED)
     cost_usd, tokens = await read_totals(parts.database, run.id)
     if run.status.terminal:
-        return Course(cost_usd=cost_usd, tokens=tokens)
+        return RunProgress(cost_usd=cost_usd, tokens=tokens)
     people = [
         wait
         for wait in await read_waits(parts.database, run.id)
         if wait.kind == "human" and not (wait.answered or wait.overdue)
     ]
-    return Course(await _current_step(parts, run, people), bool(people), cost_usd, tokens)
+    return RunProgress(await _current_step(parts, run, people), bool(people), cost_usd, tokens)
 
 
-async def _current_step(parts: Parts, run: Run, people: Sequence[Wait]) -> str | None:
+async def _current_step(parts: Services, run: Run, people: Sequence[Wait]) -> str | None:
     """The step that asks first, or the one that began last."""
     if run.status is Status.PAUSED and people:
         return people[0].step_id
@@ -255,6 +264,6 @@ async def _current_step(parts: Parts, run: Run, people: Sequence[Wait]) -> str |
     return None if begun is None else orjson.loads(begun.data).get("orch_step_id")
 
 
-def _first_kept(standing: Standing, after: int, lines: Sequence[Line]) -> int:
+def _first_kept(standing: RunStanding, after: int, lines: Sequence[StoredEvent]) -> int:
     """The oldest number that is kept. A cut between the two reads shows as a hole where the page begins."""
     return lines[0].seq if lines and lines[0].seq > after + 1 else standing.first_seq

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from runlane.access.rules import tenant_to_list, tenant_to_use
-from runlane.api.door import SecretsManage
-from runlane.api.once import OnceRoute, idempotency_header
-from runlane.api.parts import parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply, moment
-from runlane.api.shapes.fields import MAX_PAGE, Name
-from runlane.api.shapes.secrets import PutSecret, Rotated, RotateSecrets, SecretPage, SecretView
-from runlane.model.secret import NAME_PATTERN, Secret
-from runlane.store.secrets import list_secrets
+from runlane.access.policy import tenant_to_list, tenant_to_use
+from runlane.api.auth import SecretsManage
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.schemas.fields import MAX_PAGE, Name
+from runlane.api.schemas.secrets import PutSecret, RotateSecrets, RotationAnswer, SecretPage, SecretView
+from runlane.api.serializers import JsonBody, moment
+from runlane.api.services import parts_of
+from runlane.domain.secret import NAME_PATTERN, Secret
+from runlane.store.access.secrets import list_secrets
 
 router = APIRouter(tags=["secrets"])
-changes = APIRouter(tags=["secrets"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+changes = APIRouter(tags=["secrets"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 SecretName = Annotated[
     str,
@@ -36,7 +36,7 @@ async def get_secrets(
     tenant: Tenant = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
-) -> Reply:
+) -> JsonBody:
     """A tenant's secrets by name, without their values."""
     owner = tenant_to_use(principal, tenant)
     found = await list_secrets(parts_of(request).database, owner, after=cursor, limit=limit)
@@ -44,32 +44,34 @@ async def get_secrets(
         "secrets": [_secret(item) for item in found],
         "next_cursor": found[-1].name if len(found) == limit else None,
     }
-    return Reply(told)
+    return JsonBody(told)
 
 
 @changes.put("/secrets/{name}", response_model=SecretView, responses=answers(404, 409, 413))
-async def put_secret(request: Request, principal: SecretsManage, name: SecretName, body: PutSecret) -> Reply:
+async def put_secret(request: Request, principal: SecretsManage, name: SecretName, body: PutSecret) -> JsonBody:
     """Set a secret. Workers use the new value within two seconds. 409 if the server has no key to encrypt it with."""
     owner = tenant_to_use(principal, body.tenant)
     _, secret = await parts_of(request).connection.vault.set(owner, name, body.value, actor=principal.actor)
-    return Reply(_secret(secret))
+    return JsonBody(_secret(secret))
 
 
 @changes.delete("/secrets/{name}", response_model=SecretView, responses=answers(404, 409))
-async def remove_secret(request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None) -> Reply:
+async def remove_secret(
+    request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None
+) -> JsonBody:
     """Delete a secret. What refers to it fails from now on."""
     owner = tenant_to_use(principal, tenant)
     deleted = await parts_of(request).connection.vault.delete(owner, name, actor=principal.actor)
-    return Reply(_secret(deleted))
+    return JsonBody(_secret(deleted))
 
 
-@changes.post("/secrets/rotate", response_model=Rotated, responses=answers(404, 409))
-async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> Reply:
+@changes.post("/secrets/rotate", response_model=RotationAnswer, responses=answers(404, 409))
+async def post_rotate(request: Request, principal: SecretsManage, body: RotateSecrets) -> JsonBody:
     """Encrypt with the server's first key what an older key still keeps. Safe to repeat, and while others use them."""
     only = tenant_to_list(principal, body.tenant)
     done = await parts_of(request).connection.vault.rotate(actor=principal.actor, tenant=only)
     unreadable = [asdict(item) for item in done.unreadable[:_MAX_TOLD]]
-    return Reply({"key_id": done.key_id, "rotated": done.rotated, "unreadable": unreadable})
+    return JsonBody({"key_id": done.key_id, "rotated": done.rotated, "unreadable": unreadable})
 
 
 def _secret(secret: Secret) -> dict[str, Any]:

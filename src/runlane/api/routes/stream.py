@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response
 
-from runlane.api.door import RunsRead
-from runlane.api.parts import parts_of
-from runlane.api.problems import ImpossibleEvent, answers
-from runlane.api.routes.guard import RunId, see
+from runlane.api.auth import RunsRead
+from runlane.api.error_responses import ImpossibleEvent, answers
 from runlane.api.routes.runs import MAX_SEQ
+from runlane.api.routes.visibility import RunId, require_visible
+from runlane.api.services import parts_of
 from runlane.api.sse import EventStream
 
 router = APIRouter(tags=["runs"])
@@ -51,7 +51,7 @@ async def stream_run(
 ) -> Response:
     """Follow a run: everything after the given number, then live until it ends."""
     parts = parts_of(request)
-    standing = await see(parts, principal, run_id)
+    standing = await require_visible(parts, principal, run_id)
     number = after or 0
     if last_event_id:
         if _NUMBER.fullmatch(last_event_id) is None:

@@ -11,16 +11,16 @@ from typing import Final
 from fastapi import APIRouter, Request
 from starlette.responses import HTMLResponse, Response
 
-from runlane.api.door import WorkersView
+from runlane.api.auth import WorkersView
+from runlane.api.error_responses import answers
 from runlane.api.identity import Identity
-from runlane.api.metrics import CONTENT_TYPE, scrape
-from runlane.api.parts import parts_of
-from runlane.api.problems import answers
-from runlane.api.reply import Reply
-from runlane.api.shapes.system import Alive, Ready
+from runlane.api.prometheus import CONTENT_TYPE, scrape
+from runlane.api.schemas.system import Alive, Ready
+from runlane.api.serializers import JsonBody
+from runlane.api.services import parts_of
 from runlane.errors import Unavailable
-from runlane.store.migrate import read_version
-from runlane.store.migrations import HEAD
+from runlane.store.sql.migrate import read_version
+from runlane.store.sql.migrations import HEAD
 from runlane.version import VERSION
 
 _PAGE: Final = files("runlane.api").joinpath("docs.html").read_text(encoding="utf-8")
@@ -41,10 +41,10 @@ router = APIRouter(tags=["system"])
 
 
 @public.get("/health", response_model=Alive)
-async def get_health(request: Request) -> Reply:
+async def get_health(request: Request) -> JsonBody:
     """The process runs and its loop turns."""
     identity: Identity | None = request.app.state.identity
-    return Reply({"status": "ok", "version": VERSION, "dev": None if identity is None else asdict(identity)})
+    return JsonBody({"status": "ok", "version": VERSION, "dev": None if identity is None else asdict(identity)})
 
 
 @public.get(
@@ -52,7 +52,7 @@ async def get_health(request: Request) -> Reply:
     response_model=Ready,
     responses={503: {"model": Ready, "description": "Not ready; `problems` says why."}},
 )
-async def get_ready(request: Request) -> Reply:
+async def get_ready(request: Request) -> JsonBody:
     """Whether this process should get requests: the database answers and accepts writes, its schema fits."""
     parts = parts_of(request)
     problems: list[str] = []
@@ -70,7 +70,7 @@ async def get_ready(request: Request) -> Reply:
     redis = "not configured"
     if parts.app.settings.redis_url is not None:
         redis = "connected" if parts.connection.bus.reaches_others else "away"
-    return Reply(
+    return JsonBody(
         {
             "status": "not_ready" if problems else "ready",
             "database": "away" if "the database does not answer" in problems else "ok",

@@ -8,22 +8,22 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Depends, Header, Path, Request
 
-from runlane import tracing
-from runlane.api.door import RunsRead, RunsWrite
-from runlane.api.once import IdempotencyKey, OnceRoute, idempotency_header
-from runlane.api.parts import Parts, parts_of
-from runlane.api.problems import answers, rate_headers
-from runlane.api.reply import Reply, accepted_json, accepted_reply
-from runlane.api.shapes.tasks import Batch, BatchRequest, Links, RunRequest, Tasks
-from runlane.api.swift import SwiftRoute
-from runlane.model.event import EventType
-from runlane.model.run import Accepted
-from runlane.requests import RunRequest as Wanted
-from runlane.store.follow import read_page
+from runlane.api.auth import RunsRead, RunsWrite
+from runlane.api.error_responses import answers, rate_headers
+from runlane.api.fast_path import FastPathRoute
+from runlane.api.idempotency import IdempotencyKey, IdempotentRoute, idempotency_header
+from runlane.api.schemas.tasks import Batch, BatchRequest, Links, TaskRunRequest, Tasks
+from runlane.api.serializers import JsonBody, accepted_json, accepted_reply
+from runlane.api.services import Services, parts_of
+from runlane.domain.events import EventType
+from runlane.domain.run import Accepted
+from runlane.observability import tracing
+from runlane.store.queue.event_pages import read_page
+from runlane.submit.tasks import TaskRequest as Wanted
 
 router = APIRouter(tags=["tasks"])
-swift = APIRouter(tags=["tasks"], route_class=SwiftRoute)
-batches = APIRouter(tags=["tasks"], route_class=OnceRoute, dependencies=[Depends(idempotency_header)])
+swift = APIRouter(tags=["tasks"], route_class=FastPathRoute)
+batches = APIRouter(tags=["tasks"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
 
 TaskName = Annotated[str, Path(description="The task's name.", examples=["greet"])]
 Traceparent = Annotated[
@@ -33,10 +33,10 @@ Traceparent = Annotated[
 
 
 @router.get("/tasks", response_model=Tasks, responses=answers())
-async def list_tasks(request: Request, principal: RunsRead) -> Reply:
+async def list_tasks(request: Request, principal: RunsRead) -> JsonBody:
     """The tasks that runs can be asked for."""
     tasks = parts_of(request).app.tasks
-    return Reply(
+    return JsonBody(
         {
             "tasks": [
                 {
@@ -58,10 +58,10 @@ async def run_task(
     request: Request,
     principal: RunsWrite,
     name: TaskName,
-    body: RunRequest,
+    body: TaskRunRequest,
     idempotency_key: IdempotencyKey = None,
     traceparent: Traceparent = None,
-) -> Reply:
+) -> JsonBody:
     """Accept a run of a task. When this answers, the run is stored and will end."""
     parts = parts_of(request)
     with tracing.span(f"accept {name}", {"runlane.task": name, "runlane.tenant": principal.tenant}):
@@ -86,7 +86,7 @@ async def run_batch(
     principal: RunsWrite,
     body: BatchRequest,
     traceparent: Traceparent = None,
-) -> Reply:
+) -> JsonBody:
     """Accept many runs, in their order: every one is checked before the first is stored."""
     parts = parts_of(request)
     key = request.headers.get("idempotency-key")
@@ -112,10 +112,10 @@ async def run_batch(
         )
     quota = accepted[-1].quota if accepted else None
     told = {"runs": [accepted_json(item) for item in accepted], "count": len(accepted)}
-    return Reply(told, 202, rate_headers(quota))
+    return JsonBody(told, 202, rate_headers(quota))
 
 
-async def first_status(parts: Parts, accepted: Accepted) -> str | None:
+async def first_status(parts: Services, accepted: Accepted) -> str | None:
     """A repeated request gets the same answer, so the status that the run was accepted with."""
     if not accepted.replayed:
         return None

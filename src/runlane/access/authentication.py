@@ -1,0 +1,63 @@
+"""The gate: who has this key, asked of the database for every request.
+
+Nothing is remembered between requests, so a revoked key is refused at once by every process; the look-up is one
+statement on a unique index. The gate fails closed: whatever goes wrong while it looks, nobody gets in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from runlane.domain.access import Principal
+from runlane.errors import RunlaneError, Unauthorized, Unavailable
+from runlane.store.access.keys import find_principal, touch_key
+from runlane.store.sql.database import Database
+
+log = structlog.get_logger(__name__)
+
+# Notes of last use that are written at the same time; further ones are left for a later request.
+_MAX_NOTES = 4
+
+
+class Authenticator:
+    """Asks for principals by their keys. `close()` waits for what is still being noted."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._notes: dict[str, asyncio.Task[None]] = {}
+
+    async def identify(self, raw_key: str | None) -> Principal:
+        """Who asks. Unauthorized for a key that is missing or not valid, Unavailable when that cannot be told."""
+        if raw_key is None:
+            raise Unauthorized
+        try:
+            found = await find_principal(self._database, raw_key)
+        except RunlaneError:
+            raise
+        except Exception as error:
+            log.exception("access_check_failed")
+            raise Unavailable("Whether the API key is valid cannot be checked right now.") from error
+        if found is None:
+            raise Unauthorized
+        if found.stale:
+            self._note_use(found.principal.key_id)
+        return found.principal
+
+    async def close(self) -> None:
+        """Wait for the notes that are on their way. Safe to call twice."""
+        await asyncio.gather(*self._notes.values())
+
+    def _note_use(self, key_id: str) -> None:
+        if key_id not in self._notes and len(self._notes) < _MAX_NOTES:
+            self._notes[key_id] = asyncio.create_task(self._touch(key_id), name="runlane-key-use")
+
+    async def _touch(self, key_id: str) -> None:
+        # A note for people: a request must neither wait for it nor fail by it.
+        try:
+            await touch_key(self._database, key_id)
+        except Exception as error:  # noqa: BLE001 - the next request of this key notes it again
+            log.warning("key_use_not_noted", key=key_id, error=str(error))
+        finally:
+            self._notes.pop(key_id, None)

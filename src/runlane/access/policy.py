@@ -1,0 +1,96 @@
+"""What a principal may do, and in which tenant.
+
+First the role is asked, then the tenant. Whoever lacks the permission is told so; whoever has it and reaches for
+another tenant's things is told that there are none, so that nobody learns what other tenants have. Only the
+built-in role platform_admin acts in every tenant, whatever tenant its key belongs to.
+"""
+
+from __future__ import annotations
+
+from runlane.domain.access import PLATFORM_ADMIN, Permission, Principal, Role
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.errors import Forbidden, NotFound, RunlaneError
+
+# Whoever sits at the machine: the command line, and a server that is open on loopback only.
+LOCAL = Principal("local", "local", DEFAULT_TENANT, PLATFORM_ADMIN, frozenset(Permission))
+
+
+def require(
+    principal: Principal,
+    permission: Permission,
+    tenant: str | None = None,
+    missing: RunlaneError | None = None,
+) -> None:
+    """Refuse what the role does not allow, and what belongs to another tenant as if it were not there.
+
+    `missing` is the error for that, such as RunNotFound(run_id).
+    """
+    if permission not in principal.permissions:
+        raise Forbidden(
+            f'The key "{principal.name}" has the role {principal.role}, which does not include {permission.value}. '
+            "Ask for a key with a role that does."
+        )
+    if tenant is not None and not may_see(principal, tenant):
+        raise missing or NotFound("There is nothing here of this name.")
+
+
+def require_everywhere(principal: Principal, permission: Permission) -> None:
+    """For what holds in every tenant: tenants themselves, and roles."""
+    require(principal, permission)
+    if not principal.everywhere:
+        raise Forbidden(
+            f'This holds for every tenant, and the key "{principal.name}" acts in "{principal.tenant}" only. '
+            f"Use a key with the role {PLATFORM_ADMIN}."
+        )
+
+
+def may_see(principal: Principal, tenant: str) -> bool:
+    """Whether a tenant's things exist for this principal."""
+    return principal.everywhere or principal.tenant == tenant
+
+
+def tenant_to_list(principal: Principal, wanted: str | None = None) -> str | None:
+    """The tenant that a list is confined to; None for all of them, which platform_admin gets unless it names one."""
+    if principal.everywhere:
+        return wanted
+    return tenant_to_use(principal, wanted)
+
+
+def tenant_to_use(principal: Principal, wanted: str | None = None) -> str:
+    """The tenant that something new belongs to: the key's own unless platform_admin names another."""
+    if wanted is None:
+        return principal.tenant
+    if not may_see(principal, wanted):
+        raise NotFound(f'No tenant "{wanted}" exists.')
+    return wanted
+
+
+def check_grant(principal: Principal, role: Role, tenant: str) -> None:
+    """Refuse to hand out more than one has: a key may only make keys for its tenant that can do no more than itself."""
+    require(principal, Permission.KEYS_MANAGE)
+    tenant_to_use(principal, tenant)
+    lacking = _lacking(principal, role)
+    if lacking is not None:
+        raise Forbidden(
+            f'The role "{role.name}" allows more than the key "{principal.name}" has itself: {lacking}. '
+            "Choose a smaller role."
+        )
+
+
+def check_revocation(principal: Principal, role: Role) -> None:
+    """Refuse to revoke a key with this role if it allows more than the principal has."""
+    require(principal, Permission.KEYS_MANAGE)
+    lacking = _lacking(principal, role)
+    if lacking is not None:
+        raise Forbidden(
+            f'The key has the role "{role.name}", which allows more than the key "{principal.name}" has itself: '
+            f"{lacking}. Use a key with the role {PLATFORM_ADMIN}."
+        )
+
+
+def _lacking(principal: Principal, role: Role) -> str | None:
+    """Return what the role allows beyond the principal, or None."""
+    beyond = sorted(role.permissions - principal.permissions)
+    if principal.everywhere or not (beyond or role.name == PLATFORM_ADMIN):
+        return None
+    return ", ".join(beyond) or "every tenant"

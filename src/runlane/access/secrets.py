@@ -1,0 +1,163 @@
+"""The vault: secrets by name, for whoever may use their values.
+
+Values are read when they are needed and remembered for a moment, so that a new value is used within two seconds by
+every worker and a busy one does not ask the database for each call. If the database is away, what was read a short
+while ago still counts. Each value that leaves the vault is kept out of the logs and traces of this process for as long
+as it is the secret's value; who gets it keeps it out of what a run stores and says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from runlane.access.keyring import Keyring
+from runlane.domain.secret import Secret, check_name, check_value
+from runlane.errors import NoSecretKey, SecretUnreadable, Unavailable
+from runlane.redaction import LOGS
+from runlane.settings import Settings
+from runlane.store.access.secrets import (
+    EncryptedSecret,
+    SecretQuota,
+    delete_secret,
+    put_secret,
+    read_of_other_keys,
+    read_sealed,
+    reseal,
+)
+from runlane.store.sql.database import Database
+
+KEEP_SECONDS: Final = 1.0
+AWAY_SECONDS: Final = 30.0
+# Of a change of keys: few enough that nobody waits for its locks.
+AT_ONCE = 50
+_MAX_KEPT: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class RotationFailure:
+    """A secret that cannot be read."""
+
+    tenant: str
+    name: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RotationReport:
+    """What a change of keys did. `unreadable` are those that no key here decrypts; they stay as they are."""
+
+    key_id: str
+    rotated: int
+    unreadable: Sequence[RotationFailure]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    sealed: str | None
+    value: str | None
+    checked_at: float
+
+
+class SecretVault:
+    """The secrets of a database. `values` is what tools and providers are given."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._reading = asyncio.Lock()
+        self._quota = SecretQuota(settings.max_secrets, settings.max_secrets_bytes)
+        self.keyring = Keyring(settings)
+
+    async def values(self, tenant: str, names: Collection[str]) -> dict[str, str]:
+        """The values of these secrets; names that do not exist are absent. SecretUnreadable if one has lost its key."""
+        wanted = set(names)
+        if not self._fresh(tenant, wanted, KEEP_SECONDS):
+            # One asks for all who wait, or each second would begin with as many statements as there are steps.
+            async with self._reading:
+                if not self._fresh(tenant, wanted, KEEP_SECONDS):
+                    await self._read(tenant, wanted)
+        kept = {name: self._kept[tenant, name].value for name in wanted}
+        found = {name: value for name, value in kept.items() if value is not None}
+        for name, value in found.items():
+            LOGS.learn_secret((tenant, name), value)
+        return found
+
+    async def set(self, tenant: str, name: str, value: str, *, actor: str) -> tuple[Secret | None, Secret]:
+        """Store a value; what was there before, and what is now.
+
+        NoSecretKey if there is nothing to encrypt it with, SecretQuotaExceeded if the tenant has too many.
+        """
+        check_name(name)
+        check_value(value)
+        key_id, sealed = await asyncio.to_thread(self.keyring.seal, tenant, name, value)
+        stored = await put_secret(
+            self._database, tenant, name, key_id=key_id, value=sealed, quota=self._quota, actor=actor
+        )
+        # What this process knew as the value before is not a secret of this name any more.
+        self._kept.pop((tenant, name), None)
+        LOGS.learn_secret((tenant, name), value)
+        return stored
+
+    async def delete(self, tenant: str, name: str, *, actor: str) -> Secret:
+        """Delete a secret; what it was. NotFound if there is none of this name."""
+        deleted = await delete_secret(self._database, tenant, name, actor=actor)
+        self._kept.pop((tenant, name), None)
+        LOGS.forget_secret((tenant, name))
+        return deleted
+
+    async def rotate(self, *, actor: str, tenant: str | None = None) -> RotationReport:
+        """Encrypt everything with the first key, of all tenants or of one, a few at a time.
+
+        It may be interrupted and repeated, and others may set and read secrets meanwhile: what is through stays.
+        """
+        current = next(iter(await asyncio.to_thread(lambda: self.keyring.key_ids)), None)
+        if current is None:
+            raise NoSecretKey
+        rotated, unreadable = 0, list[RotationFailure]()
+        after = ("", "")
+        while found := await read_of_other_keys(self._database, current, tenant=tenant, after=after, limit=AT_ONCE):
+            after = (found[-1].tenant, found[-1].name)
+            changes: list[tuple[EncryptedSecret, EncryptedSecret]] = []
+            for old in found:
+                try:
+                    value = self.keyring.open(old.tenant, old.name, old.value)
+                except SecretUnreadable:
+                    unreadable.append(RotationFailure(old.tenant, old.name, old.key_id))
+                    continue
+                key_id, sealed = self.keyring.seal(old.tenant, old.name, value)
+                changes.append((old, EncryptedSecret(old.tenant, old.name, key_id, sealed, old.version)))
+            if changes:
+                rotated += await reseal(self._database, changes, actor=actor)
+        return RotationReport(current, rotated, unreadable)
+
+    def _fresh(self, tenant: str, names: Collection[str], seconds: float) -> bool:
+        oldest = self._clock() - seconds
+        return all((kept := self._kept.get((tenant, name))) is not None and kept.checked_at >= oldest for name in names)
+
+    async def _read(self, tenant: str, names: Collection[str]) -> None:
+        asked_at = self._clock()
+        try:
+            found = {sealed.name: sealed.value for sealed in await read_sealed(self._database, tenant, names)}
+        except Unavailable:
+            if self._fresh(tenant, names, AWAY_SECONDS):
+                return
+            raise
+        if len(self._kept) > _MAX_KEPT:
+            self._kept.clear()
+        read: dict[str, _Kept] = {}
+        for name in names:
+            sealed, before = found.get(name), self._kept.get((tenant, name))
+            if before is not None and before.sealed == sealed:
+                read[name] = _Kept(sealed, before.value, asked_at)
+            else:
+                value = None if sealed is None else self.keyring.open(tenant, name, sealed)
+                read[name] = _Kept(sealed, value, asked_at)
+        for name, kept in read.items():
+            if kept.value is None:
+                LOGS.forget_secret((tenant, name))
+        self._kept |= {(tenant, name): kept for name, kept in read.items()}

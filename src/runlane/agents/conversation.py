@@ -1,0 +1,322 @@
+"""Conversations with a model: one turn at a time, each answer kept in the journal before anything is made of it.
+
+An answer that the journal has is not asked for again. One that cannot be had is asked for again after a while, then of
+the fallback models in their order; what the provider says about slowing down holds for everybody who uses the same
+credential. Waiting that takes long gives the worker's slot back.
+
+A call that was made comes to its end, also if its step is given up meanwhile: it is billed, so it is kept. An answer
+is kept before its place among the calls in flight is given up, and whoever had to wait for a place looks at the budget
+again: so a cap is passed by the calls that were in flight when it was reached, and by no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from runlane.agents.delta_stream import DeltaStream
+from runlane.agents.inflight import InflightCall
+from runlane.agents.journal import Journal
+from runlane.definitions.schema.definition import Agent, ModelSettings
+from runlane.definitions.schema.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
+from runlane.domain.text import utf8_size
+from runlane.failpoints import failpoint
+from runlane.interpreter.failure import StepFailed, timeout_message
+from runlane.llm.models import (
+    DelayedModel,
+    Message,
+    Model,
+    ModelDelta,
+    ModelFailed,
+    ModelReply,
+    ModelRequest,
+    ToolCall,
+    ToolOffer,
+)
+from runlane.rate_limits.limiter import CallSlot, Limiter, LimitTimeout
+from runlane.redaction import Redactor
+from runlane.steps.context import StepContext, visits_before
+from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
+from runlane.store.orchestration.calls import CallKind
+
+# What a token is in characters, about; only to reserve room at a provider, the true number corrects it.
+_CHARACTERS_PER_TOKEN: Final = 4
+_ANSWER_TOKENS: Final = 500
+# Results of tools add up over the turns of an agent.
+_MAX_CONVERSATION: Final = 4
+# A model's own delay that takes longer releases the worker slot.
+_SHORT_DELAY_SECONDS: Final = 1.0
+
+Call = Callable[[InflightCall], Coroutine[Any, Any, ModelReply]]
+AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
+
+
+class Conversation:
+    """What is said to a model and by it. `journal` is the step's, or the part of it that belongs to a tool call."""
+
+    def __init__(
+        self, work: StepContext[AsksModels], agent: Agent | None, journal: Journal, *, model: str | None
+    ) -> None:
+        self._work = work
+        self._agent = agent
+        self._journal = journal
+        scene = work.scene(agent)
+        find = work.tools.models.find
+        names = [model, *(work.step.fallback_models or (agent.fallback_models if agent is not None else ()))]
+        self._models = [find(name, scene) for name in names]
+        self._settings = agent.model_settings if agent is not None else ModelSettings()
+        self._instructions = agent.system_prompt if agent is not None else ""
+        self.turn = 0
+        self.messages: list[Message] = []
+
+    def add_user_message(self, text: str) -> None:
+        """Say something to the model, with the next question."""
+        self.messages.append(Message("user", text))
+
+    def refuse(self, why: str) -> None:
+        """Say why the last answer does not do. A call in it that nobody will make has this as its result."""
+        calls = self.messages[-1].calls
+        if not calls:
+            self.add_user_message(why)
+        for call in calls:
+            self.answer_call(call, why, failed=True)
+
+    def answer_call(self, call: ToolCall, text: str, *, failed: bool = False) -> None:
+        """Tell the model what became of a call."""
+        self.messages.append(Message("tool", text, tool=call.name, call_id=call.id, failed=failed))
+
+    async def ask(self, offers: Sequence[ToolOffer] = (), *, must_call: bool = False) -> ModelReply:
+        """The next answer. It is a part of the conversation now, and on the bill."""
+        key = f"model/{self.turn}"
+        reply = self._journal.find_reply(key)
+        if reply is None:
+            reply = await self._answer(key, tuple(offers), must_call)
+        self.turn += 1
+        self.messages.append(Message("assistant", reply.text, calls=reply.calls, raw=reply.raw))
+        return reply
+
+    async def _answer(self, key: str, offers: tuple[ToolOffer, ...], must_call: bool) -> ModelReply:
+        work = self._work
+        self._check_size()
+        if self._journal.find(self._delay_key(self._models[0][1])) is None:
+            await work.emit("thinking", message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
+        request = ModelRequest(
+            model="",
+            messages=tuple(self.messages),
+            instructions=self._instructions,
+            offers=offers,
+            must_call=must_call,
+            settings=self._settings,
+            key=f"{work.todo.path}#{self.turn}",
+            number=visits_before(work.todo) + work.todo.tries + self.turn,
+        )
+        return await self._somebody(request, key)
+
+    def _check_size(self) -> None:
+        most = _MAX_CONVERSATION * self._work.tools.max_step_bytes
+        size = sum(utf8_size(message.text) for message in self.messages)
+        if size > most:
+            raise StepFailed(
+                "prompt_too_large",
+                f'The conversation of step "{self._work.step.id}" has {size} bytes; at most {most} are allowed '
+                f"({_MAX_CONVERSATION} times RUNLANE_MAX_STEP_BYTES). Let its tools return less.",
+            )
+
+    async def _keep(self, flight: InflightCall, turn: int, reply: ModelReply, credential: str) -> ModelReply:
+        flight.answered = True
+        reply = _redacted_reply(reply, self._work.tools.redactor)
+        failpoint("call.answered")
+        # A script costs nobody anything, whatever it says.
+        if reply.cost_usd is None and credential:
+            doubt = await self._work.tools.doubt_budget(reply.model)
+            if doubt is not None:
+                self._work.note("step_warning", message=doubt, code="price_unknown")
+        self._work.note(
+            "model_response",
+            answer=flight.kept_as,
+            turn=turn,
+            model=reply.model,
+            text=reply.text,
+            **({"thinking": reply.thinking} if reply.thinking else {}),
+            tool_calls=[{"id": call.id, "name": call.name, "arguments": dict(call.arguments)} for call in reply.calls],
+            tokens_in=reply.tokens_in,
+            tokens_out=reply.tokens_out,
+            cost_usd=reply.cost_usd,
+        )
+        await self._journal.keep_reply(flight.kept_as, reply, self._agent.id if self._agent is not None else None)
+        return reply
+
+    async def _somebody(self, request: ModelRequest, key: str) -> ModelReply:
+        """The answer of the first model that gives one."""
+        *first, last = self._models
+        for position, (name, model) in enumerate(first):
+            try:
+                return await self._insist(model, replace(request, model=name), key)
+            except ModelFailed as error:
+                following = self._models[position + 1][0]
+                message = f"{name} cannot answer, {following} is asked: {error.message}"
+                await self._work.emit("step_warning", message=message, code=error.code)
+        return await self._insist(last[1], replace(request, model=last[0]), key)
+
+    async def _insist(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
+        """Ask until there is an answer, as often as it makes sense."""
+        patience = self._work.tools.patience
+        credential = await model.credential()
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._once(model, credential, request, key)
+            except ModelFailed as error:
+                # A script fails on purpose; and nobody else could say that it is busy.
+                if not error.passing or not credential or tries >= patience.tries:
+                    raise
+                seconds = error.retry_after_seconds
+                if seconds is None:
+                    longest = min(patience.backoff_seconds * 2 ** (tries - 1), patience.max_backoff_seconds)
+                    seconds = random.uniform(longest / 2, longest)  # noqa: S311 - spreads callers, guards nothing
+                await self._work.emit(
+                    "step_warning", message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
+                )
+                if seconds > patience.hold_seconds:
+                    raise self._later(error.message, seconds) from error
+                await asyncio.sleep(seconds)
+
+    async def _once(self, model: Model, credential: str, request: ModelRequest, key: str) -> ModelReply:
+        work, limiter = self._work, self._work.tools.limiter
+        await self._check_budget()
+        if not credential:
+            return await self._call(model, await self._after_delay(model, request), key)
+        has_waited = False
+
+        async def waiting(reason: str) -> None:
+            nonlocal has_waited
+            has_waited = True
+            await work.emit("waiting", reason=reason)
+
+        try:
+            slot = await limiter.enter(
+                credential,
+                tokens=_estimate(request),
+                patience_seconds=work.tools.patience.hold_seconds,
+                waiting=waiting,
+            )
+        except LimitTimeout as wait:
+            raise self._later(wait.reason, wait.retry_in_seconds) from wait
+        async with contextlib.AsyncExitStack() as held:
+            await held.enter_async_context(slot)
+            # As long as no call is made.
+            slot.tokens_used = 0
+            if has_waited:
+                await self._check_budget()
+            return await self._call(model, request, key, _Place(limiter, credential, slot, held, work.tools.redactor))
+
+    async def _after_delay(self, model: Model, request: ModelRequest) -> ModelRequest:
+        """Return the request once the model's own delay is over. During a long one the worker slot is free."""
+        delay = model.delay_before_answer(request) if isinstance(model, DelayedModel) else 0.0
+        if delay <= _SHORT_DELAY_SECONDS:
+            return request
+        begun, limit = self._delay_key(model), self._work.step.timeout_seconds
+        over = f"{begun}/over"
+        if self._journal.find(over) is None:
+            if self._journal.find(begun) is None:
+                await self._journal.keep(CallKind.BEGUN, begun, {"seconds": delay})
+            # The journal has the end of the wait, so the step that is performed again after it does not wait anew.
+            raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
+        if delay > limit:
+            # A wait stops the clock of the step, so the delay is held against its limit here.
+            raise StepFailed("timeout", timeout_message(limit), passing=True)
+        return replace(request, waited_seconds=delay)
+
+    def _delay_key(self, model: Model) -> str:
+        """Return where a delay is kept; another try of the step and a fallback model have their own."""
+        position = next(number for number, (_, known) in enumerate(self._models) if known is model)
+        return f"delay/{self.turn}/{self._work.todo.tries}/{position}"
+
+    async def _check_budget(self) -> None:
+        step = self._work.step
+        await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
+
+    async def _call(self, model: Model, request: ModelRequest, key: str, place: _Place | None = None) -> ModelReply:
+        """Make the call. From here on it comes to its end without whoever asked, and the place is its own."""
+        tools, turn, name = self._work.tools, self.turn + 1, self._journal.name(key)
+        known = self._journal.find_reply(key)
+        if known is not None:
+            return known  # an earlier try has given it up, and here it is
+
+        async def call(flight: InflightCall) -> ModelReply:
+            def delta(piece: ModelDelta) -> None:
+                if not flight.late:
+                    tools.delta(piece)
+
+            with DeltaStream(delta, name, tools.redactor) as showing:
+                reply = await model.answer(request, showing)
+            return await self._keep(flight, turn, reply, "" if place is None else place.credential)
+
+        return await tools.flights.make(self._work.todo, name, call if place is None else place.around(call))
+
+    def _later(
+        self, reason: str, seconds: float, key: str | None = None, aside: Mapping[str, Any] | None = None
+    ) -> Suspend:
+        """Give the slot back and come again."""
+        name = self._journal.name(key or f"later/{self.turn}")
+        return Suspend(
+            StepWait(kind=WaitKind.TIME, prompt=reason, due_in_seconds=seconds, key=name, name="later", aside=aside)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place among the calls in flight at a provider. A call that has begun in it gives it back, and nobody else."""
+
+    limiter: Limiter
+    credential: str
+    slot: CallSlot
+    held: contextlib.AsyncExitStack
+    redactor: Redactor
+
+    def around(self, call: Call) -> Call:
+        """The call in this place."""
+
+        async def within(flight: InflightCall, held: contextlib.AsyncExitStack) -> ModelReply:
+            async with held:
+                try:
+                    reply = await call(flight)
+                except ModelFailed as error:
+                    if error.throttled:
+                        # Before the slot is given back: nobody may begin between the provider's word and its being
+                        # heard.
+                        # The reason is told to everybody who uses the credential.
+                        reason = self.redactor.clean(error.message)
+                        await self.limiter.slow_down(self.credential, error.retry_after_seconds, reason)
+                    raise
+                self.slot.tokens_used = reply.tokens_in + reply.tokens_out
+                return reply
+
+        def begin(flight: InflightCall) -> Coroutine[Any, Any, ModelReply]:
+            self.slot.tokens_used = None
+            return within(flight, self.held.pop_all())
+
+        return begin
+
+
+def _redacted_reply(reply: ModelReply, redactor: Redactor) -> ModelReply:
+    """The answer as it is kept: every call has an id of its own, and nothing in it is a secret of the run."""
+    seen: set[str] = set()
+    calls: list[ToolCall] = []
+    for number, call in enumerate(reply.calls):
+        told = redactor.clean(call.id)
+        name = told if told and told not in seen else f"{told}.{number}"
+        seen.add(name)
+        arguments = redactor.clean_value(dict(call.arguments))
+        calls.append(replace(call, id=name, name=redactor.clean(call.name), arguments=arguments))
+    return replace(reply, calls=tuple(calls), text=redactor.clean(reply.text), thinking=redactor.clean(reply.thinking))
+
+
+def _estimate(request: ModelRequest) -> int:
+    said = sum(len(message.text) for message in request.messages) + len(request.instructions)
+    return said // _CHARACTERS_PER_TOKEN + (request.settings.max_tokens or _ANSWER_TOKENS)

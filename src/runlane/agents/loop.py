@@ -1,0 +1,199 @@
+"""Agents: a model that works on a task with its tools until it has an answer.
+
+Every answer and every result is in the journal before the next call is made, so an agent whose worker dies goes on with
+the call that is missing. The tools that one answer asks for run side by side. An agent may hand a task to another one
+as if it were a tool; its calls are a part of the same journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from runlane.agents.conversation import AsksModels, Conversation
+from runlane.agents.journal import Journal
+from runlane.agents.tool_call import AskAgent, ToolCallExecution
+from runlane.agents.tool_results import ToolResult, refuse_call
+from runlane.agents.toolbox import Toolbox, toolbox_of
+from runlane.definitions.schema.definition import FINAL_ANSWER, Agent
+from runlane.domain.text import utf8_size
+from runlane.errors import nearest
+from runlane.interpreter.failure import StepFailed
+from runlane.llm.models import INVALID_JSON, Message, ModelReply, ToolCall, ToolOffer
+from runlane.steps.context import StepContext
+from runlane.steps.data_steps import find_json
+from runlane.steps.wait_steps import StepWait, Suspend
+from runlane.templates.json_schema import misfit
+
+MAX_DEPTH: Final = 3
+_DELEGATED_CALLS: Final = 100
+_SHOWN: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """What an agent is to do, and within which bounds. `before` is what was said earlier, in a chat."""
+
+    text: str
+    model: str | None
+    turns: int
+    tool_calls: int
+    schema: Mapping[str, Any] | None
+    allowed: list[str] | None = None
+    before: Sequence[Message] = ()
+
+
+async def work_on(
+    work: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...] = ()
+) -> Any:
+    """The agent's answer: a text, or an object that fits the schema. `above` are the agents that wait for it."""
+    if agent.type == "orchestrator":
+        raise StepFailed(
+            "orchestrator_agent",
+            f'The agent "{agent.id}" is an orchestration; it is started as one and cannot be asked by a model.',
+        )
+    box = await toolbox_of(work, agent, task.allowed, journal)
+    offers = box.offers if task.schema is None else (*box.offers, _final_answer(task.schema))
+    asking = Conversation(work, agent, journal, model=task.model)
+    asking.messages += task.before
+    asking.add_user_message(task.text)
+    calls_made = 0
+    while True:
+        reply = await asking.ask(offers, must_call=task.schema is not None)
+        done, answer = await _answer(work, asking, reply, task.schema, journal)
+        if done:
+            return answer
+        if asking.turn >= task.turns:
+            # A tool whose result nobody will read must not be called.
+            raise StepFailed(
+                "turn_limit",
+                f'The agent "{agent.id}" has no answer after {task.turns} turns. Raise max_turns, or make the task '
+                "smaller.",
+            )
+        calls = [call for call in reply.calls if call.name != FINAL_ANSWER or task.schema is None]
+        calls_made += len(calls)
+        if calls_made > task.tool_calls:
+            raise StepFailed(
+                "tool_call_limit",
+                f'The agent "{agent.id}" has no answer after {task.tool_calls} tool calls. Raise max_tool_calls, or '
+                "make the task smaller.",
+            )
+        await _use_tools(work, box, asking, calls, journal, (*above, agent.id))
+
+
+async def fitting_answer(
+    work: StepContext[AsksModels], asking: Conversation, schema: Mapping[str, Any], turns: int
+) -> Any:
+    """An answer that fits a schema, from a model without tools."""
+    while True:
+        reply = await asking.ask((_final_answer(schema),), must_call=True)
+        done, answer = await _answer(work, asking, reply, schema, work.tools.journal)
+        if done:
+            return answer
+        if asking.turn >= turns:
+            raise StepFailed("bad_answer", f"The model gave no answer that fits output_schema in {turns} turns.")
+
+
+def ask_agent(work: StepContext[AsksModels], above: tuple[str, ...] = ()) -> AskAgent:
+    """Hands tasks to agents, as tools do. `above` are those that wait for the result, the first one first."""
+
+    async def ask(agent_id: str, text: str, journal: Journal) -> Any:
+        agent = work.tools.agents.get(agent_id)
+        if agent is None:
+            raise StepFailed(
+                "unknown_agent", f'There is no agent "{agent_id}" here{nearest(agent_id, work.tools.agents)}.'
+            )
+        if agent_id in above:
+            way = " -> ".join((*above[above.index(agent_id) :], agent_id))
+            raise StepFailed("circle", f'The agent "{agent_id}" waits for this task to be done: {way}.')
+        if len(above) > MAX_DEPTH:
+            raise StepFailed("too_deep", f"Agents hand tasks on at most {MAX_DEPTH} levels deep.")
+        task = AgentTask(text, None, agent.max_turns, _DELEGATED_CALLS, agent.output_schema)
+        return await work_on(work, agent, task, journal, above)
+
+    return ask
+
+
+async def _answer(
+    work: StepContext[AsksModels],
+    asking: Conversation,
+    reply: ModelReply,
+    schema: Mapping[str, Any] | None,
+    journal: Journal,
+) -> tuple[bool, Any]:
+    """Whether this is the answer, and what it is. One that does not fit is refused, and the model may try again."""
+    if schema is None:
+        return (False, None) if reply.calls else (True, reply.text)
+    final = next((call for call in reply.calls if call.name == FINAL_ANSWER), None)
+    if final is None and reply.calls:
+        return False, None
+    given = dict(final.arguments) if final is not None else _object_in(reply.text)
+    if given is None:
+        problem: str | None = "the answer is not one JSON object"
+    elif INVALID_JSON in given:
+        problem = "it is no JSON"
+    else:
+        problem = misfit(given, {"type": "object", **schema})
+    if problem is None:
+        return True, given
+    told = f"The answer does not fit: {problem}. Call {FINAL_ANSWER} with one that does."
+    if final is not None:
+        await refuse_call(work, journal, f"{asking.turn - 1}/{final.id}", final, told)
+        asking.answer_call(final, told, failed=True)
+    else:
+        asking.add_user_message(told)
+    return False, None
+
+
+async def _use_tools(
+    work: StepContext[AsksModels],
+    box: Toolbox,
+    asking: Conversation,
+    calls: list[ToolCall],
+    journal: Journal,
+    above: tuple[str, ...],
+) -> None:
+    """Make the calls side by side and tell the model what came of them, in their order."""
+    turn = asking.turn - 1
+
+    async def use(call: ToolCall) -> ToolResult:
+        place = f"{turn}/{call.id}"
+        usable = box.find(call.name)
+        if usable is None:
+            told = f"There is no tool {call.name!r} here{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
+            return await refuse_call(work, journal, place, call, told[:_SHOWN])
+        problem = "its arguments are no JSON"
+        if INVALID_JSON not in call.arguments:
+            problem = usable.misfit(dict(call.arguments))
+        if problem is not None:
+            return await refuse_call(work, journal, place, call, f"The tool {call.name} was not called: {problem}.")
+        return await ToolCallExecution(work, usable, call, journal, place).result(ask_agent(work, above))
+
+    # All of them come to their end, also beside one that fails: what they did is kept.
+    results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
+    _raise_first(results)
+    # The results are kept. If there is no room for them, the step goes on with them later.
+    await work.tools.room.take(sum(utf8_size(result.text) for result in cast("list[ToolResult]", results)))
+    for call, result in zip(calls, cast("list[ToolResult]", results), strict=True):
+        asking.answer_call(call, result.text, failed=result.failed)
+
+
+def _raise_first(results: Sequence[ToolResult | BaseException]) -> None:
+    errors = [result for result in results if isinstance(result, BaseException)]
+    for error in errors:
+        if not isinstance(error, Suspend):
+            raise error
+    waits: list[StepWait] = [wait for error in errors if isinstance(error, Suspend) for wait in error.waits]
+    if waits:
+        raise Suspend(*waits)
+
+
+def _final_answer(schema: Mapping[str, Any]) -> ToolOffer:
+    return ToolOffer(FINAL_ANSWER, "Give the final answer with this. It ends the task.", {"type": "object", **schema})
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    found = find_json(text)
+    return cast("dict[str, Any]", found[0]) if len(found) == 1 and isinstance(found[0], dict) else None

@@ -1,5 +1,0 @@
-"""The client of MCP servers: their tools are found and called over connections that many runs share."""
-
-from runlane.agents.mcp.clients import McpClients, Values
-
-__all__ = ["McpClients", "Values"]

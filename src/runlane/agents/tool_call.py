@@ -1,0 +1,307 @@
+"""Using tools: a call is checked, approved if somebody must approve it, made, and its result kept.
+
+What a tool may do twice is its own to say. A call that must not be doubled is announced in the journal before it is
+made; if an announced call has no result, nobody knows whether it had its effect, and a person decides. The key that
+goes along with a call is the same whenever it is made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal
+
+import orjson
+
+from runlane.agents.journal import Journal
+from runlane.agents.tool_results import ToolResult, find_result, keep_result
+from runlane.agents.toolbox import CallableTool
+from runlane.definitions.forms import ARGUMENTS, EDIT, edited_arguments
+from runlane.definitions.schema.definition import Tool
+from runlane.definitions.schema.step import AgentStep, HumanField, Step
+from runlane.domain.text import dump_json, load_json
+from runlane.errors import InvalidInput
+from runlane.failpoints import failpoint
+from runlane.interpreter.failure import StepFailed
+from runlane.llm.models import ToolCall
+from runlane.steps.context import StepContext
+from runlane.steps.task_step import call_task
+from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
+from runlane.store.orchestration.calls import CallKind
+from runlane.templates.template import text_of
+from runlane.tools.caller import ToolFailed, ToolPending, bounded
+
+_TRIES: Final = 3
+
+AskAgent = Callable[[str, str, Journal], Awaitable[Any]]
+
+
+class ToolCallExecution:
+    """One call of a tool. `place` names it within the journal, and with the run it names it everywhere."""
+
+    def __init__(
+        self, work: StepContext[Step], usable: CallableTool, call: ToolCall, journal: Journal, place: str
+    ) -> None:
+        self._work = work
+        self._usable = usable
+        self._call = call
+        self._journal = journal
+        self._place = place
+        self._arguments: Mapping[str, Any] = call.arguments
+
+    async def result(self, ask_agent: AskAgent) -> ToolResult:
+        """The result, from the journal or from the call. Raises MustAsk if a person has to decide first."""
+        known = find_result(self._journal, self._place)
+        if known is not None:
+            return known
+        refusal = self._approved()
+        if refusal is not None:
+            return await self._keep(refusal)
+        settled = await self._announce() if self._usable.effect != "repeatable" else None
+        if settled is not None:
+            return await self._keep(settled)
+        await self._work.emit(
+            "tool_execution", tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
+        )
+        value = await self._insist(ask_agent)
+        failpoint("tool.answered")
+        return await self._keep(value)
+
+    # --- who has to agree
+
+    def _approved(self) -> ToolResult | None:
+        """None if the call may be made; a refusal if it may not."""
+        if not self._usable.needs_approval:
+            return None
+        key = f"approve/{self._place}"
+        answer = self._journal.find(key)
+        if answer is None:
+            raise Suspend(self._question(key))
+        decision = answer.get("decision")
+        if decision == EDIT:
+            try:
+                self._arguments = edited_arguments(answer, self._usable.arguments_schema)
+            except InvalidInput as error:
+                # Whoever edits is told at once; this one was asked by a release that did not look.
+                return ToolResult(f"A person edited the arguments. {error}", failed=True)
+            return None
+        if decision == "approve":
+            return None
+        reason = text_of(answer.get("reason") or "no reason was given")
+        return ToolResult(f"A person did not allow this call: {reason}", failed=True)
+
+    def _question(self, key: str) -> StepWait:
+        fields = (
+            _field("decision", "select", "Decision", ["approve", EDIT, "deny"], required=True),
+            _field(ARGUMENTS, "textarea", "Arguments as JSON, to edit them"),
+            _field("reason", "text", "Reason, told to the model"),
+        )
+        return StepWait(
+            kind=WaitKind.HUMAN,
+            name=f"approve {self._usable.name}",
+            prompt=f"May {self._usable.name} be called with these arguments?",
+            fields=fields,
+            context={"tool_name": self._usable.name, "call_id": self._call.id, "arguments": dict(self._arguments)},
+            key=self._journal.name(key),
+            arguments_schema=self._usable.arguments_schema,
+        )
+
+    async def _announce(self, error: str | None = None) -> ToolResult | None:
+        """Say that the call is about to be made; or the result, if it was made before and somebody knows it.
+
+        `error` is what came of it a moment ago, which tells a person where to look.
+        """
+        number = 1
+        while self._journal.find(f"begun/{self._place}/{number}") is not None:
+            key = f"unknown/{self._place}/{number}"
+            answer = self._journal.find(key)
+            if answer is None:
+                raise Suspend(self._doubt(key, error))
+            match answer.get("decision"):
+                case "call_again":
+                    number += 1
+                case "done":
+                    return ToolResult(_result_given(answer.get("result")))
+                case _:
+                    raise StepFailed("tool_unknown", f"A person gave up the call of {self._usable.name}.")
+        await self._journal.keep(
+            CallKind.BEGUN, f"begun/{self._place}/{number}", {"tool": self._usable.name, "args": dict(self._arguments)}
+        )
+        return None
+
+    def _doubt(self, key: str, error: str | None) -> StepWait:
+        return StepWait(
+            kind=WaitKind.HUMAN,
+            name=f"unknown outcome of {self._usable.name}",
+            prompt=(
+                f"The call of {self._usable.name} was interrupted, and nobody knows whether it had its effect. Look "
+                "there, then say how to go on: done (give its result), call_again, or give_up."
+            ),
+            fields=(
+                _field("decision", "select", "Decision", ["done", "call_again", "give_up"], required=True),
+                _field("result", "textarea", "Its result, as text or JSON"),
+            ),
+            context={
+                "tool_name": self._usable.name,
+                "call_id": self._call.id,
+                "arguments": dict(self._arguments),
+                "idempotency_key": self._idempotency_key,
+                **({"error": error} if error is not None else {}),
+            },
+            key=self._journal.name(key),
+        )
+
+    # --- the call
+
+    @property
+    def _local_key(self) -> str:
+        return f"{self._work.todo.path}#{self._journal.name(self._place)}"
+
+    @property
+    def _idempotency_key(self) -> str:
+        return f"{self._journal.run_id}/{self._local_key}"
+
+    async def _insist(self, ask_agent: AskAgent) -> ToolResult:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                made = _plain(await self._make(ask_agent), self._usable.name)
+                return ToolResult(self._work.tools.redactor.clean_value(made))
+            except ToolPending as wait:
+                raise Suspend(
+                    StepWait(
+                        kind=WaitKind.TIME,
+                        prompt=wait.reason,
+                        due_in_seconds=wait.seconds,
+                        name=f"result of {self._usable.name}",
+                        key=self._journal.name(f"later/{self._place}"),
+                    )
+                ) from wait
+            except (ToolFailed, StepFailed) as error:
+                if not error.passing:
+                    if self._named_by_step(error.code):
+                        # Passing, so that the next try continues the conversation and makes this call again.
+                        raise StepFailed(error.code, error.message, passing=True) from error
+                    return self._describe(error)
+                unsure = not isinstance(error, ToolFailed) or error.begun
+                if unsure and self._usable.effect != "repeatable":
+                    # It may have had its effect. The journal says so: whoever performs the step next asks.
+                    await self._announce(self._describe(error).text)
+                patience = self._work.tools.patience
+                if tries >= min(_TRIES, patience.tries):
+                    if self._tried_again_by_step(error.code):
+                        raise
+                    return self._describe(error)
+                wished = error.retry_after_seconds if isinstance(error, ToolFailed) else None
+                seconds = wished or patience.backoff_seconds * 2 ** (tries - 1)
+                await asyncio.sleep(min(seconds, patience.hold_seconds))
+
+    def _tried_again_by_step(self, code: str) -> bool:
+        """Whether the step should fail: it, or what is around it, may make the call again. A model is told instead."""
+        step = self._work.step
+        if not isinstance(step, AgentStep):
+            return True
+        return step.retry is not None and step.retry.allows(code, self._work.todo.tries, passing=True)
+
+    def _describe(self, error: ToolFailed | StepFailed) -> ToolResult:
+        """Return what the model is given of a call that failed."""
+        return ToolResult(self._work.tools.redactor.clean(f"{error.code}: {error.message}"), failed=True)
+
+    def _named_by_step(self, code: str) -> bool:
+        """Whether an agent's step wants to be tried again after this failure, which else only the model is told."""
+        retry = self._work.step.retry
+        return (
+            isinstance(self._work.step, AgentStep)
+            and retry is not None
+            and code in retry.on
+            and retry.allows(code, self._work.todo.tries, passing=False)
+        )
+
+    async def _make(self, ask_agent: AskAgent) -> Any:
+        usable, tools = self._usable, self._work.tools
+        key = self._idempotency_key
+        if usable.agent is not None:
+            return await ask_agent(usable.agent, self._task, self._own_journal())
+        if usable.server is not None:
+            if tools.mcp is None:
+                raise StepFailed(
+                    "unsupported_tool", f'The MCP server "{usable.server.name}" cannot be reached from here.'
+                )
+            calling = tools.mcp.call(usable.server, usable.plain_name, self._arguments, key)
+            return await _in_time(calling, usable.name, usable.server.timeout_seconds)
+        tool = usable.tool
+        if tool is None:
+            return await call_task(tools, usable.name, self._arguments, self._local_key)
+        if tool.tool_type == "http":
+            caller = tools.callers.get("http")
+            if caller is None:
+                raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
+            # Waiting for a connection takes none of the time that the tool has to answer.
+            async with tools.connection():
+                return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
+        return bounded(tool, await self._make_here(tool, tool.tool_type, ask_agent))
+
+    async def _make_here(
+        self, tool: Tool, kind: Literal["python", "task", "agent", "orchestration"], ask_agent: AskAgent
+    ) -> Any:
+        tools = self._work.tools
+        match kind:
+            case "python":
+                return await tools.sandbox.tool(tool.code or "", self._arguments, tool.timeout_seconds)
+            case "task":
+                calling = call_task(tools, tool.task or "", self._arguments, self._local_key)
+                return await _in_time(calling, tool.name, tool.timeout_seconds)
+            case "agent":
+                return await ask_agent(tool.agent_id or "", self._task, self._own_journal())
+            case "orchestration":
+                return await tools.call_orchestration(
+                    tool.orchestration_id or "", self._arguments, self._idempotency_key
+                )
+
+    @property
+    def _task(self) -> str:
+        """What an agent is told: the one text among the arguments, or all of them."""
+        texts = [value for value in self._arguments.values() if isinstance(value, str)]
+        return texts[0] if len(texts) == len(self._arguments) == 1 else text_of(dict(self._arguments))
+
+    def _own_journal(self) -> Journal:
+        return self._journal.within(f"inside/{self._place}")
+
+    async def _keep(self, result: ToolResult) -> ToolResult:
+        return await keep_result(self._work, self._journal, self._place, self._call, result)
+
+
+async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:
+    deadline = asyncio.timeout(seconds)
+    try:
+        async with deadline:
+            return await calling
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        message = f'The tool "{name}" did not answer within its timeout_seconds ({seconds:g}).'
+        raise ToolFailed("tool_timeout", message, passing=True) from None
+
+
+def _field(name: str, kind: str, label: str, options: list[str] | None = None, *, required: bool = False) -> HumanField:
+    return HumanField.model_validate(
+        {"name": name, "type": kind, "label": label, "options": options or [], "required": required}
+    )
+
+
+def _result_given(text: Any) -> Any:
+    if not isinstance(text, str):
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _plain(value: Any, name: str) -> Any:
+    """The value as JSON gives it back: the same before and after a crash."""
+    try:
+        return load_json(dump_json(value))
+    except TypeError as error:
+        raise StepFailed("not_json", f"The result of {name} cannot be stored: {error}") from None

@@ -1,0 +1,206 @@
+"""The toolbox of a step: what can be called by which name, how a model sees it, and what may happen twice.
+
+Definitions of tools come first, then registered tasks, the tools of MCP servers as server__tool, and the agents that an
+agent may delegate to as ask_AGENT. What an MCP server offers is kept in the journal: whoever takes the step over
+goes on with the same tools, and opens no connection if nothing has to be called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from runlane.agents.journal import Journal
+from runlane.definitions.schema.definition import Agent, Effect, McpServer, Tool
+from runlane.definitions.schema.step import Step
+from runlane.domain.task import Task
+from runlane.errors import nearest
+from runlane.interpreter.failure import StepFailed
+from runlane.llm.models import ToolOffer
+from runlane.steps.context import StepContext
+from runlane.steps.services import RunServices
+from runlane.templates.json_schema import misfit
+
+ALL: Final = "all"
+BETWEEN: Final = "__"
+# Calling them again goes on where they are: an agent by its journal, an orchestration as the run that it is.
+_SAFE: Final = ("agent", "orchestration")
+DELEGATE: Final = "ask_"
+_TASK: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"task": {"type": "string", "description": "What is to be done, with everything it takes."}},
+    "required": ["task"],
+    "additionalProperties": False,
+}
+_MESSAGE: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"message": {"type": "string"}, "input": {"type": "object"}},
+    "required": ["message"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallableTool:
+    """Something that can be called, by the name that a model uses. Exactly one of the sources is set."""
+
+    offer: ToolOffer
+    tool: Tool | None = None
+    task: str | None = None
+    agent: str | None = None
+    server: McpServer | None = None
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return self.offer.name
+
+    @property
+    def effect(self) -> Effect:
+        """What may happen when nobody knows whether a call had its effect."""
+        if self.server is not None:
+            return self.server.effects.get(self.plain_name, self.server.effect)
+        if self.tool is None or self.tool.tool_type in _SAFE:
+            return "repeatable"
+        return self.tool.effect
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether a person must let every call pass."""
+        if self.tool is None:
+            return self.effect == "ask"
+        return self.tool.effect == "ask" or self.tool.requires_approval
+
+    @property
+    def plain_name(self) -> str:
+        """What its MCP server calls it."""
+        return self.name.removeprefix(f"{self.server.name}{BETWEEN}") if self.server is not None else self.name
+
+    @property
+    def arguments_schema(self) -> dict[str, Any]:
+        """What arguments have to fit."""
+        return {"type": "object", **self.offer.input_schema}
+
+    def misfit(self, arguments: Any) -> str | None:
+        """Why these arguments do not fit, if they do not."""
+        return misfit(arguments, self.arguments_schema)
+
+
+class Toolbox:
+    """What one step, or one agent in it, may call."""
+
+    def __init__(self, things: Iterable[CallableTool]) -> None:
+        self._things = {thing.name: thing for thing in things}
+
+    @property
+    def offers(self) -> tuple[ToolOffer, ...]:
+        """All of it, as a model sees it."""
+        return tuple(thing.offer for thing in self._things.values())
+
+    def find(self, name: str) -> CallableTool | None:
+        """What has this name."""
+        return self._things.get(name)
+
+    @property
+    def names(self) -> list[str]:
+        """What can be called."""
+        return list(self._things)
+
+
+async def toolbox_of(work: StepContext[Step], agent: Agent, allowed: list[str] | None, journal: Journal) -> Toolbox:
+    """What an agent may call in this step."""
+    tools = work.tools
+    names = list(agent.tools)
+    if ALL in names:
+        names = [*sorted({*tools.tools, *tools.tasks}), *(f"{server}{BETWEEN}" for server in sorted(tools.servers))]
+    things: list[CallableTool] = []
+    for name in dict.fromkeys(names):
+        server = _server_of(tools, name)
+        if server is None:
+            if agent.on_missing_tools == "skip" and name not in tools.tools and name not in tools.tasks:
+                await _warn_missing(work, agent, name, journal)
+            else:
+                things.append(one(tools, name))
+            continue
+        offered = await _offered(work, server, journal)
+        things += [thing for thing in offered if name in (thing.name, f"{server.name}{BETWEEN}")]
+    things += [_delegate(tools, name) for name in agent.delegate_agent_ids if name in tools.agents]
+    return Toolbox(thing for thing in things if allowed is None or thing.name in allowed)
+
+
+async def _warn_missing(work: StepContext[Step], agent: Agent, name: str, journal: Journal) -> None:
+    # A step that is resumed has its first answer in the journal, and its warning in the events.
+    if journal.find_reply("model/0") is None:
+        await work.emit(
+            "step_warning",
+            message=f'There is no tool "{name}" in this run; the agent "{agent.id}" works without it.',
+            code="unknown_tool",
+        )
+
+
+async def find_tool(work: StepContext[Step], name: str, journal: Journal) -> CallableTool:
+    """The tool of this name. Raises if there is none."""
+    server = _server_of(work.tools, name)
+    if server is not None:
+        found = Toolbox(await _offered(work, server, journal)).find(name)
+        if found is not None:
+            return found
+    return one(work.tools, name)
+
+
+def _server_of(tools: RunServices, name: str) -> McpServer | None:
+    """The MCP server that a tool of this name belongs to. A server's own name may have the separator in it too."""
+    if name in tools.tools or name in tools.tasks:
+        return None
+    parts = name.split(BETWEEN)
+    candidates = (BETWEEN.join(parts[:end]) for end in range(1, len(parts)))
+    return next((tools.servers[server] for server in candidates if server in tools.servers), None)
+
+
+def one(tools: RunServices, name: str) -> CallableTool:
+    """A tool or a task. Raises if there is none of this name."""
+    tool = tools.tools.get(name)
+    if tool is not None:
+        task = tools.tasks.get(tool.task or "")
+        about = tool.description or (task.about if task is not None else "")
+        return CallableTool(ToolOffer(name, about, _schema(tool, task)), tool=tool)
+    task = tools.tasks.get(name)
+    if task is not None:
+        return CallableTool(ToolOffer(name, task.about or f"The task {name}.", task.input_schema), task=name)
+    known = sorted({*tools.tools, *tools.tasks})
+    raise StepFailed(
+        "unknown_tool",
+        f'There is no tool "{name}" in this run{nearest(name, known)}. Known here: {", ".join(known[:20]) or "none"}.',
+    )
+
+
+def _schema(tool: Tool, task: Task | None) -> dict[str, Any]:
+    if tool.input_schema:
+        return tool.input_schema
+    if task is not None:
+        return task.input_schema
+    return {"agent": _TASK, "orchestration": _MESSAGE}.get(tool.tool_type, {})
+
+
+def _delegate(tools: RunServices, name: str) -> CallableTool:
+    agent = tools.agents[name]
+    offer = ToolOffer(f"{DELEGATE}{name}", agent.description or f"Let {agent.name or name} do a task.", _TASK)
+    return CallableTool(offer, agent=name)
+
+
+async def _offered(work: StepContext[Step], server: McpServer, journal: Journal) -> list[CallableTool]:
+    key = f"tools/{server.name}"
+    offers = journal.find_offers(key)
+    if offers is None:
+        if work.tools.mcp is None:
+            raise StepFailed("unsupported_tool", f'The MCP server "{server.name}" cannot be reached from here.')
+        offers = tuple(await work.tools.mcp.tools(server))
+        await journal.keep_offers(key, offers)
+    return [
+        CallableTool(
+            ToolOffer(f"{server.name}{BETWEEN}{offer.name}", offer.description, offer.input_schema), server=server
+        )
+        for offer in offers
+        if server.allowed_tools is None or offer.name in server.allowed_tools
+    ]

@@ -1,0 +1,126 @@
+"""The door: who asks, and whether they may. Every route names the permission it needs, or that it needs none.
+
+A server with keys lets nobody in without one. An open server exists on loopback only; there the danger is a web page
+in the user's browser, so the Host must be a loopback name (a rebound DNS name is not) and an Origin must be our own.
+Whatever goes wrong while looking a key up, the answer is no.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from runlane.access.policy import LOCAL, require
+from runlane.addresses import is_loopback
+from runlane.api.error_responses import problem, refusal
+from runlane.api.services import parts_of
+from runlane.domain.access import Permission, Principal
+from runlane.errors import RunlaneError
+
+_bearer = HTTPBearer(auto_error=False, scheme_name="ApiKey", description="An API key: sk-rl- and 64 hex digits.")
+
+# Where a request's scope keeps whoever asks.
+_PRINCIPAL = "runlane.principal"
+_WITH_A_BODY = frozenset({"POST", "PUT", "PATCH"})
+
+
+class RequestAccess(StrEnum):
+    """Who is let in."""
+
+    KEYS = "keys"
+    OPEN_ON_LOOPBACK = "open on loopback"
+
+
+class RequiredPermission:
+    """The permission that a route needs; None for one that any valid key may use."""
+
+    def __init__(self, permission: Permission | None) -> None:
+        self.permission = permission
+
+    async def __call__(
+        self, request: Request, sent: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)] = None
+    ) -> Principal:
+        principal = await _identify(request, sent)
+        if self.permission is not None:
+            require(principal, self.permission)
+        return principal
+
+
+async def _identify(request: Request, sent: HTTPAuthorizationCredentials | None) -> Principal:
+    known: Principal | None = request.scope.get(_PRINCIPAL)
+    if known is None:
+        parts = parts_of(request)
+        if "authorization" not in request.headers and parts.access == RequestAccess.OPEN_ON_LOOPBACK:
+            known = LOCAL
+        else:
+            known = await parts.gate.identify(None if sent is None else sent.credentials)
+        request.scope[_PRINCIPAL] = known
+    return known
+
+
+async def who(request: Request) -> Principal:
+    """Whoever asks, for code that runs before a route's own check. It is looked up once per request."""
+    return await _identify(request, await _bearer(request))
+
+
+class AuthenticateFirst:
+    """Nobody makes us read and parse a body before we know who it is: what has one is refused without it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] in _WITH_A_BODY:
+            try:
+                await who(Request(scope))
+            except RunlaneError as error:
+                await refusal(error)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+RunsRead = Annotated[Principal, Depends(RequiredPermission(Permission.RUNS_READ))]
+RunsWrite = Annotated[Principal, Depends(RequiredPermission(Permission.RUNS_WRITE))]
+WorkersView = Annotated[Principal, Depends(RequiredPermission(Permission.WORKERS_VIEW))]
+WorkersManage = Annotated[Principal, Depends(RequiredPermission(Permission.WORKERS_MANAGE))]
+KeysManage = Annotated[Principal, Depends(RequiredPermission(Permission.KEYS_MANAGE))]
+SecretsManage = Annotated[Principal, Depends(RequiredPermission(Permission.SECRETS_MANAGE))]
+DefinitionsWrite = Annotated[Principal, Depends(RequiredPermission(Permission.DEFINITIONS_WRITE))]
+Anyone = Annotated[Principal, Depends(RequiredPermission(None))]
+AuditRead = Annotated[Principal, Depends(RequiredPermission(Permission.AUDIT_READ))]
+
+
+class LoopbackOnly:
+    """For open servers: refuses requests that a browser makes for somebody else's page."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        origin = headers.get(b"origin", b"").decode("latin-1").lower()
+        refusal = None
+        if not _names_loopback(host):
+            refusal = f'This server is open on loopback only, and "{host}" is no loopback name.'
+        elif origin and origin not in (f"http://{host}", f"https://{host}"):
+            refusal = f'This server is open on loopback only and answers no page of "{origin}".'
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await problem(403, "forbidden", refusal)(scope, receive, send)
+
+
+def _names_loopback(host: str) -> bool:
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

@@ -1,0 +1,186 @@
+"""Following a conversation: the streams of its turns, one after another, as one.
+
+Turns run one at a time, so a reader needs the feed of one run at a time. An event's id is the turn and the run's own
+number, `turn.number`, which is exact across turns: whoever comes back goes on in that turn, at that number. Frames are
+the run's own; only the id and the field `chat_turn` are put in (an answer of a model has a `turn`
+of its own).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from runlane.api.error_responses import ImpossibleEvent
+from runlane.api.tail import Follower, Tail
+from runlane.bus import Bus
+from runlane.errors import InvalidRequest, RunlaneError, RunNotFound
+from runlane.store.chat.turns import Turn, read_turns
+from runlane.store.sql.database import Database
+
+# The data of a frame is one line of JSON, so nothing that somebody said can look like the beginning of a line.
+_BEGINNING: Final = re.compile(rb"^(id: |data: \{)", re.MULTILINE)
+_PLACE: Final = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})")
+_SKIPPED: Final = 100
+# How soon a reader that stays learns of a turn that another process has taken, without and with a bus that tells it.
+POLL_SECONDS: Final = 1.0
+SAFETY_POLL_SECONDS: Final = 5.0
+
+
+class ChatCursor(NamedTuple):
+    """How far a reader has come: an event's number within a turn's run. Turn 0 is before the first one."""
+
+    turn: int = 0
+    seq: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.turn}.{self.seq}"
+
+    @classmethod
+    def of(cls, text: str) -> ChatCursor:
+        """A place as clients write it."""
+        found = _PLACE.fullmatch(text)
+        if found is None:
+            raise ImpossibleEvent(f"{text[:40]!r} is no event of a chat. Their ids look like 2.17: turn and number.")
+        return cls(int(found[1]), int(found[2]))
+
+
+class ChatFollower:
+    """One reader of one session, with the ways of a Follower."""
+
+    def __init__(
+        self, database: Database, tail: Tail, bus: Bus, session_id: str, after: ChatCursor, follow: bool
+    ) -> None:
+        self._database = database
+        self._tail = tail
+        self._bus = bus
+        self._session_id = session_id
+        self._after = after
+        self._stays = follow
+        self._turn = max(0, after.turn - 1)
+        self._current: Follower | None = None
+        self._over = False
+        self.complete = False
+        self.refusal: RunlaneError | None = None
+        self._news = asyncio.Event()
+        self._unfollow = bus.follow(session_id, lambda _told: self._news.set())
+        self._unhear = tail.when_shut(self._news.set)
+        self._when_closed: Callable[[], None] = lambda: None
+        self._waiting: list[bytes] = []
+
+    @property
+    def ended(self) -> bool:
+        """True when nothing more will come and everything was handed out."""
+        return self._over and not self._waiting
+
+    async def open(self, last_turn: int) -> None:
+        """Go to the place that was asked for. ImpossibleEvent if there is none."""
+        if self._after.turn > last_turn:
+            raise ImpossibleEvent(f"Chat {self._session_id} has {last_turn} turns; {self._after} is in none of them.")
+        try:
+            await self._go_on()
+        except InvalidRequest as error:
+            raise ImpossibleEvent(str(error)) from None
+
+    async def next(self, timeout_seconds: float) -> bytes:
+        """Everything that waits, as one piece of bytes; empty when the time is up or the stream has ended."""
+        deadline = time.monotonic() + timeout_seconds
+        while not self._over:
+            left = deadline - time.monotonic()
+            if self._current is not None:
+                found = await self._current.next(max(0.0, left))
+                if found:
+                    self._waiting.append(mark(found, self._turn))
+                if self._current.ended:
+                    self._leave_turn()
+            elif not await self._go_on():
+                if not self._stays or self._tail.stopping:
+                    self.complete = not self._tail.stopping
+                    self._over = True
+                elif left > 0 and not self._waiting:
+                    await self._wait(left)
+            if self._waiting or left <= 0:
+                break
+        waiting = b"".join(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Call this when the reader is gone."""
+        self._when_closed = call
+
+    def close(self) -> None:
+        """Read no more. Safe to call twice."""
+        self._unfollow()
+        self._unhear()
+        if self._current is not None:
+            self._current.close()
+        self._when_closed()
+
+    def expel(self, why: RunlaneError) -> None:
+        """End the stream because its reader may no longer read; what waits is not handed out."""
+        self.refusal = why
+        self._over = True
+        self._waiting.clear()
+        self._news.set()
+        if self._current is not None:
+            self._current.expel(why)
+
+    async def _go_on(self) -> bool:
+        """Open the next turn; False if there is none yet."""
+        # Cleared first: a turn that is posted while we look is heard.
+        self._news.clear()
+        skipped = False
+        while True:
+            turns = await read_turns(self._database, self._session_id, self._turn, _SKIPPED)
+            for turn in turns:
+                if turn.kept and await self._open_turn(turn):
+                    if skipped:
+                        self._waiting.append(_skipped(self._session_id, turn.turn))
+                    return True
+                self._turn, skipped = turn.turn, True
+            if not turns:
+                return False
+
+    async def _open_turn(self, turn: Turn) -> bool:
+        seq = self._after.seq if turn.turn == self._after.turn else 0
+        try:
+            self._current = await self._tail.follow(turn.run_id, seq)
+        except RunNotFound:
+            # Retention took it just now.
+            return False
+        self._turn = turn.turn
+        return True
+
+    def _leave_turn(self) -> None:
+        follower, self._current = self._current, None
+        if follower is not None:
+            follower.close()
+            # Shut, and not at its end: this process stops, or the reader may not stay.
+            self._over = not follower.complete
+
+    async def _wait(self, seconds: float) -> None:
+        poll = SAFETY_POLL_SECONDS if self._bus.reaches_others else POLL_SECONDS
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(poll, seconds)):
+                await self._news.wait()
+
+
+def mark(frames: bytes, turn: int) -> bytes:
+    """The frames of a run as those of a turn."""
+    place, field = b"id: %d." % turn, b'data: {"chat_turn":%d,' % turn
+    return _BEGINNING.sub(lambda found: place if found[1] == b"id: " else field, frames)
+
+
+def mark_json(line: str, turn: int) -> str:
+    """The same for the JSON of one event."""
+    return f'{{"chat_turn":{turn},{line[1:]}'
+
+
+def _skipped(session_id: str, first_turn: int) -> bytes:
+    told = f'{{"type":"truncated","session_id":"{session_id}","first_turn":{first_turn}}}'
+    return f"data: {told}\n\n".encode()

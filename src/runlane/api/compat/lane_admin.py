@@ -1,0 +1,105 @@
+"""The worker administration paths of the lane design, for clients that were written against them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request
+
+from runlane.access.policy import tenant_to_list
+from runlane.api.auth import WorkersManage, WorkersView
+from runlane.api.compat.lane_admin_schemas import JobCancelled, JobPriority, WorkerStatus
+from runlane.api.error_responses import answers
+from runlane.api.idempotency import IdempotentRoute, idempotency_header
+from runlane.api.routes.lanes import LaneName, change_lane, common_lanes, shown_lanes
+from runlane.api.routes.visibility import RunId, require_visible
+from runlane.api.schemas.lanes import LaneChanged, Lanes, PatchLane
+from runlane.api.serializers import JsonBody, moment
+from runlane.api.services import parts_of
+from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, Status
+from runlane.errors import WrongState
+from runlane.store.queue.overview import read_overview
+from runlane.store.queue.runs import find_run
+
+router = APIRouter(prefix="/admin/workers", tags=["worker administration"])
+changes = APIRouter(
+    prefix="/admin/workers",
+    tags=["worker administration"],
+    route_class=IdempotentRoute,
+    dependencies=[Depends(idempotency_header)],
+)
+
+_SHOWN_JOBS = 200
+
+
+@router.get("/status", response_model=WorkerStatus, responses=answers())
+async def get_status(request: Request, principal: WorkersView) -> JsonBody:
+    """Slots, what runs, and what waits, as of one moment. A tenant sees its own runs alone."""
+    parts = parts_of(request)
+    found = await read_overview(parts.database, tenant_to_list(principal), common_lanes(parts), _SHOWN_JOBS)
+    lanes = found.lanes
+    queued = [
+        {"job_type": kind.target, "count": kind.count, "oldest": moment(kind.oldest_at_us)} for kind in found.queued
+    ]
+    capped = [lane.max_slots for lane in lanes if lane.enabled and lane.max_slots is not None]
+    all_capped = len(capped) == sum(lane.enabled for lane in lanes)
+    body: dict[str, Any] = {
+        "running_jobs": [
+            {
+                "job_id": run.id,
+                "job_type": run.target,
+                "claimed_by": run.worker_id,
+                "claimed_at": moment(run.claimed_at_us),
+                "started_at": moment(run.started_at_us),
+                "priority": run.priority,
+            }
+            for run in found.running
+        ],
+        "running_count": sum(lane.running for lane in lanes),
+        "queued_by_type": queued,
+        "total_queued": sum(lane.queued for lane in lanes),
+        "lanes": [{"name": lane.name, "max_slots": lane.max_slots, "enabled": lane.enabled} for lane in lanes],
+        # A lane without a cap can use every slot of the workers.
+        "total_slots": min(sum(capped), found.worker_slots) if all_capped else found.worker_slots,
+        "slots_in_use": sum(lane.running for lane in lanes),
+    }
+    return JsonBody(body)
+
+
+@router.get("/lanes", response_model=Lanes, responses=answers())
+async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
+    """The lanes with what runs and waits in them; a tenant sees its own numbers."""
+    return JsonBody(await shown_lanes(parts_of(request), principal))
+
+
+@changes.patch("/lanes/{name}", response_model=LaneChanged, responses=answers(404, 409))
+async def patch_lane(request: Request, principal: WorkersManage, name: LaneName, body: PatchLane) -> JsonBody:
+    """Change a lane."""
+    return JsonBody(await change_lane(parts_of(request), principal, name, body))
+
+
+@changes.post("/jobs/{run_id}/cancel", response_model=JobCancelled, responses=answers(404, 409))
+async def cancel_job(request: Request, principal: WorkersManage, run_id: RunId) -> JsonBody:
+    """Cancel a run that has not ended."""
+    parts = parts_of(request)
+    standing = await require_visible(parts, principal, run_id)
+    if standing.status.terminal:
+        raise WrongState(f"Run {run_id} is {standing.status.value}. Only a run that has not ended can be cancelled.")
+    change = await parts.app.cancel(run_id, actor=principal.actor)
+    message = "It is being interrupted." if change.status is Status.RUNNING else f"It is {change.status.value}."
+    return JsonBody({"job_id": run_id, "cancelled": True, "message": message})
+
+
+@changes.patch("/jobs/{run_id}/priority", response_model=JobPriority, responses=answers(404, 409))
+async def set_priority(
+    request: Request,
+    principal: WorkersManage,
+    run_id: RunId,
+    priority: Annotated[int, Query(ge=MIN_PRIORITY, le=MAX_PRIORITY)],
+) -> JsonBody:
+    """Move a waiting run forward or back."""
+    parts = parts_of(request)
+    await require_visible(parts, principal, run_id)
+    old = (await find_run(parts.database, run_id)).priority
+    await parts.app.set_priority(run_id, priority, actor=principal.actor)
+    return JsonBody({"job_id": run_id, "old_priority": old, "new_priority": priority})

@@ -1,0 +1,125 @@
+"""Idempotency-Key for changes other than creating a run: the answer of a call that succeeded is kept for a day.
+
+The key belongs to the caller's own API key, method and address. A call that failed is forgotten, since repeating it may
+succeed. See `store.answers` for what happens when a process dies in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import re
+from collections.abc import Callable, Coroutine
+from hashlib import sha256
+from typing import Annotated, Any
+
+import orjson
+from fastapi import Header, Request
+from starlette.responses import Response
+
+from runlane.api.auth import who
+from runlane.api.body import LargeBodyRoute
+from runlane.api.services import parts_of
+from runlane.errors import Conflict, InvalidRequest, RunlaneError
+from runlane.offload import LARGE_BYTES, offload_if
+from runlane.store.access.idempotency import claim_answer, drop_claim, keep_answer
+
+MAX_KEY = 255
+_VISIBLE = r"^[\x21-\x7e]+$"
+
+
+class RequestInProgress(Conflict):
+    """The first request with this key has no answer yet."""
+
+    code = "idempotency_under_way"
+    retry_after_seconds = 1.0
+
+
+class KeyReused(RunlaneError):
+    """The Idempotency-Key belongs to another request."""
+
+    code = "idempotency_conflict"
+    http_status = 409
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=MAX_KEY,
+        pattern=_VISIBLE,
+        description="Repeat a request with the same key and body and get the same answer; another body is 409.",
+    ),
+]
+
+
+def is_valid_key(key: str) -> bool:
+    """Whether a header's value fits the declaration above."""
+    return len(key) <= MAX_KEY and re.fullmatch(_VISIBLE, key) is not None
+
+
+def idempotency_header(key: IdempotencyKey = None) -> None:
+    """Declares and checks the header; OnceRoute reads it."""
+
+
+class IdempotentRoute(LargeBodyRoute):
+    """A route that carries a request out once per Idempotency-Key."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def once(request: Request) -> Response:
+            key = request.headers.get("idempotency-key")
+            if key is None or request.method == "GET":
+                return await handle(request)
+            return await _once(request, key, handle)
+
+        return once
+
+
+async def _once(request: Request, key: str, handle: Callable[[Request], Coroutine[Any, Any, Response]]) -> Response:
+    if not 0 < len(key) <= MAX_KEY:
+        raise InvalidRequest(f"The Idempotency-Key must have 1 to {MAX_KEY} characters.")
+    principal = await who(request)
+    database = parts_of(request).database
+    where = f"{request.url.path}?{request.url.query}"
+    scope = "\x1f".join((principal.tenant, principal.key_id, request.method, where, key)).encode()
+    name = sha256(scope).hexdigest()
+    body = await request.body()
+    fingerprint = await offload_if(len(body) > LARGE_BYTES, _fingerprint, scope, body)
+    known = await claim_answer(database, name, fingerprint)
+    if known is not None:
+        if not known.same_request:
+            raise KeyReused(f'The Idempotency-Key "{key}" was used before with another body. Use a new one.')
+        if known.status is None:
+            raise RequestInProgress(
+                "The first request with this Idempotency-Key is still under way. Try again in a moment."
+            )
+        return Response(known.body, known.status, {"Idempotency-Replayed": "true"}, media_type="application/json")
+    kept = False
+    try:
+        response = await handle(request)
+        if response.status_code < 300:
+            await keep_answer(database, name, response.status_code, _storable(response))
+            kept = True
+        return response
+    finally:
+        if not kept:
+            await drop_claim(database, name)
+
+
+def _fingerprint(scope: bytes, body: bytes) -> str:
+    # What is not JSON is compared as it is; the handler will refuse it.
+    with contextlib.suppress(orjson.JSONDecodeError):
+        body = orjson.dumps(orjson.loads(body), option=orjson.OPT_SORT_KEYS)
+    # Keyed by what is not stored: a body may hold a secret, and a plain hash lets whoever reads the table try values.
+    return hmac.digest(scope, body, "sha256").hex()
+
+
+def _storable(response: Response) -> str:
+    """The body as it is kept. A new API key is not: it is shown once, and stored nowhere."""
+    body = orjson.loads(bytes(response.body))
+    if isinstance(body, dict) and "key" in body:
+        body["key"] = None
+    return orjson.dumps(body).decode()

@@ -1,0 +1,93 @@
+"""Metrics for Prometheus: what this process counted, and what the database says about the lanes right now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from runlane.api.services import Services
+from runlane.domain.lane import Lane
+from runlane.observability import metrics
+from runlane.store.queue.lanes import list_lanes
+from runlane.store.queue.workers import WorkerRow, list_workers
+from runlane.store.sql.clock import read_clock
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_process = CollectorRegistry(auto_describe=False)
+ProcessCollector(registry=_process)
+PlatformCollector(registry=_process)
+GCCollector(registry=_process)
+
+
+class _Families(Collector):
+    """Families that were made for one scrape."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = tuple(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+async def scrape(parts: Services) -> bytes:
+    """Everything, as Prometheus reads it."""
+    # By the database's clock, as every time that is stored.
+    now_us = await read_clock(parts.database)
+    lanes = await list_lanes(parts.database)
+    workers = await list_workers(parts.database)
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families([*_lanes(lanes, now_us), *_workers(workers), *_streams(parts), *_counted()]))
+    return generate_latest(registry) + generate_latest(_process)
+
+
+def _lanes(lanes: Sequence[Lane], now_us: int) -> list[Metric]:
+    depth = GaugeMetricFamily("runlane_lane_depth", "Runs ready to start.", labels=["lane"])
+    running = GaugeMetricFamily("runlane_lane_running", "Runs in execution.", labels=["lane"])
+    age = GaugeMetricFamily("runlane_lane_oldest_seconds", "How long the oldest ready run has waited.", labels=["lane"])
+    enabled = GaugeMetricFamily("runlane_lane_enabled", "Whether the lane starts runs.", labels=["lane"])
+    slots = GaugeMetricFamily("runlane_lane_max_slots", "The cap; lanes without one are missing.", labels=["lane"])
+    for lane in lanes:
+        oldest = lane.oldest_queued_at_us
+        depth.add_metric([lane.name], lane.queued)
+        running.add_metric([lane.name], lane.running)
+        age.add_metric([lane.name], 0.0 if oldest is None else max(0, now_us - oldest) / 1_000_000)
+        enabled.add_metric([lane.name], float(lane.enabled))
+        if lane.max_slots is not None:
+            slots.add_metric([lane.name], lane.max_slots)
+    return [depth, running, age, enabled, slots]
+
+
+def _workers(workers: Sequence[WorkerRow]) -> list[Metric]:
+    count = GaugeMetricFamily("runlane_workers", "Live workers.", labels=["status"])
+    for status in ("online", "draining"):
+        count.add_metric([status], sum(worker.status == status for worker in workers))
+    capacity = GaugeMetricFamily("runlane_worker_slots", "Slots of the live workers.", labels=["state"])
+    capacity.add_metric(["total"], sum(worker.capacity for worker in workers))
+    capacity.add_metric(["busy"], sum(worker.active for worker in workers))
+    return [count, capacity]
+
+
+def _streams(parts: Services) -> list[Metric]:
+    return [
+        GaugeMetricFamily("runlane_followers", "Readers of streams in this process.", value=parts.tail.followers),
+        GaugeMetricFamily(
+            "runlane_bus_connected",
+            "Whether this process hears the others at once.",
+            value=float(parts.connection.bus.reaches_others),
+        ),
+    ]
+
+
+def _counted() -> list[Metric]:
+    found: list[Metric] = [
+        CounterMetricFamily(counter.name, counter.purpose, value=counter.value) for counter in metrics.COUNTERS
+    ]
+    for histogram in metrics.HISTOGRAMS:
+        family = HistogramMetricFamily(histogram.name, histogram.purpose)
+        family.add_metric([], [(bound, float(count)) for bound, count in histogram.buckets()], histogram.total)
+        found.append(family)
+    return found

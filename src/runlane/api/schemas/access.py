@@ -1,0 +1,153 @@
+"""Keys, tenants, roles and the audit log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from runlane.api.schemas.fields import At, Name, RequestModel, ResponseModel
+from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, OnCap
+from runlane.store.access.keys import MAX_LIFE_SECONDS
+
+
+class Me(ResponseModel):
+    """Who asks."""
+
+    key_id: str
+    name: str
+    tenant: str
+    role: str
+    permissions: list[str]
+
+
+class NewKey(RequestModel):
+    """Make a key. It can do no more than the key that makes it."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"name": "ci", "role": "developer"}]})
+
+    name: Name
+    role: Name
+    tenant: Name | None = Field(default=None, description="For platform admins; others make keys of their own.")
+    expires_in_seconds: float | None = Field(default=None, gt=0, le=MAX_LIFE_SECONDS)
+
+
+class KeyView(ResponseModel):
+    """A key; the key itself is stored nowhere."""
+
+    id: str
+    name: str
+    key_prefix: str
+    tenant: str
+    role: str
+    created_at: At
+    expires_at: At | None
+    revoked_at: At | None
+    last_used_at: At | None
+    created_by: str
+
+
+class ShownKey(KeyView):
+    """A new key, the only time it can be seen."""
+
+    key: str | None = Field(description="sk-rl- and 64 hex digits; null when the request was repeated.")
+
+
+class KeyPage(ResponseModel):
+    """A page of keys."""
+
+    keys: list[KeyView]
+    next_cursor: str | None
+
+
+class NewTenant(RequestModel):
+    """Make a tenant; a limit that is left out does not exist."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"id": "acme", "name": "Acme", "max_queued": 1000}]})
+
+    id: Name
+    name: Name | None = None
+    max_queued: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
+    max_running: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
+    rate_per_second: float | None = Field(default=None, ge=0.001, le=MAX_RATE)
+    max_cost_usd_per_day: float | None = Field(
+        default=None, gt=0, le=MAX_COST_USD, description="Of its models, on one day (UTC)."
+    )
+    on_cap: OnCap = Field(default="fail", description="What a step does then: fail, or ask a person for more.")
+
+
+class PatchTenant(RequestModel):
+    """What to change; a limit that is null is removed."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"rate_per_second": 50.0}]})
+
+    name: Name | None = None
+    enabled: bool | None = None
+    max_queued: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
+    max_running: int | None = Field(default=None, ge=0, le=MAX_LIMIT)
+    rate_per_second: float | None = Field(default=None, ge=0.001, le=MAX_RATE)
+    max_cost_usd_per_day: float | None = Field(default=None, gt=0, le=MAX_COST_USD)
+    on_cap: OnCap | None = None
+
+
+class TenantView(ResponseModel):
+    """A tenant with its limits; null is no limit."""
+
+    id: str
+    name: str
+    enabled: bool
+    max_queued: int | None
+    max_running: int | None
+    rate_per_second: float | None
+    max_cost_usd_per_day: float | None
+    on_cap: OnCap
+    created_at: At
+    updated_at: At
+
+
+class Tenants(ResponseModel):
+    """Tenants by id."""
+
+    tenants: list[TenantView]
+
+
+class PutRole(RequestModel):
+    """What a custom role allows."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"permissions": ["runs:read", "audit:read"]}]})
+
+    permissions: list[Name] = Field(min_length=1, max_length=20)
+
+
+class RoleView(ResponseModel):
+    """A role and what it allows."""
+
+    name: str
+    permissions: list[str]
+    built_in: bool
+
+
+class Roles(ResponseModel):
+    """The roles."""
+
+    roles: list[RoleView]
+
+
+class AuditEntryView(ResponseModel):
+    """One administrative change."""
+
+    id: str
+    at: At
+    actor: str
+    tenant: str
+    action: str
+    subject: str
+    old: dict[str, Any] | None
+    new: dict[str, Any] | None
+
+
+class AuditPage(ResponseModel):
+    """A page of changes."""
+
+    entries: list[AuditEntryView]
+    next_cursor: str | None

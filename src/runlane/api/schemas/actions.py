@@ -1,0 +1,80 @@
+"""Changes of runs, one at a time or all that fit."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
+
+from runlane.api.schemas.fields import MAX_BULK, Key, Moment, Name, Priority, RequestModel, ResponseModel, StepPath
+from runlane.domain.run import Status
+
+
+class PatchRun(RequestModel):
+    """Move a waiting run forward or back."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 50}]})
+
+    priority: Priority
+
+
+class ResumeRun(RequestModel):
+    """Answer what a run asks."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"response": {"decision": "approve", "notes": "Publish it."}}]}
+    )
+
+    response: dict[str, Any] | str = Field(
+        default_factory=dict[str, Any],
+        description="The fields by name; a text answers a question with one field or none.",
+    )
+    step: StepPath | None = Field(default=None, description="Where several steps ask: the id or path of one.")
+
+
+class BulkFilter(RequestModel):
+    """Which runs; at least one field must be given."""
+
+    status: list[Annotated[Status, Field(strict=False)]] | None = Field(default=None, min_length=1, max_length=9)
+    target: Name | None = None
+    lane: Name | None = None
+    tenant: Name | None = None
+    ordering_key: Key | None = None
+    accepted_from: Moment | None = Field(default=None, description="RFC 3339; this moment or later.")
+    accepted_before: Moment | None = Field(default=None, description="RFC 3339; before this moment.")
+    text: Name | None = Field(default=None, description="Part of the id, target, ordering key or progress note.")
+
+
+class BulkRequest(RequestModel):
+    """Change every run that fits, at most `limit` of them, newest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"filter": {"lane": "default", "status": ["queued"]}, "limit": 100}]}
+    )
+
+    filter: BulkFilter
+    limit: int = Field(default=100, ge=1, le=MAX_BULK)
+    dry_run: bool = Field(default=False, description="Only count.")
+
+
+class Changed(ResponseModel):
+    """What became of a run."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"run_id": "run_0192f3a1b2c37abc8def0123456789ab", "status": "queued"}]}
+    )
+
+    run_id: str
+    status: str
+    stream_url: str
+
+
+class Bulk(ResponseModel):
+    """What a bulk change did."""
+
+    matched: int = Field(description="Runs that fit, at most `limit`.")
+    changed: int
+    refused: int = Field(description="Runs whose state did not allow it any more.")
+    more: bool = Field(description="More runs may fit: ask again.")
+    run_ids: list[str]
+    dry_run: bool

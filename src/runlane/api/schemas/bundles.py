@@ -1,0 +1,98 @@
+"""Bundles: what to export or import, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ConfigDict, Field
+
+from runlane.api.schemas.definitions import TAKE_OVER, DefinitionWarning, Source
+from runlane.api.schemas.fields import Name, RequestModel, ResponseModel
+
+_BUNDLE: dict[str, Any] = {
+    "runlane_export": True,
+    "version": "1.0",
+    "orchestrations": [
+        {"id": "hello", "steps": [{"id": "say", "type": "print", "print_content": "Hello, {{user_input}}"}]}
+    ],
+}
+
+
+class BundleSelection(RequestModel):
+    """Which definitions, by kind; null for all, and a kind that is left out of a choice for none of it."""
+
+    orchestrations: list[Name] | None = Field(default=None, max_length=10_000)
+    agents: list[Name] | None = Field(default=None, max_length=10_000)
+    tools: list[Name] | None = Field(default=None, max_length=10_000)
+    mcp_servers: list[Name] | None = Field(default=None, max_length=10_000)
+
+
+class ExportRequest(BundleSelection):
+    """What to export; without a choice everything."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}]})
+
+    with_used: bool = Field(default=True, description="Also everything that the chosen ones use.")
+    tenant: Name | None = Field(default=None, description="For platform admins; others export their own.")
+
+
+class Bundle(ResponseModel):
+    """Definitions of all kinds, with references instead of secrets."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_BUNDLE]})
+
+    runlane_export: bool
+    version: str
+    exported_at: str
+    has_python_tools: bool
+    orchestrations: list[dict[str, Any]]
+    agents: list[dict[str, Any]]
+    mcp_servers: list[dict[str, Any]]
+    custom_tools: list[dict[str, Any]]
+
+
+class ImportRequest(BundleSelection):
+    """A bundle, and what of it to import; without a choice everything."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"bundle": _BUNDLE, "dry_run": True}]})
+
+    bundle: dict[str, Any] = Field(description="As it was exported, here or by another product of the same format.")
+    keep_existing: bool = Field(default=False, description="Skip what is there already instead of changing it.")
+    source: Source | None = Field(
+        default=None,
+        description="The project that owns them from now on. Without it: the first sync that brings them.",
+    )
+    take_over: bool = TAKE_OVER
+    dry_run: bool = Field(default=False, description="Only tell what would happen.")
+    tenant: Name | None = Field(default=None, description="For platform admins; others import into their own.")
+
+
+class ImportItem(ResponseModel):
+    """What became of one definition of the bundle."""
+
+    kind: str = Field(examples=["orchestration"])
+    id: str = Field(examples=["hello"])
+    status: str = Field(description="imported, unchanged or skipped.", examples=["imported"])
+    reason: str | None = Field(description="Why it was skipped.")
+    version: str | None
+
+
+class NeededSecret(ResponseModel):
+    """A secret that must be stored before what refers to it can be used."""
+
+    name: str = Field(examples=["GITHUB_TOKEN"])
+    kind: str
+    id: str
+    field: str = Field(description="Where it is referred to.", examples=["env.GITHUB_TOKEN"])
+
+
+class ImportAnswer(ResponseModel):
+    """What an import did, or would do."""
+
+    dry_run: bool
+    imported: int
+    unchanged: int
+    skipped: int
+    items: list[ImportItem]
+    secrets: list[NeededSecret]
+    warnings: list[DefinitionWarning]

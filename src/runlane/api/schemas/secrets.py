@@ -1,0 +1,68 @@
+"""Secrets. Their values are only ever sent to the server, never back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+
+from runlane.api.schemas.fields import At, Name, RequestModel, ResponseModel, text_only
+from runlane.domain.secret import MAX_BYTES, MIN_CHARACTERS
+
+Value = Annotated[str, StringConstraints(min_length=MIN_CHARACTERS, max_length=MAX_BYTES), AfterValidator(text_only)]
+
+
+class PutSecret(RequestModel):
+    """A new value."""
+
+    model_config = ConfigDict(
+        # Errors name the field and not what was sent for it.
+        hide_input_in_errors=True,
+        json_schema_extra={"examples": [{"value": "ghp-example-of-a-token"}]},
+    )
+
+    value: Value = Field(description="A text of at least 8 characters and at most 64 KiB; it is never shown again.")
+    tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
+
+
+class SecretView(ResponseModel):
+    """A secret without its value."""
+
+    name: str
+    tenant: str
+    version: int = Field(description="How many values it has had.")
+    key_id: str = Field(description="The key that it is encrypted with.")
+    created_at: At
+    updated_at: At
+    updated_by: str
+
+
+class SecretPage(ResponseModel):
+    """A page of a tenant's secrets by name."""
+
+    secrets: list[SecretView]
+    next_cursor: str | None
+
+
+class RotateSecrets(RequestModel):
+    """Whose secrets to encrypt with the current key."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{}]})
+
+    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's, else everybody's.")
+
+
+class UnreadableSecret(ResponseModel):
+    """A secret whose key the server does not have, or whose row was changed by somebody else."""
+
+    tenant: str
+    name: str
+    key_id: str
+
+
+class RotationAnswer(ResponseModel):
+    """What became of it."""
+
+    key_id: str = Field(description="The key that encrypts now.")
+    rotated: int
+    unreadable: list[UnreadableSecret] = Field(description="Left as they are; at most 1,000 of them are named.")

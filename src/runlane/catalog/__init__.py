@@ -1,0 +1,1 @@
+"""Catalog: definitions are brought into the database and out of it: sync, bundles, importers."""

@@ -1,0 +1,247 @@
+"""Bundles: definitions of all kinds in one JSON object, to carry them from one place to another.
+
+The format is that of the product whose bundles people have, with our own marker beside theirs. Exported bundles never
+hold credentials; where an imported one has a blank, a placeholder or even a credential, a reference {secret.NAME} takes
+its place and the report says which secrets are needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+import orjson
+
+from runlane.catalog.importers.foreign import (
+    Tell,
+    bind_first_input,
+    tidy_agent,
+    tidy_orchestration,
+    tidy_server,
+    tidy_tool,
+)
+from runlane.definitions.files import DefinitionSource, unstorable
+from runlane.definitions.loader import LoadedDefinitions
+from runlane.definitions.parser import DefinitionParser
+from runlane.definitions.problem import Problem, Problems, TooManyProblems
+from runlane.definitions.schema.definition import Definition, Kind, Orchestration, Tool
+from runlane.definitions.scope import ParsedDefinition
+from runlane.definitions.secret_references import SECRET, is_sensitive, secret_name
+from runlane.definitions.versions import canonical, kind_of
+from runlane.errors import InvalidRequest, TemplateError
+
+MARKER: Final = "runlane_export"
+MARKERS: Final = (MARKER, "synapse_export")
+LISTS: Final[dict[Kind, str]] = {
+    "orchestration": "orchestrations",
+    "agent": "agents",
+    "mcp_server": "mcp_servers",
+    "tool": "custom_tools",
+}
+FORMAT: Final = "1.0"
+_BLANK: Final = re.compile(
+    r"\s*|x{3,}|\*{3,}|•{3,}|<[^<>]*>|\$\{?\w+\}?|\{\{\s*\w+\s*\}\}"
+    r"|change.?me|redacted|(your|my|insert)[-_ ].*|.*_here",
+    re.IGNORECASE,
+)
+# A tool works without these; a blank one is no secret.
+_PLAIN_HEADERS: Final = {"accept", "accept-language", "content-type", "user-agent", "cache-control"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredSecret:
+    """A secret that an imported definition refers to."""
+
+    name: str
+    kind: Kind
+    id: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedItem:
+    """Something that was not brought, and why."""
+
+    kind: Kind
+    id: str
+    reason: str
+
+
+@dataclass(slots=True)
+class BundleContents:
+    """What is in a bundle."""
+
+    loaded: LoadedDefinitions
+    skipped: list[SkippedItem] = field(default_factory=list[SkippedItem])
+    secrets: list[RequiredSecret] = field(default_factory=list[RequiredSecret])
+
+
+def pack(definitions: Iterable[Definition], exported_at: str) -> dict[str, Any]:
+    """A bundle of these definitions."""
+    lists: dict[str, list[Any]] = {name: [] for name in LISTS.values()}
+    has_code = False
+    for definition in sorted(definitions, key=lambda found: (kind_of(found), found.id)):
+        lists[LISTS[kind_of(definition)]].append(orjson.loads(canonical(definition)))
+        has_code = has_code or (isinstance(definition, Tool) and definition.tool_type == "python")
+    return {MARKER: True, "version": FORMAT, "exported_at": exported_at, "has_python_tools": has_code, **lists}
+
+
+def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> BundleContents:
+    """The definitions in a bundle, all of them or `only` those that are named."""
+    table = _checked(bundle)
+    found: list[ParsedDefinition] = []
+    problems: list[Problem] = []
+    unpacked = BundleContents(LoadedDefinitions(found, problems))
+    seen: set[tuple[Kind, str]] = set()
+    for kind, name in LISTS.items():
+        for body in _entries(table, name, kind):
+            item = DefinitionSource(kind, body)
+            known = item.place.id or f"number {len(seen) + 1}"
+            if only is not None and known not in only.get(kind, ()):
+                continue
+            if (kind, known) in seen:
+                unpacked.skipped.append(SkippedItem(kind, known, "The bundle has another one of this name before it."))
+                continue
+            seen.add((kind, known))
+            own = Problems()
+            definition = _read(item, own, unpacked.secrets)
+            problems += own.warnings
+            if definition is None:
+                told = "; ".join(problem.brief for problem in own.errors[:3])
+                unpacked.skipped.append(SkippedItem(kind, known, told))
+            else:
+                found.append(
+                    ParsedDefinition(
+                        definition, DefinitionSource(kind, {**body, "id": definition.id, "name": definition.id}).place
+                    )
+                )
+    return unpacked
+
+
+def _checked(bundle: Any) -> dict[str, Any]:
+    if not isinstance(bundle, dict):
+        raise InvalidRequest("A bundle is an object in braces. Export one: runlane bundle export")
+    table = cast("dict[str, Any]", bundle)
+    if not any(table.get(marker) is True for marker in MARKERS):
+        raise InvalidRequest(
+            f'This is no bundle: it has neither "{MARKERS[0]}": true nor "{MARKERS[1]}": true. '
+            "Definitions in files are brought with: runlane sync --dir DIR"
+        )
+    version = str(table.get("version", FORMAT))
+    if version.partition(".")[0] != FORMAT.partition(".")[0]:
+        raise InvalidRequest(f"The bundle has format {version[:20]}; this version reads {FORMAT}.")
+    wrong = unstorable(table)
+    if wrong is not None:
+        raise InvalidRequest(f"The bundle cannot be stored. {wrong}")
+    return table
+
+
+def _entries(table: dict[str, Any], name: str, kind: Kind) -> list[dict[str, Any]]:
+    # Our own folders are called "tools", and so may be the list of a bundle that somebody wrote by hand.
+    given = table.get(name, table.get("tools") if kind == "tool" else None)
+    if given is None:
+        return []
+    if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in cast("list[Any]", given)):
+        raise InvalidRequest(f'"{name}" in the bundle must be a list of objects.')
+    return cast("list[dict[str, Any]]", given)
+
+
+def _read(item: DefinitionSource, problems: Problems, secrets: list[RequiredSecret]) -> Definition | None:
+    def tell(message: str, step: str | None) -> None:
+        problems.warn(item.place.at(step=step), message)
+
+    needed: list[RequiredSecret] = []
+    match item.kind:
+        case "orchestration":
+            body = tidy_orchestration(item.body, tell)
+        case "agent":
+            body = tidy_agent(item.body, tell)
+        case "tool":
+            body = _tool_secrets(tidy_tool(item.body, tell), needed, tell)
+        case "mcp_server":
+            body = _server_secrets(tidy_server(item.body, tell), needed, tell)
+    try:
+        definition = DefinitionParser(problems, lenient=True).parse(DefinitionSource(item.kind, body))
+    except TooManyProblems:
+        return None
+    if definition is None:
+        return None
+    secrets += needed
+    return _bound(definition, tell) if isinstance(definition, Orchestration) else definition
+
+
+def _bound(definition: Orchestration, tell: Tell) -> Orchestration:
+    try:
+        bound, key = bind_first_input(definition)
+    except TemplateError:
+        # Told by the checks, with its place.
+        return definition
+    if key is not None:
+        tell(f"Nothing gives {{{{{key}}}}}, which the first step asks for; the run's message takes its place.", None)
+    return bound
+
+
+def _tool_secrets(body: dict[str, Any], needed: list[RequiredSecret], tell: Tell) -> dict[str, Any]:
+    headers = body.get("headers")
+    if isinstance(headers, dict):
+        kept = {
+            key: value
+            for key, value in cast("dict[str, Any]", headers).items()
+            if not (key.lower() in _PLAIN_HEADERS and _is_blank(value))
+        }
+        body["headers"] = _referring(kept, "tool", str(body.get("name", "")), "headers", needed, tell)
+    elif headers is not None and not headers:
+        del body["headers"]
+    return body
+
+
+def _server_secrets(body: dict[str, Any], needed: list[RequiredSecret], tell: Tell) -> dict[str, Any]:
+    name = str(body.get("name", ""))
+    for section in ("env", "headers"):
+        if isinstance(body.get(section), dict):
+            table = cast("dict[str, Any]", body[section])
+            body[section] = _referring(table, "mcp_server", name, section, needed, tell)
+        elif section in body and not body[section]:
+            del body[section]
+    token = body.get("token")
+    if isinstance(token, str) and token:
+        body["token"] = _referring({"token": token}, "mcp_server", name, "", needed, tell)["token"]
+    return body
+
+
+def _referring(
+    table: dict[str, Any], kind: Kind, owner: str, section: str, needed: list[RequiredSecret], tell: Tell
+) -> dict[str, Any]:
+    """The values, with references where a blank, a placeholder or a credential was."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        field_name = f"{section}.{name}" if section else name
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = str(value)  # noqa: PLW2901 - what environments hold is text
+        found[name] = value
+        if value is not None and not isinstance(value, str):
+            continue
+        if value and SECRET.search(value):
+            needed += (RequiredSecret(secret, kind, owner, field_name) for secret in SECRET.findall(value))
+        elif _is_blank(value) or is_sensitive(name):
+            if not _is_blank(value):
+                tell(f"The credential in {field_name} was not kept; store it as a secret.", None)
+            secret = _secret_for(owner, name)
+            scheme = "Bearer " if name.lower() == "authorization" else ""
+            found[name] = f"{scheme}{{secret.{secret}}}"
+            needed.append(RequiredSecret(secret, kind, owner, field_name))
+    return found
+
+
+def _secret_for(owner: str, name: str) -> str:
+    first, second = secret_name(owner), secret_name(name)
+    return second if first in second else f"{first}_{second}"[:128]
+
+
+def _is_blank(value: Any) -> bool:
+    if not isinstance(value, str):
+        return value is None
+    bare = re.sub(r"^\s*(bearer|basic|token)\s+", "", value, flags=re.IGNORECASE)
+    return _BLANK.fullmatch(bare[:200]) is not None

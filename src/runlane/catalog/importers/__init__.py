@@ -1,0 +1,1 @@
+"""Importers: definitions of other formats, and OpenAPI descriptions."""

@@ -1,0 +1,399 @@
+"""OpenAPI: the operations of a description (3.0 or 3.1, JSON) as tools.
+
+Each operation becomes one tool of type http whose arguments are its parameters and the fields of its body. What cannot
+be called faithfully is left out and told, with the reason; nothing is fetched, and schemas that refer to themselves
+are cut where they do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from runlane.catalog.importers.openapi_schema import SchemaConverter, SchemaTooLarge, local
+from runlane.definitions.files import unstorable
+from runlane.definitions.secret_references import is_sensitive, secret_name
+from runlane.errors import InvalidRequest, UrlTemplateError
+from runlane.templates.json_schema import check_schema
+from runlane.templates.url_template import parse_url
+
+MAX_OPERATIONS: Final = 2000
+# What providers of models take as the name of a tool.
+_MAX_NAME: Final = 64
+_MAX_DESCRIPTION: Final = 1000
+_METHODS: Final = ("get", "post", "put", "patch", "delete")
+_OTHERS: Final = ("head", "options", "trace")
+_WITH_BODY: Final = ("post", "put", "patch")
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+/;= -]{1,200}")
+# The description itself says that parameters of these names mean nothing.
+_NO_PARAMETERS: Final = {"accept", "content-type", "authorization"}
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedOperation:
+    """Something of the description that did not become a tool, or not wholly."""
+
+    operation: str
+    why: str
+
+
+@dataclass(slots=True)
+class ImportedTools:
+    """Tools as they are written in files, what has no tool, and what is different from the description."""
+
+    tools: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    left_out: list[SkippedOperation] = field(default_factory=list[SkippedOperation])
+    notes: list[SkippedOperation] = field(default_factory=list[SkippedOperation])
+
+
+class _Cannot(Exception):
+    """An operation cannot be a tool."""
+
+
+def import_openapi(
+    spec: Any, *, name_prefix: str = "", base_url: str | None = None, headers: Mapping[str, str] | None = None
+) -> ImportedTools:
+    """The tools of a description. Raises InvalidRequest if it is none."""
+    document = _document(spec)
+    if name_prefix and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name_prefix) is None:
+        raise InvalidRequest(f"The prefix {name_prefix!r} must have 1 to 32 letters, digits, '_' or '-'.")
+    if base_url is not None:
+        _check_base(base_url)
+    maker = _Maker(document, name_prefix, base_url, dict(headers or {}))
+    for number, (path, item, method, operation) in enumerate(_operations(document)):
+        if number >= MAX_OPERATIONS:
+            raise InvalidRequest(f"The description has more than {MAX_OPERATIONS} operations. Split it.")
+        maker.add(path, item, method, operation)
+    return maker.found
+
+
+def _document(spec: Any) -> Mapping[str, Any]:
+    if not isinstance(spec, Mapping):
+        raise InvalidRequest("An OpenAPI description is a JSON object.")
+    document = cast("Mapping[str, Any]", spec)
+    wrong = unstorable(dict(document))
+    if wrong is not None:
+        raise InvalidRequest(f"The OpenAPI description cannot be used. {wrong}")
+    version = document.get("openapi")
+    if not isinstance(version, str) or not version.startswith(("3.0", "3.1", "3.2")):
+        told = f"swagger {document['swagger']}" if "swagger" in document else repr(version)
+        raise InvalidRequest(
+            f"This is no description of OpenAPI 3.0 or 3.1 (its version is {told[:40]}). Convert it first."
+        )
+    if not isinstance(document.get("paths"), Mapping):
+        raise InvalidRequest("The OpenAPI description has no paths.")
+    return document
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], str, Mapping[str, Any]]]:
+    for path, raw in cast("Mapping[str, Any]", document["paths"]).items():
+        item = local(raw, document)
+        if not isinstance(item, Mapping) or not path.startswith("/"):
+            continue
+        known = cast("Mapping[str, Any]", item)
+        for method in (*_METHODS, *_OTHERS):
+            if isinstance(known.get(method), Mapping):
+                yield path, known, method, cast("Mapping[str, Any]", known[method])
+
+
+@dataclass(slots=True)
+class _Arguments:
+    """What a tool takes, while it is put together."""
+
+    properties: dict[str, Any] = field(default_factory=dict[str, Any])
+    required: list[str] = field(default_factory=list[str])
+    # The argument of each parameter in the path, by the parameter's name.
+    path: dict[str, str] = field(default_factory=dict[str, str])
+    query: list[str] = field(default_factory=list[str])
+    headers: dict[str, str] = field(default_factory=dict[str, str])
+
+    def add(self, wanted: str, schema: Any, *, required: bool, description: Any = None) -> str:
+        """Take one more; its name, which is another one if there is such a one already."""
+        name = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "value"
+        name = name if not name[0].isdigit() and name not in ("data", "secret") else f"p_{name}"
+        while name in self.properties:
+            name = f"{name}_"
+        if isinstance(schema, dict) and isinstance(description, str) and "description" not in schema:
+            schema = {**cast("dict[str, Any]", schema), "description": description[:_MAX_DESCRIPTION]}
+        self.properties[name] = schema
+        if required:
+            self.required.append(name)
+        return name
+
+
+class _Maker:
+    """Makes the tools of one description."""
+
+    def __init__(self, document: Mapping[str, Any], prefix: str, base_url: str | None, headers: dict[str, str]) -> None:
+        self._document = document
+        self._prefix = prefix
+        self._base_url = base_url
+        self._headers = headers
+        self._taken: set[str] = set()
+        self.found = ImportedTools()
+
+    def add(self, path: str, item: Mapping[str, Any], method: str, operation: Mapping[str, Any]) -> None:
+        """One operation more."""
+        where = f"{method.upper()} {path}"[:300]
+        try:
+            self.found.tools.append(self._tool(where, path, item, method, operation))
+        except _Cannot as error:
+            self.found.left_out.append(SkippedOperation(where, str(error)))
+        except SchemaTooLarge as error:
+            self.found.left_out.append(SkippedOperation(where, f"Its schemas are too large: {error}."))
+
+    def _tool(
+        self, where: str, path: str, item: Mapping[str, Any], method: str, operation: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        if method in _OTHERS:
+            raise _Cannot(f"{method.upper()} gives a tool nothing to answer with.")
+        schemas = SchemaConverter(self._document)
+        arguments = _Arguments()
+        for parameter in self._parameters(item, operation):
+            self._add_parameter(where, parameter, method, arguments, schemas)
+        body = self._add_body(where, operation, method, arguments, schemas)
+        if schemas.circles:
+            self._note(where, "A schema contains itself; anything fits where it does.")
+        if schemas.missing:
+            self._note(where, "A $ref of a schema leads nowhere within the description; anything fits there.")
+        url = self._url(path, item, operation, arguments)
+        schema = {
+            "type": "object",
+            "properties": arguments.properties,
+            "required": arguments.required,
+            "additionalProperties": False,
+        }
+        wrong = check_schema(schema)
+        if wrong is not None:
+            raise _Cannot(f"Its schemas are not valid: {wrong}.")
+        self._tell_security(where, operation)
+        tool: dict[str, Any] = {
+            "name": self._name(where, path, method, operation),
+            "label": str(operation.get("summary") or "")[:200],
+            "description": _about(operation, where),
+            "tool_type": "http",
+            "method": method.upper(),
+            "url": url,
+            "headers": {**arguments.headers, **self._headers},
+            "body": body,
+            "input_schema": schema,
+            "effect": "repeatable" if method == "get" else "once",
+        }
+        return {key: value for key, value in tool.items() if value not in ("", {}) and (key, value) != ("body", "all")}
+
+    def _parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        found: dict[tuple[str, str], Mapping[str, Any]] = {}
+        for owner in (item, operation):
+            for raw in _list(owner.get("parameters")):
+                parameter = local(raw, self._document)
+                if not isinstance(parameter, Mapping):
+                    raise _Cannot("A parameter is missing: its $ref leads nowhere within the description.")
+                known = cast("Mapping[str, Any]", parameter)
+                found[str(known.get("in")), str(known.get("name"))] = known
+        return list(found.values())
+
+    def _add_parameter(
+        self, where: str, parameter: Mapping[str, Any], method: str, arguments: _Arguments, schemas: SchemaConverter
+    ) -> None:
+        name, place = str(parameter.get("name") or ""), str(parameter.get("in"))
+        required = parameter.get("required") is True or place == "path"
+        raw = parameter.get("schema")
+        contents = parameter.get("content")
+        wrong = ""
+        if raw is None and isinstance(contents, Mapping):
+            first = next(iter(cast("Mapping[str, Any]", contents).values()), None)
+            raw = _table(first).get("schema")
+        if place not in ("path", "query", "header") or not name:
+            wrong = f'The parameter "{name}" is in {place}, which tools do not send.'
+        elif parameter.get("style") in ("deepObject", "spaceDelimited", "pipeDelimited", "matrix", "label"):
+            wrong = f'The parameter "{name}" is written in the style {parameter["style"]}, which tools do not know.'
+        elif parameter.get("explode") is False and _is_list(raw, self._document):
+            wrong = f'The parameter "{name}" is a list with commas, which tools do not write.'
+        if place == "header" and name.lower() in {*_NO_PARAMETERS, *map(str.lower, self._headers)}:
+            return
+        if place == "header" and is_sensitive(name):
+            self._note(
+                where, f'The header "{name}" holds a credential. Give it: {name}: {{secret.{secret_name(name)}}}.'
+            )
+            return
+        if wrong:
+            if required:
+                raise _Cannot(wrong)
+            self._note(where, f"{wrong} It is left out.")
+            return
+        argument = arguments.add(
+            name, schemas.plain(raw or {}), required=required, description=parameter.get("description")
+        )
+        if place == "path":
+            arguments.path[name] = argument
+        elif place == "header":
+            arguments.headers[name] = f"{{{argument}}}"
+        elif method in _WITH_BODY or argument != name:
+            arguments.query.append(f"{_literal(name)}={{{argument}}}")
+
+    def _add_body(
+        self, where: str, operation: Mapping[str, Any], method: str, arguments: _Arguments, schemas: SchemaConverter
+    ) -> str:
+        """Take the body's fields, or the body; what of the arguments is then sent as JSON."""
+        found = local(operation.get("requestBody"), self._document)
+        if not isinstance(found, Mapping):
+            return "rest" if method in _WITH_BODY else "all"
+        body = cast("Mapping[str, Any]", found)
+        contents = _table(body.get("content"))
+        kinds = [kind for kind in contents if _is_json(kind)]
+        wrong = ""
+        if method not in _WITH_BODY:
+            wrong = f"A body of {method.upper()} is not sent."
+        elif not kinds:
+            wrong = f"Its body is {', '.join(list(contents)[:3]) or 'not described'}; tools send JSON."
+        if wrong:
+            if body.get("required") is True:
+                raise _Cannot(wrong)
+            self._note(where, wrong)
+            return "all" if method not in _WITH_BODY else "rest"
+        kind = next((kind for kind in kinds if kind.lower().startswith("application/json")), kinds[0])
+        if kind != "application/json" and _MEDIA.fullmatch(kind):
+            arguments.headers["Content-Type"] = kind
+        schema = schemas.plain(_table(contents[kind]).get("schema", {}), asked=True)
+        fields = _fields(schema)
+        if fields is None or fields.keys() & arguments.properties.keys():
+            name = arguments.add("body", schema, required=body.get("required") is True)
+            if name != "body":
+                raise _Cannot('It has a parameter called "body" besides its body.')
+            return "body"
+        arguments.properties.update(fields)
+        arguments.required += [name for name in _list(cast("dict[str, Any]", schema).get("required")) if name in fields]
+        return "rest"
+
+    def _url(self, path: str, item: Mapping[str, Any], operation: Mapping[str, Any], arguments: _Arguments) -> str:
+        base = self._base_url or _server(operation, item, self._document)
+        if not base.startswith(("http://", "https://")):
+            raise _Cannot("It has no server with a full URL. Give a base URL.")
+
+        def place(found: re.Match[str]) -> str:
+            if found[1] not in arguments.path:
+                raise _Cannot(f"The path has {{{found[1]}}}, which no parameter describes.")
+            return f"{{{arguments.path[found[1]]}}}"
+
+        query = "&".join(arguments.query)
+        url = f"{base.rstrip('/')}{_PLACE.sub(place, path)}{'?' if query else ''}{query}"
+        try:
+            parse_url(url)
+        except UrlTemplateError as error:
+            raise _Cannot(f"Its URL cannot be used. {error}") from None
+        if len(url) > 4000:
+            raise _Cannot("Its URL with all parameters is too long.")
+        return url
+
+    def _name(self, where: str, path: str, method: str, operation: Mapping[str, Any]) -> str:
+        wanted = operation.get("operationId")
+        if not isinstance(wanted, str) or not wanted:
+            wanted = f"{method}{path}"
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", f"{self._prefix}{wanted}").strip("_-") or method
+        name = name[:_MAX_NAME]
+        number = 2
+        while name in self._taken:
+            name = f"{name[: _MAX_NAME - len(str(number)) - 1].rstrip('_')}_{number}"
+            number += 1
+        if number > 2:
+            self._note(where, f"Another operation has the same name, so this one is called {name}.")
+        self._taken.add(name)
+        return name
+
+    def _tell_security(self, where: str, operation: Mapping[str, Any]) -> None:
+        wanted = [entry for entry in _list(operation.get("security", self._document.get("security"))) if entry]
+        schemes = _table(_table(self._document.get("components")).get("securitySchemes"))
+        given = set(map(str.lower, self._headers))
+        for name in _table(wanted[0] if wanted else None):
+            scheme = _table(local(schemes.get(name), self._document))
+            header, cure = _credential(scheme)
+            if header is None or header.lower() not in given:
+                self._note(where, f"It needs credentials ({str(name)[:100]}). {cure}")
+
+    def _note(self, where: str, what: str) -> None:
+        self.found.notes.append(SkippedOperation(where, what))
+
+
+def _server(*owners: Mapping[str, Any]) -> str:
+    """The first server of the innermost owner that has one, with the defaults of its variables."""
+    for owner in owners:
+        for server in _list(owner.get("servers"))[:1]:
+            if isinstance(server, Mapping):
+                return _server_url(cast("Mapping[str, Any]", server))
+    return ""
+
+
+def _server_url(server: Mapping[str, Any]) -> str:
+    variables = _table(server.get("variables"))
+    return _PLACE.sub(lambda found: _default(variables.get(found[1])), str(server.get("url") or ""))
+
+
+def _default(variable: Any) -> str:
+    return str(_table(variable).get("default", ""))
+
+
+def _check_base(url: str) -> None:
+    try:
+        template = parse_url(url)
+    except UrlTemplateError as error:
+        raise InvalidRequest(f"The base URL cannot be used. {error}") from None
+    if template.parameters or template.fields or template.whole:
+        raise InvalidRequest("The base URL is a host and a path, without parameters or places.")
+
+
+def _credential(scheme: Mapping[str, Any]) -> tuple[str | None, str]:
+    """The header that a credential is sent in, if it is one, and how to give it."""
+    name = str(scheme.get("name"))[:100]
+    match scheme.get("type"), scheme.get("in"):
+        case "apiKey", "query":
+            return None, f"Add {_literal(name)}={{secret.NAME}} to the parameters in its url."
+        case "apiKey", "cookie":
+            header, value = "Cookie", f"{name}={{secret.NAME}}"
+        case "apiKey", _:
+            header, value = name, "{secret.NAME}"
+        case _:
+            kind = "Basic" if str(scheme.get("scheme")).lower() == "basic" else "Bearer"
+            header, value = "Authorization", f"{kind} {{secret.NAME}}"
+    return header, f"Give a header such as {header}: {value}."
+
+
+def _about(operation: Mapping[str, Any], where: str) -> str:
+    parts = [str(operation[key]).strip() for key in ("summary", "description") if operation.get(key)]
+    told = "\n\n".join(dict.fromkeys(parts)) or where
+    return told if len(told) <= _MAX_DESCRIPTION else f"{told[: _MAX_DESCRIPTION - 1]}…"
+
+
+def _fields(schema: Any) -> dict[str, Any] | None:
+    """The fields of a body that is a plain object; None if it has to be one argument."""
+    if not isinstance(schema, dict):
+        return None
+    table = cast("dict[str, Any]", schema)
+    fields = table.get("properties")
+    odd = any(word in table for word in ("allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "nullable"))
+    if odd or table.get("type", "object") != "object" or not isinstance(fields, dict) or not fields:
+        return None
+    return None if table.get("additionalProperties") else cast("dict[str, Any]", fields)
+
+
+def _is_list(schema: Any, document: Mapping[str, Any]) -> bool:
+    return _table(local(schema, document)).get("type") == "array"
+
+
+def _is_json(kind: str) -> bool:
+    media = kind.partition(";")[0].strip().lower()
+    return media == "application/json" or media.endswith("+json")
+
+
+def _literal(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.~\[\]-]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}

@@ -1,0 +1,392 @@
+"""Sync: definitions brought into the database, all of them or none.
+
+They are checked together with what is stored already, outside of any transaction because that takes time. The
+transaction then holds the tenant's lock and looks whether anything changed meanwhile; if so, all is checked anew. So
+what is stored is always what was checked, and two who sync at once do it one after the other.
+
+A sync has a source, the project that it comes from. It changes and removes only definitions of that source, and those
+that have none; see `store.definition_rows`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Literal
+
+from runlane.catalog.bundle_format import SkippedItem
+from runlane.catalog.missing_secrets import missing_secrets
+from runlane.definitions.checks.environment import Environment
+from runlane.definitions.dependencies import find_dependencies, uses
+from runlane.definitions.loader import LoadedDefinitions, check_loaded
+from runlane.definitions.problem import KIND_WORDS, Location, Problem, Severity, refuse
+from runlane.definitions.schema.definition import Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.scope import DefinitionScope, scope_of
+from runlane.definitions.versions import address, canonical, kind_of
+from runlane.domain.ids import lock_key
+from runlane.domain.source import DEFAULT_SOURCE, check_source
+from runlane.errors import Conflict, InvalidDefinitions, InvalidRequest
+from runlane.store.access.audit import append_audit
+from runlane.store.access.tenants import FIND_TENANT, unknown_tenant
+from runlane.store.definition_rows import KEEP_VERSIONS, PUT, REMOVE, TOUCH, Rows, read_rows
+from runlane.store.definitions import load_all, pins_json
+from runlane.store.queue.tenant_lanes import check_tenant_lanes, settle_tenant_lanes
+from runlane.store.sql.database import Database, Session
+
+Change = Literal["added", "changed", "removed", "unchanged"]
+Origin = Literal["sync", "import"]
+# Others who sync at the same time make us check again; so many of them in a row are more than a coincidence.
+_TRIES: Final = 8
+_MAX_PINS: Final = 20_000
+_AUDITED: Final = 200
+_NAMED: Final = 5
+_EXISTS: Final = "There is one of this name already."
+
+
+@dataclass(frozen=True, slots=True)
+class SyncedDefinition:
+    """What became of one definition. `old` is the version that was current before."""
+
+    kind: Kind
+    id: str
+    change: Change
+    version: str | None
+    old: str | None = None
+
+    @property
+    def key(self) -> str:
+        """What pins call it."""
+        return f"{self.kind}:{self.id}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON."""
+        return {
+            "kind": self.kind,
+            "id": self.id,
+            "change": self.change,
+            "version": self.version,
+            "old_version": self.old,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SyncReport:
+    """What a sync did, or with `dry_run` would do. `skipped` are those that a tolerant one did not take.
+
+    `missing` are definitions of the same source that the sync does not contain and did not remove.
+    """
+
+    outcomes: Sequence[SyncedDefinition]
+    warnings: Sequence[Problem]
+    dry_run: bool
+    skipped: Sequence[SkippedItem] = ()
+    source: str | None = None
+    missing: Sequence[str] = ()
+
+    def of(self, change: Change) -> list[SyncedDefinition]:
+        """The definitions that this happened to."""
+        return [outcome for outcome in self.outcomes if outcome.change == change]
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is different now."""
+        return any(outcome.change != "unchanged" for outcome in self.outcomes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON."""
+        changes: tuple[Change, ...] = ("added", "changed", "removed", "unchanged")
+        return {
+            "dry_run": self.dry_run,
+            "source": self.source,
+            **{change: len(self.of(change)) for change in changes},
+            "items": [outcome.to_dict() for outcome in self.outcomes],
+            "missing": list(self.missing),
+            "warnings": [problem.to_dict() for problem in self.warnings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is asked for."""
+
+    loaded: LoadedDefinitions
+    gone: Collection[tuple[Kind, str]]
+    origin: Origin
+    source: str | None
+    take_over: bool
+    tasks: Collection[str] | None
+    tolerant: bool
+    environment: Environment | None
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is to be written."""
+
+    outcomes: list[SyncedDefinition] = field(default_factory=list[SyncedDefinition])
+    versions: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    put: list[tuple[str | None, ...]] = field(default_factory=list[tuple[str | None, ...]])
+    touch: list[tuple[str | None, ...]] = field(default_factory=list[tuple[str | None, ...]])
+    remove: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    lanes: set[str] = field(default_factory=set[str])
+
+
+async def sync_definitions(
+    database: Database,
+    tenant: str,
+    loaded: LoadedDefinitions,
+    *,
+    actor: str,
+    dry_run: bool = False,
+    remove_missing: bool = False,
+    source: str | None = DEFAULT_SOURCE,
+    take_over: bool = False,
+    origin: Origin = "sync",
+    tasks: Collection[str] | None = None,
+    tolerant: bool = False,
+    keep_existing: bool = False,
+    environment: Environment | None = None,
+) -> SyncReport:
+    """Bring parsed definitions into the database.
+
+    `remove_missing` removes what `source` brought earlier and is not among them; the definitions of other sources and
+    imported ones stay. A definition of another source is changed only with `take_over`, otherwise that is a Conflict.
+    For bundles made elsewhere, `tolerant` skips what has errors or belongs to another source and takes loose ends,
+    which lead to something that is not there, as warnings; `keep_existing` skips what is there already. With
+    an `environment`, what this installation does not have is a warning.
+    """
+    if source is not None:
+        check_source(source)
+    elif remove_missing:
+        raise InvalidRequest("Only a sync with a source can remove definitions. Name the source.")
+    loaded.raise_errors()
+    for _ in range(_TRIES):
+        before, stored = await read_current(database, tenant)
+        missing = _missing(loaded, before, source)
+        gone = missing if remove_missing else set[tuple[Kind, str]]()
+        kept, skipped = _without(loaded, dict.fromkeys(before, _EXISTS) if keep_existing else {})
+        if not take_over:
+            foreign = await asyncio.to_thread(_foreign, kept, before, source)
+            _refuse_foreign({} if tolerant else foreign, source)
+            kept, more = _without(kept, {key: _belongs_to(owner) for key, owner in foreign.items()})
+            skipped += more
+        wanted = _Wanted(kept, gone, origin, source, take_over, tasks, tolerant, environment)
+        plan, warnings, broken = await asyncio.to_thread(_work_out, wanted, before, stored)
+        brought = {(outcome.kind, outcome.id) for outcome in plan.outcomes}
+        warnings += await missing_secrets(database, tenant, [item for item in kept.definitions if item.key in brought])
+        staying = () if remove_missing else [f"{kind}:{name}" for kind, name in sorted(missing)]
+        report = SyncReport(plan.outcomes, warnings, dry_run, [*skipped, *broken], source, staying)
+        max_lanes = None if environment is None else environment.max_lanes
+        if dry_run:
+            await database.transact(partial(check_tenant_lanes, tenant=tenant, named=plan.lanes, most=max_lanes))
+            return report
+        if await _write(database, tenant, before, plan, report, actor, origin, max_lanes):
+            return report
+    raise Conflict(f'The definitions of tenant "{tenant}" keep changing while they are checked. Try again.')
+
+
+async def read_current(database: Database, tenant: str) -> tuple[Rows, list[Definition]]:
+    """What is current of a tenant: rows by kind and id, and their definitions in the same order."""
+
+    async def work(session: Session) -> tuple[Rows, list[Definition]]:
+        if not await session.fetch(FIND_TENANT, tenant=tenant):
+            raise await unknown_tenant(session, tenant)
+        rows = await read_rows(session, tenant)
+        return rows, await load_all(session, tenant, [(*key, row.version) for key, row in rows.items()])
+
+    return await database.transact(work)
+
+
+def _missing(loaded: LoadedDefinitions, before: Rows, source: str | None) -> set[tuple[Kind, str]]:
+    """Return the definitions of the source that it does not bring any more."""
+    given = {parsed.key for parsed in loaded.definitions}
+    return {key for key, row in before.items() if source is not None and row.source == source and key not in given}
+
+
+def _foreign(loaded: LoadedDefinitions, before: Rows, source: str | None) -> dict[tuple[Kind, str], str]:
+    """Return the definitions that would change although they belong to another source, with that source."""
+    found: dict[tuple[Kind, str], str] = {}
+    for parsed in loaded.definitions:
+        row = before.get(parsed.key)
+        if row is None or row.source is None or row.source == source:
+            continue
+        if address(canonical(parsed.definition)) != row.version:
+            found[parsed.key] = row.source
+    return found
+
+
+def _belongs_to(owner: str) -> str:
+    return f'It belongs to the source "{owner}". Use another name, or take it over (--take-over, take_over).'
+
+
+def _refuse_foreign(foreign: Mapping[tuple[Kind, str], str], source: str | None) -> None:
+    if not foreign:
+        return
+    shown = [f'{kind}:{name} (source "{owner}")' for (kind, name), owner in sorted(foreign.items())[:_NAMED]]
+    more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+    own = "has no source" if source is None else f'has the source "{source}"'
+    raise Conflict(
+        f"These definitions belong to another source and would be changed: {', '.join(shown)}{more}. This sync {own}. "
+        "Give them other names, correct the source (--source, source), or take them over (--take-over, take_over). "
+        "Nothing was changed."
+    )
+
+
+def _without(
+    loaded: LoadedDefinitions, reasons: Mapping[tuple[Kind, str], str]
+) -> tuple[LoadedDefinitions, list[SkippedItem]]:
+    kept = [parsed for parsed in loaded.definitions if parsed.key not in reasons]
+    skipped = [SkippedItem(*parsed.key, reasons[parsed.key]) for parsed in loaded.definitions if parsed.key in reasons]
+    return LoadedDefinitions(kept, loaded.problems, loaded.broken), skipped
+
+
+def _work_out(
+    wanted: _Wanted, before: Rows, stored: Sequence[Definition]
+) -> tuple[_Plan, list[Problem], list[SkippedItem]]:
+    loaded, skipped = wanted.loaded, list[SkippedItem]()
+    keys = dict(zip(before, stored, strict=True))
+    while True:
+        given = {parsed.key for parsed in loaded.definitions}
+        staying = [definition for key, definition in keys.items() if key not in wanted.gone and key not in given]
+        told = check_loaded(loaded, staying, tasks=wanted.tasks, environment=wanted.environment)
+        grave = [problem for problem in told.errors if not (problem.loose and wanted.tolerant)]
+        if not (wanted.tolerant and grave):
+            break
+        # Skipping one can only leave loose ends, or end a circle, in the others; those are looked at again.
+        reasons: dict[tuple[Kind, str], str] = {}
+        for problem in grave:
+            if problem.place.kind is not None and problem.place.id is not None:
+                reasons.setdefault((problem.place.kind, problem.place.id), problem.brief)
+        loaded, more = _without(loaded, reasons)
+        if not more:
+            break
+        skipped += more
+    refuse(grave)
+    _refuse_used(staying, [keys[key] for key in wanted.gone], scope_of(stored))
+    warnings = [Problem(Severity.WARNING, problem.place, problem.message) for problem in told.problems]
+    scope = scope_of((*staying, *(parsed.definition for parsed in loaded.definitions)))
+    plan = _plan(replace(wanted, loaded=loaded), before, staying, scope)
+    everything = (*staying, *(parsed.definition for parsed in loaded.definitions))
+    plan.lanes = {definition.lane for definition in everything if isinstance(definition, Orchestration)}
+    return plan, warnings, skipped
+
+
+def _refuse_used(staying: Iterable[Definition], removed: Sequence[Definition], scope: DefinitionScope) -> None:
+    keys = {(kind_of(definition), definition.id) for definition in removed}
+    problems: list[tuple[str, str]] = []
+    for user in staying if keys else ():
+        for kind, name in sorted(uses(user, scope) & keys):
+            about = f'{KIND_WORDS[kind_of(user)]} "{user.id}", which is not part of this sync, uses it.'
+            problems.append((str(Location(kind=kind, id=name)), f"It cannot be removed: {about}"))
+    if problems:
+        raise InvalidDefinitions(problems)
+
+
+def _plan(wanted: _Wanted, before: Rows, staying: Sequence[Definition], scope: DefinitionScope) -> _Plan:
+    plan = _Plan()
+    loaded, gone = wanted.loaded, wanted.gone
+    contents = {parsed.key: canonical(parsed.definition) for parsed in loaded.definitions}
+    versions: dict[tuple[Kind, str], str] = {key: row.version for key, row in before.items() if key not in gone}
+    versions |= {key: address(content) for key, content in contents.items()}
+    for parsed in sorted(loaded.definitions, key=lambda parsed: parsed.key):
+        key, definition = parsed.key, parsed.definition
+        row = before.get(key)
+        version = versions[key]
+        change: Change = "added" if row is None else "unchanged" if row.version == version else "changed"
+        plan.outcomes.append(SyncedDefinition(*key, change, version, None if row is None else row.version))
+        pinned = _pins(key, scope, versions)
+        if change != "unchanged":
+            plan.versions.append((*key, version, contents[key].decode()))
+            plan.put.append(
+                (*key, version, _name(definition), _about(definition), wanted.origin, wanted.source, pinned)
+            )
+            continue
+        assert row is not None  # noqa: S101 - only what is stored can be unchanged
+        # An equal definition stays with the source that brought it first.
+        own = wanted.take_over or row.source in (None, wanted.source)
+        touched = (wanted.origin, wanted.source, pinned) if own else (row.origin, row.source, pinned)
+        if touched != (row.origin, row.source, row.pins):
+            plan.touch.append((*key, *touched))
+    for definition in staying:
+        key = (kind_of(definition), definition.id)
+        pinned = _pins(key, scope, versions)
+        row = before[key]
+        if pinned != row.pins:
+            plan.touch.append((*key, row.origin, row.source, pinned))
+    for key in sorted(gone):
+        plan.outcomes.append(SyncedDefinition(*key, "removed", None, before[key].version))
+        plan.remove.append(key)
+    return plan
+
+
+def _pins(key: tuple[Kind, str], scope: DefinitionScope, versions: Mapping[tuple[Kind, str], str]) -> str | None:
+    if key[0] not in ("orchestration", "agent"):
+        return None
+    reached = find_dependencies(key, scope)
+    if len(reached) > _MAX_PINS:
+        raise InvalidDefinitions(
+            [
+                (
+                    str(Location(kind=key[0], id=key[1])),
+                    f"It uses {len(reached)} definitions; at most {_MAX_PINS} may be.",
+                )
+            ]
+        )
+    return pins_json({f"{kind}:{name}": versions[kind, name] for kind, name in reached})
+
+
+async def _write(
+    database: Database,
+    tenant: str,
+    before: Rows,
+    plan: _Plan,
+    report: SyncReport,
+    actor: str,
+    origin: Origin,
+    max_lanes: int | None,
+) -> bool:
+    """Store the plan, if nothing has changed since it was made."""
+
+    async def work(session: Session) -> bool:
+        await session.lock(exclusive=[lock_key("definitions", tenant)])
+        if await read_rows(session, tenant) != before:
+            return False
+        for statement, members in (
+            (KEEP_VERSIONS, plan.versions),
+            (PUT, plan.put),
+            (TOUCH, plan.touch),
+            (REMOVE, plan.remove),
+        ):
+            if members:
+                await session.fetch(statement, members, tenant=tenant)
+        await settle_tenant_lanes(session, tenant, plan.lanes, max_lanes)
+        if report.changes:
+            await append_audit(
+                session,
+                actor=actor,
+                tenant=tenant,
+                action=f"definitions.{origin}",
+                subject=tenant,
+                old={change: _audited(report, change, old=True) for change in ("changed", "removed")},
+                new={"source": report.source}
+                | {change: _audited(report, change, old=False) for change in ("added", "changed")},
+            )
+        return True
+
+    return await database.transact(work)
+
+
+def _audited(report: SyncReport, change: Change, *, old: bool) -> dict[str, Any]:
+    found = report.of(change)
+    told: dict[str, Any] = {item.key: item.old if old else item.version for item in found[:_AUDITED]}
+    return told if len(found) <= _AUDITED else {**told, "and more": len(found) - _AUDITED}
+
+
+def _name(definition: Definition) -> str:
+    return definition.label if isinstance(definition, (Tool, McpServer)) else definition.name
+
+
+def _about(definition: Definition) -> str:
+    return "" if isinstance(definition, McpServer) else definition.description

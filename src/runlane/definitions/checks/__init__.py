@@ -1,0 +1,1 @@
+"""Static checks of definitions: references, flow, cycles, placeholders, conditions, tools, the installation."""

@@ -1,0 +1,142 @@
+"""Nesting: what runs inside what, and that nothing does so for ever.
+
+Orchestrations start others by their steps, by agents and by tools; agents call each other by tools. A circle of these
+would go on until somebody has paid for it, so it is refused before it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from runlane.definitions.problem import Problems
+from runlane.definitions.schema.definition import Agent, Orchestration, Tool
+from runlane.definitions.schema.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
+from runlane.definitions.scope import ALL_TOOLS, DefinitionScope, ParsedDefinition
+
+
+def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
+    """Note circles that the given definitions are on."""
+    # Of the many tools, those that call nothing of ours cannot be on a circle.
+    calling = {name: tool for name, tool in scope.tools.items() if tool.tool_type in ("agent", "orchestration")}
+    lean = DefinitionScope(scope.orchestrations, scope.agents, calling)
+    _check_orchestrations(given, lean, problems)
+    _check_agents(given, lean, problems)
+
+
+def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str, str]:
+    """The orchestrations that a run of this one may start, with the step that does."""
+    found: dict[str, str] = {}
+    users: dict[str, str] = {}
+    for step in orchestration.steps:
+        if isinstance(step, OrchestrationStep):
+            found.setdefault(step.orchestration_id, step.id)
+        elif isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
+            users.setdefault(step.agent_id, step.id)
+        if isinstance(step, ToolStep):
+            for tool in scope.tools_named([step.forced_tool]):
+                if tool.called_orchestration is not None:
+                    found.setdefault(tool.called_orchestration, step.id)
+                if tool.called_agent is not None:
+                    users.setdefault(tool.called_agent, step.id)
+    for name, step_id in users.items():
+        for agent in agents_from([name], scope):
+            if agent.orchestration_id is not None:
+                found.setdefault(agent.orchestration_id, step_id)
+            for tool in scope.tools_named(agent.tools):
+                if tool.called_orchestration is not None:
+                    found.setdefault(tool.called_orchestration, step_id)
+    return found
+
+
+def agents_from(names: Iterable[str], scope: DefinitionScope) -> list[Agent]:
+    """These agents and all that they may call."""
+    waiting, seen = list(names), set[str]()
+    found: list[Agent] = []
+    while waiting:
+        name = waiting.pop()
+        agent = scope.agents.get(name)
+        if name in seen or agent is None:
+            continue
+        seen.add(name)
+        found.append(agent)
+        waiting += agent.delegate_agent_ids
+        waiting += (name for tool in scope.tools_named(agent.tools) if (name := tool.called_agent) is not None)
+    return found
+
+
+def _check_orchestrations(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
+    nested = {name: nested_in(orchestration, scope) for name, orchestration in scope.orchestrations.items()}
+    suspects = _suspects(nested)
+    for parsed in given:
+        if isinstance(parsed.definition, Orchestration) and parsed.definition.id in suspects:
+            circle = _circle(parsed.definition.id, nested, suspects)
+            if circle:
+                step = nested[parsed.definition.id].get(circle[1])
+                problems.error(
+                    parsed.place.at(step=step),
+                    f"The orchestration would start itself, without an end: {' -> '.join(circle)}. Break the circle.",
+                )
+
+
+def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
+    """Agents call tools, and tools of type agent call agents; "all" stands between them, or there would be a link from
+    every agent to every tool."""
+    links: dict[str, dict[str, str]] = {
+        f"tool:{tool.name}": {f"agent:{tool.called_agent}": ""} for tool in scope.tools.values() if tool.called_agent
+    }
+    links[ALL_TOOLS] = dict.fromkeys(links, "")
+    for agent in scope.agents.values():
+        named = {f"tool:{name}": "" for name in agent.tools if f"tool:{name}" in links}
+        links[f"agent:{agent.id}"] = {ALL_TOOLS: ""} if ALL_TOOLS in agent.tools else named
+    suspects = _suspects(links)
+    told: set[frozenset[str]] = set()
+    for parsed in given:
+        match parsed.definition:
+            case Agent(id=name):
+                start, field = f"agent:{name}", "tools"
+            case Tool(name=name):
+                start, field = f"tool:{name}", "agent_id"
+            case _:
+                continue
+        circle = _circle(start, links, suspects) if start in suspects else []
+        if circle and frozenset(circle) not in told:
+            told.add(frozenset(circle))
+            cure = 'Name the tools of the agent instead of "all".' if ALL_TOOLS in circle else "Break the circle."
+            way = " -> ".join(item.replace(":", " ") for item in circle)
+            problems.error(parsed.place.at(field=field), f"The agent would call itself, without an end: {way}. {cure}")
+
+
+def _suspects(links: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """Those that are on a circle or lead to one."""
+    # What is left when those that nest nothing are taken away, again and again, is on a circle or leads to one.
+    users: dict[str, list[str]] = {}
+    open_ends: dict[str, int] = {}
+    for name, inner in links.items():
+        known = [target for target in inner if target in links]
+        open_ends[name] = len(known)
+        for target in known:
+            users.setdefault(target, []).append(name)
+    done = [name for name, count in open_ends.items() if count == 0]
+    while done:
+        for user in users.get(done.pop(), ()):
+            open_ends[user] -= 1
+            if open_ends[user] == 0:
+                done.append(user)
+    return {name for name, count in open_ends.items() if count > 0}
+
+
+def _circle(start: str, nested: Mapping[str, Mapping[str, str]], suspects: Collection[str]) -> list[str]:
+    """The shortest way from a name back to itself, or nothing."""
+    came_from: dict[str, str] = {}
+    waiting = [start]
+    for name in waiting:
+        for target in nested[name]:
+            if target == start:
+                way = [start, name]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if target in suspects and target not in came_from:
+                came_from[target] = name
+                waiting.append(target)
+    return []

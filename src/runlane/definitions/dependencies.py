@@ -1,0 +1,70 @@
+"""What definitions use: directly, and with all that those use in turn, so that a run can pin it at its start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from runlane.definitions.schema.definition import Agent, Definition, Kind, McpServer, Orchestration, Tool
+from runlane.definitions.schema.step import AgentStep, EvaluatorStep, OrchestrationStep, ToolStep
+from runlane.definitions.scope import ALL_TOOLS, DefinitionScope
+
+Key = tuple[Kind, str]
+
+
+def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
+    """What a definition refers to, as far as it is there."""
+    found: set[Key] = set()
+    tools: list[str] = []
+    match definition:
+        case Orchestration():
+            for step in definition.steps:
+                if isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id in scope.agents:
+                    found.add(("agent", step.agent_id))
+                match step:
+                    case ToolStep():
+                        tools.append(step.forced_tool)
+                    case AgentStep() if step.allowed_tools is not None:
+                        tools += step.allowed_tools
+                    case OrchestrationStep() if step.orchestration_id in scope.orchestrations:
+                        found.add(("orchestration", step.orchestration_id))
+                    case _:
+                        pass
+        case Agent():
+            tools += definition.tools
+            found.update(("agent", agent) for agent in definition.delegate_agent_ids if agent in scope.agents)
+            if definition.orchestration_id in scope.orchestrations:
+                found.add(("orchestration", definition.orchestration_id))
+        case Tool():
+            if definition.called_agent in scope.agents:
+                found.add(("agent", definition.called_agent))
+            if definition.called_orchestration in scope.orchestrations:
+                found.add(("orchestration", definition.called_orchestration))
+        case McpServer():
+            pass
+    return found | _tools(tools, scope)
+
+
+def find_dependencies(start: Key, scope: DefinitionScope) -> set[Key]:
+    """The start and everything that a run of it may use, as far as it is there."""
+    found: set[Key] = set()
+    waiting = [start]
+    while waiting:
+        key = waiting.pop()
+        definition = scope.find(key)
+        if key not in found and definition is not None:
+            found.add(key)
+            waiting += uses(definition, scope)
+    return found
+
+
+def _tools(names: Iterable[str], scope: DefinitionScope) -> set[Key]:
+    found: set[Key] = set()
+    for name in names:
+        if name == ALL_TOOLS:
+            found.update(("tool", tool) for tool in scope.tools)
+            found.update(("mcp_server", server) for server in scope.servers)
+        elif name in scope.tools:
+            found.add(("tool", name))
+        elif (server := scope.server_of(name)) in scope.servers:
+            found.add(("mcp_server", server))
+    return found

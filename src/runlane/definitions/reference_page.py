@@ -1,0 +1,277 @@
+"""The reference page of definitions, made from the classes that parse them.
+
+`python -m runlane.definitions.reference_page > docs/reference/definitions.md` writes it. A test compares both, so that
+the page agrees with the code.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from runlane.definitions.parser import STEP_TYPES
+from runlane.definitions.schema.base import ID_PATTERN, KEY_PATTERN
+from runlane.definitions.schema.definition import Agent, McpServer, ModelSettings, Orchestration, StateField, Tool
+from runlane.definitions.schema.step import EndStep, HumanField, StepRetry
+from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
+
+_INTRO: Final = """\
+# Definitions
+
+Orchestrations, agents, tools and MCP servers are JSON files in a directory, by default `definitions`:
+
+```text
+definitions/
+  orchestrations/   one file per orchestration, or lists of them
+  agents/
+  tools/
+  mcp_servers/
+```
+
+A file holds one definition or a list of definitions; the folder says what they are. Files that do not end in `.json`
+and hidden files are not read. A file has at most 8 MiB, a definition 2 MiB, an orchestration 500 steps.
+
+`runlane validate` tells what is wrong, with the file, the definition, the step, the field and the cure.
+`runlane sync` brings the directory into the database, `runlane dev` does so whenever a file changes. Definitions whose
+files are gone stay until `runlane sync --prune`; `dev` removes them from the project's own file.
+`runlane schema orchestration` prints a JSON Schema; an editor that knows it completes and checks while you write:
+`"$schema"` is allowed in every definition.
+
+Unknown fields are errors. Fields of other step types that are empty or have their default, as editors of other tools
+write them, are left out with a warning. `null` means not given where a field has a default.
+
+## Names
+
+An **id** has 1 to 128 of `A-Z`, `a-z`, `0-9`, `_`, `.` and `-` and begins with a letter or digit. A **key** of the
+state has 1 to 128 of `A-Z`, `a-z`, `0-9` and `_` and begins with a letter or `_`.
+
+## The state and placeholders
+
+A run has one object of keys, its state. At the start it has the defaults of `state_schema`, then `user_input` and
+`user_query` (both the run's message), then the run's `input`. A step puts its output under its `output_key`.
+
+Fields that are described as having placeholders are filled from the state:
+
+| written | is |
+| --- | --- |
+| `{state.key}`, `{{key}}` | the value of `key` |
+| `{state.key.sub.0}`, `{{key.sub.0}}` | a part of it: names in objects, positions in lists, `-1` for the last |
+| `\\{{key}}` | the text `{{key}}`; a backslash before a placeholder makes it text, two are one backslash |
+
+Within text a value is written as it is if it is text, as nothing if it is null, and as JSON otherwise. Where a value is
+wanted (`arguments`, `input`), a text that is exactly one placeholder becomes the value itself. Other braces, such as
+those of JSON, are text. A placeholder that nothing can fill is an error when definitions are checked, and fails the
+step when it turns out in a run. What is filled in is not looked at again.
+
+Conditions (`if_condition`, `switch_expression`, `while_condition`, `for_each`) are expressions and use `state.key`,
+without braces. They and scripts (`transform_code`) are checked like placeholders: a key that nothing gives, a field
+that the form of a human step does not have, and a comparison with a value that is not an option of a select field are
+errors. A key that may be missing is read with `state.get("key")` or after `"key" in state`, and is not reported.
+
+## Warnings
+
+What is probably a mistake, or cannot run in this installation, is a warning: it is reported by `runlane validate`, sync
+and import, and stops none of them. `runlane validate --strict` exits with code 1 if there are any.
+
+| reported | because |
+| --- | --- |
+| a model with an unknown provider, or without one where several may serve it | the step would fail |
+| a model called `scripted` that has no `answers` | the step would fail |
+| `{key}`, `${key}` and templates of other formats in a field with placeholders | they are text here |
+| placeholders in an agent's `system_prompt` | it is sent as it is |
+| a script that never sets `result` | the step would fail |
+| a tool or MCP server at an address that `RUNLANE_OUTBOUND_ALLOW` does not allow | the call would be refused |
+| a case of a `switch` that is not an option of the select field it decides by | it is never taken |
+
+## Secrets
+
+Definitions are stored, kept for ever and shown, so credentials are not written into them. Headers, environment
+variables and tokens refer to a secret as `{secret.NAME}`; a value that looks like a credential is refused.
+
+## Versions
+
+A definition's version is the SHA-256 of its content in canonical form: JSON with sorted keys, without what equals its
+default and without `created_at` and `updated_at`. Versions are kept. A run uses, from its start to its end, the
+versions that were current when it was accepted, those of everything that it can reach included; changing or removing a
+definition changes nothing for it.
+"""
+
+_STEPS: Final = """\
+## Steps
+
+Every step has a `type` and these fields; the sections after this one have what each type adds.
+"""
+
+_EXAMPLES: Final[dict[str, dict[str, Any]]] = {
+    "llm": {"prompt_template": "Summarise: {state.facts}", "output_key": "summary", "next_step_id": "publish"},
+    "agent": {"agent_id": "researcher", "prompt_template": "Find facts on {{user_input}}", "output_key": "facts"},
+    "tool": {"forced_tool": "search", "arguments": {"query": "{{user_input}}"}, "output_key": "hits"},
+    "evaluator": {
+        "evaluator_prompt": "Is this good enough? {state.summary}",
+        "route_map": {"good": "publish", "bad": "research"},
+        "route_descriptions": {"good": "true and complete", "bad": "anything else"},
+        "fallback_route": "bad",
+    },
+    "parallel": {"parallel_branches": [["draft"], ["find_title", "shorten_title"]], "next_step_id": "join"},
+    "merge": {"input_keys": ["draft", "title"], "merge_strategy": "dict", "output_key": "parts"},
+    "loop": {
+        "for_each": "state.hits",
+        "loop_step_ids": ["read", "rate"],
+        "max_concurrency": 4,
+        "output_key": "ratings",
+    },
+    "human": {
+        "human_prompt": "Publish this? {state.summary}",
+        "human_fields": [
+            {"name": "decision", "type": "select", "options": ["approve", "reject"], "required": True},
+            {"name": "notes", "type": "textarea", "label": "Notes for the author"},
+        ],
+        "expires_after_seconds": 86400,
+        "on_expiry": "remind",
+        "output_key": "review",
+    },
+    "transform": {"transform_code": "result = sorted(state['hits'])[:3]", "output_key": "best"},
+    "extract_json": {"input_keys": ["summary"], "required": True, "output_key": "facts"},
+    "if_else": {
+        "if_condition": "state.review.decision == 'approve'",
+        "if_true_step_id": "publish",
+        "if_false_step_id": "draft",
+    },
+    "switch": {
+        "switch_expression": "state.language",
+        "switch_cases": {"en": "publish", "de": "translate"},
+        "switch_default_step_id": "sorry",
+    },
+    "print": {"print_content": "Done: {state.summary}", "output_key": "response"},
+    "end": {},
+    "orchestration": {"orchestration_id": "review", "message": "{state.summary}", "input": {"facts": "{{facts}}"}},
+    "task": {"task": "send_mail", "arguments": {"to": "{{review.email}}", "body": "{{summary}}"}},
+    "wait": {"event": "payment", "expires_after_seconds": 3600, "on_expiry": "remind"},
+}
+
+
+_CODES: Final = """\
+### Failure codes
+
+What a step fails with: `code` of the event `step_error`, of `error` in the state, and of `retry.on`. Other codes in
+`retry.on` are errors of the definition. Models that you register may fail with codes of their own; raise one of these
+if steps should name it.
+"""
+_RUN_CODES: Final = """\
+These end the run as a whole, and no `retry` may name them:
+"""
+
+
+def page() -> str:
+    """The page as Markdown."""
+    parts = [
+        _INTRO,
+        _section("Orchestrations", Orchestration, without={"steps"}),
+        _section("State fields", StateField, level=3),
+        f"{_STEPS}\n{_table(EndStep, without={'type'})}",
+        _section("Retry", StepRetry, level=3),
+        f"{_CODES}\n{_codes(FAILURE_CODES)}\n{_RUN_CODES}\n{_codes(RUN_FAILURE_CODES)}",
+    ]
+    for name, kind in STEP_TYPES.items():
+        common = set(EndStep.model_fields)
+        body = {"id": name if name != "if_else" else "choose", "type": name, **_EXAMPLES[name]}
+        example = f"```json kind=step\n{json.dumps(body, indent=2, ensure_ascii=False)}\n```\n"
+        parts.append(f"{_section(name, kind, level=3, without=common)}\n{example}")
+        if name == "human":
+            parts.append(_section("Fields of a human step", HumanField, level=4))
+    parts += [
+        _section("Agents", Agent),
+        _section("Model settings", ModelSettings),
+        _section("Tools", Tool),
+        _section("MCP servers", McpServer),
+    ]
+    return "\n".join(parts)
+
+
+def _codes(codes: Mapping[str, str]) -> str:
+    rows = [f"| `{code}` | {about} |" for code, about in codes.items()]
+    return "\n".join(("| code | |", "| --- | --- |", *rows, ""))
+
+
+def _section(title: str, model: type[BaseModel], *, level: int = 2, without: set[str] | None = None) -> str:
+    about = " ".join((model.__doc__ or "").split())
+    table = _table(model, without=without or set())
+    return f"{'#' * level} {title}\n\n{about}\n{f'{chr(10)}{table}' if table else ''}"
+
+
+def _table(model: type[BaseModel], *, without: set[str]) -> str:
+    rows = [
+        f"| `{name}`{f', `{field.alias}`' if field.alias else ''} | {_type(field)} | {_default(field)} | "
+        f"{(field.description or '').replace('|', '/')} |"
+        for name, field in model.model_fields.items()
+        if name not in without
+    ]
+    if not rows:
+        return ""
+    return "\n".join(("| field | value | default | |", "| --- | --- | --- | --- |", *rows, ""))
+
+
+def _type(field: FieldInfo) -> str:
+    patterns = {getattr(item, "pattern", None) for item in field.metadata}
+    if ID_PATTERN in patterns:
+        return "id"
+    if KEY_PATTERN in patterns:
+        return "key"
+    return _words(field.annotation)
+
+
+def _words(annotation: Any) -> str:
+    plain: dict[Any, str] = {
+        str: "text",
+        int: "whole number",
+        float: "number",
+        bool: "true or false",
+        Any: "anything",
+        HumanField: "fields",
+        StateField: "state fields",
+        StepRetry: "[retry](#retry)",
+        ModelSettings: "[settings](#model-settings)",
+    }
+    origin = get_origin(annotation)
+    if annotation in plain:
+        return plain[annotation]
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(annotation))
+    if origin in (Union, UnionType):
+        return " or ".join(_words(part) for part in get_args(annotation) if part is not NoneType)
+    if origin is list:
+        return f"list of {_many(get_args(annotation)[0])}"
+    if origin is dict:
+        return f"object of {_many(get_args(annotation)[1])}"
+    metadata = getattr(annotation, "__metadata__", None)
+    if metadata:
+        for item in metadata:
+            pattern = next((getattr(part, "pattern", None) for part in getattr(item, "metadata", [])), None)
+            if pattern in (ID_PATTERN, KEY_PATTERN):
+                return "id" if pattern == ID_PATTERN else "key"
+        return _words(get_args(annotation)[0])
+    return str(annotation)
+
+
+def _many(annotation: Any) -> str:
+    words = _words(annotation)
+    return {"id": "ids", "key": "keys", "text": "texts", "list of ids": "lists of ids"}.get(words, words)
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ("", [], {}) or isinstance(value, ModelSettings):
+        return ""
+    return f"`{json.dumps(value)}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())

@@ -1,0 +1,1 @@
+"""The schema of definitions: the classes that definition files are parsed into."""

@@ -1,0 +1,250 @@
+"""Definitions: orchestrations, agents, tools and MCP servers as a person writes them, in JSON.
+
+Every field has one meaning, its default and a description; the reference and the JSON Schema for editors are made from
+these classes. Checks that need more than one definition, or the graph as a whole, are in `definitions/`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import Field, model_validator
+
+from runlane.definitions.schema.base import DefinitionModel, Id, Seconds, StateKey
+from runlane.definitions.schema.step import Step
+from runlane.domain.lane import DEFAULT_LANE, MAX_NAME
+
+MAX_STEPS: Final = 500
+# The tool with which a model gives an answer that has to fit a schema.
+FINAL_ANSWER: Final = "final_answer"
+
+OnCap = Literal["fail", "ask"]
+Effect = Literal["repeatable", "once", "ask"]
+_EFFECT: Final = (
+    "What happens when nobody knows whether a call had its effect, because the worker died: repeatable calls it again; "
+    "once and ask let a person decide. With ask a person must also approve every call beforehand."
+)
+_MAX_OUTPUT: Final = 1024 * 1024
+
+
+class StateField(DefinitionModel):
+    """One key of the state."""
+
+    type: Literal["any", "string", "number", "integer", "boolean", "list", "object"] = Field(
+        "any", description="What its values must be; checked at every write."
+    )
+    default: Any = Field(None, description="Its value at the start.")
+    description: str = Field("", description="For people.")
+
+
+class Orchestration(DefinitionModel):
+    """Steps, the way through them, and the bounds of a run."""
+
+    id: Id = Field(description="Its name in URLs and files.")
+    name: str = Field("", max_length=200, description="For people; the id if empty.")
+    description: str = Field("", max_length=20_000, description="For people.")
+    steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS, description="The steps, in any order.")
+    entry_step_id: Id | None = Field(None, description="Where a run begins; the first step if empty.")
+    state_schema: dict[StateKey, StateField] = Field(default_factory=dict, description="The state's known keys.")
+    lane: str = Field(DEFAULT_LANE, min_length=1, max_length=MAX_NAME, description="The lane of its runs.")
+    max_attempts: int = Field(
+        3,
+        ge=1,
+        le=100,
+        description="Tries of a run in total when it fails by an error that is not a step's. A step that fails for "
+        "good ends the run at once: give it a retry.",
+    )
+    max_losses: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="Workers that may be lost under a run before it fails; none: RUNLANE_MAX_LOSSES, the upper bound.",
+    )
+    max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Executed steps of one run, in all.")
+    max_total_cost_usd: float | None = Field(None, gt=0, description="No model is asked once a run has cost this much.")
+    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
+    timeout_minutes: float = Field(30, gt=0, le=31 * 1440, description="Running time of a run; waiting is free.")
+    max_state_bytes: int = Field(4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="Size of the state.")
+    answers: dict[str, list[Any]] = Field(
+        default_factory=dict, description="Scripts by name for models called scripted:name."
+    )
+    avatar: str | None = Field(None, description="For editors.")
+    trigger: Literal["manual", "scheduled"] = Field("manual", description="For editors.")
+    created_at: str | None = Field(None, description="For people.")
+    updated_at: str | None = Field(None, description="For people.")
+
+    @property
+    def entry(self) -> str:
+        """The id of the first step."""
+        return self.entry_step_id or self.steps[0].id
+
+    @property
+    def title(self) -> str:
+        """The name, or the id."""
+        return self.name or self.id
+
+
+class ModelSettings(DefinitionModel):
+    """How a model answers; what is empty is the provider's default."""
+
+    temperature: float | None = Field(default=None, ge=0, le=2, description="How much chance there is in an answer.")
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="Length of an answer.")
+    top_p: float | None = Field(default=None, gt=0, le=1, description="Share of likely words that are considered.")
+    thinking: Literal["minimal", "low", "medium", "high"] | None = Field(
+        default=None, description="How long a model thinks before it answers, if it can."
+    )
+    parallel_tool_calls: bool | None = Field(default=None, description="Whether it may ask for several tools at once.")
+    timeout_seconds: Seconds | None = Field(default=None, description="How long one call may take.")
+
+
+class Agent(DefinitionModel):
+    """A model with instructions and tools; or, with `orchestration_id`, an orchestration that answers like one."""
+
+    id: Id = Field(description="Its name in URLs, files and steps.")
+    name: str = Field("", max_length=200, description="For people; the id if empty.")
+    description: str = Field("", max_length=20_000, description="For people, and for agents that may call it.")
+    type: Literal["conversational", "analysis", "code", "orchestrator", "delegate", "builder"] = Field(
+        "conversational", description="orchestrator: runs `orchestration_id`; the others differ for people only."
+    )
+    system_prompt: str = Field("", max_length=200_000, description="Its instructions.")
+    model: str | None = Field(None, description="Its model; the default if empty.")
+    provider: str | None = Field(None, description="Put before a model name that has no provider.")
+    fallback_models: list[str] = Field(
+        default_factory=list, max_length=10, description="Asked in this order when its model cannot answer."
+    )
+    model_settings: ModelSettings = Field(default_factory=ModelSettings, description="How it answers.")
+    output_schema: dict[str, Any] | None = Field(
+        None, description="JSON Schema of an object. The answer must fit it, and is that object instead of a text."
+    )
+    tools: list[str] = Field(default_factory=list, description='Names of tools, or ["all"].')
+    on_missing_tools: Literal["fail", "skip"] = Field(
+        "fail",
+        description="What happens when one of its tools does not exist. fail: the definition is refused, and a step "
+        "fails. skip: the agent works without the tool, after a warning.",
+    )
+    orchestration_id: Id | None = Field(None, description="For orchestrators.")
+    delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call.")
+    max_turns: int = Field(30, ge=1, le=1000, description="Model calls for one task.")
+    history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns it is told.")
+    max_cost_usd_per_day: float | None = Field(
+        None, gt=0, description="No model is asked once all its tasks of a day (UTC) have cost this much."
+    )
+    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
+    answers: list[Any] = Field(default_factory=list, description="A script, for the model called scripted.")
+    skip_default_tools: bool = Field(True, description="Kept for imported definitions.")
+    repos: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
+    db_configs: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
+    avatar: str | None = Field(None, description="For editors.")
+    created_at: str | None = Field(None, description="For people.")
+    updated_at: str | None = Field(None, description="For people.")
+
+    @model_validator(mode="after")
+    def _orchestrator(self) -> Agent:
+        if (self.type == "orchestrator") != (self.orchestration_id is not None):
+            raise ValueError('orchestration_id belongs to agents of type "orchestrator", and they need it')
+        return self
+
+
+class Tool(DefinitionModel):
+    """Something an agent or a step can call: a web service, a script in the sandbox, a task, or another definition."""
+
+    name: Id = Field(description="What agents and steps call it.")
+    label: str = Field("", alias="generalName", max_length=200, description="For people.")
+    description: str = Field("", max_length=20_000, description="What it does, for the model.")
+    tool_type: Literal["http", "python", "task", "orchestration", "agent"] = Field("http", description="What it calls.")
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="For http.")
+    url: str | None = Field(None, max_length=4000, description="For http; {field} places are filled by arguments.")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="For http. Secrets as {secret.NAME}, arguments as {field}."
+    )
+    body: Literal["all", "rest", "body"] = Field(
+        "all",
+        description="For http with POST, PUT or PATCH, what is sent as JSON: all arguments, the rest of them that has "
+        "no place in url or headers, or the argument called body.",
+    )
+    code: str | None = Field(None, max_length=200_000, description="For python; arguments are in `args`.")
+    task: str | None = Field(None, min_length=1, max_length=200, description="For task: a registered Python task.")
+    orchestration_id: Id | None = Field(None, description="For orchestration.")
+    agent_id: Id | None = Field(None, description="For agent.")
+    input_schema: dict[str, Any] = Field(default_factory=dict, alias="inputSchema", description="JSON Schema.")
+    output_schema: dict[str, Any] | None = Field(None, alias="outputSchema", description="JSON Schema.")
+    effect: Effect = Field("repeatable", description=_EFFECT)
+    requires_approval: bool = Field(False, description="A person must approve every call, and may edit its arguments.")
+    timeout_seconds: Seconds = Field(
+        30, description="How long a call may take; agents and orchestrations have bounds of their own."
+    )
+    max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
+    created_at: str | None = Field(None, description="For people.")
+    updated_at: str | None = Field(None, description="For people.")
+
+    @property
+    def id(self) -> str:
+        """The name."""
+        return self.name
+
+    @property
+    def called_agent(self) -> str | None:
+        """The agent that it calls, if it calls one."""
+        return self.agent_id if self.tool_type == "agent" else None
+
+    @property
+    def called_orchestration(self) -> str | None:
+        """The orchestration that it calls, if it calls one."""
+        return self.orchestration_id if self.tool_type == "orchestration" else None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Tool:
+        needs = {
+            "http": ("a url", self.url),
+            "python": ("code", self.code),
+            "task": ("a task", self.task),
+            "orchestration": ("an orchestration_id", self.orchestration_id),
+            "agent": ("an agent_id", self.agent_id),
+        }
+        wanted, given = needs[self.tool_type]
+        if not given:
+            raise ValueError(f"a tool of type {self.tool_type} needs {wanted}")
+        return self
+
+
+class McpServer(DefinitionModel):
+    """A server that brings tools by the Model Context Protocol; they are named server__tool."""
+
+    name: Id = Field(description="The first part of its tools' names.")
+    label: str = Field("", max_length=200, description="For people.")
+    server_type: Literal["stdio", "remote"] = Field("remote", description="A process, or a URL.")
+    command: str | None = Field(None, description="For stdio.")
+    args: list[str] = Field(default_factory=list, description="For stdio.")
+    env: dict[str, str] = Field(default_factory=dict, description="For stdio. Secrets as {secret.NAME}.")
+    url: str | None = Field(None, max_length=4000, description="For remote.")
+    headers: dict[str, str] = Field(default_factory=dict, description="For remote. Secrets as {secret.NAME}.")
+    token: str | None = Field(None, description="For remote: a bearer token, as {secret.NAME}.")
+    allowed_tools: list[str] | None = Field(None, description="Its tools that may be called; none: all of them.")
+    effect: Effect = Field("repeatable", description=_EFFECT)
+    effects: dict[str, Effect] = Field(default_factory=dict, description="Tools of it that differ, by their names.")
+    timeout_seconds: Seconds = Field(60, description="How long a call may take.")
+    max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
+    status: str | None = Field(None, description="Kept for imported definitions.")
+
+    @property
+    def id(self) -> str:
+        """The name."""
+        return self.name
+
+    @model_validator(mode="after")
+    def _complete(self) -> McpServer:
+        if self.server_type == "stdio" and not self.command:
+            raise ValueError("a server of type stdio needs a command")
+        if self.server_type == "remote" and not self.url:
+            raise ValueError("a server of type remote needs a url")
+        return self
+
+
+Kind = Literal["orchestration", "agent", "tool", "mcp_server"]
+Definition = Orchestration | Agent | Tool | McpServer
+KINDS: Final[dict[Kind, type[Orchestration] | type[Agent] | type[Tool] | type[McpServer]]] = {
+    "orchestration": Orchestration,
+    "agent": Agent,
+    "tool": Tool,
+    "mcp_server": McpServer,
+}

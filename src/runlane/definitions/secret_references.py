@@ -1,0 +1,132 @@
+"""Secrets in definitions: referred to as {secret.NAME}, never written down.
+
+Definitions are stored, versioned for ever, shown and exported. A value that would be a credential is therefore refused
+where one belongs (headers, environment, tokens), and what is plainly a credential is refused anywhere. Nothing here
+repeats such a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl, urlsplit
+
+from runlane.definitions.problem import Location, Problems
+from runlane.definitions.schema.definition import Definition, McpServer, Tool
+
+SECRET: Final = re.compile(r"\{secret\.([A-Za-z_][A-Za-z0-9_]{0,127})\}")
+_ALMOST: Final = re.compile(r"\{\s*secret\b")
+# Words in names of headers, variables and parameters whose values nobody else may know.
+_SENSITIVE: Final = re.compile(
+    r"authorization|token|secret|passw(or)?d|passphrase|credential|cookie|signature"
+    r"|(^|[^a-z])(key|apikey|pat|pwd|auth|bearer)($|[^a-z])",
+    re.IGNORECASE,
+)
+_SCHEME: Final = re.compile(r"^(bearer|basic|token|apikey|api-key|key|bot)?\s*$", re.IGNORECASE)
+_PLAIN: Final = re.compile(
+    r"(?<![A-Za-z0-9])("
+    r"sk-[A-Za-z0-9_-]{20,200}|sk_(?:live|test)_[A-Za-z0-9]{16,200}|gh[pousr]_[A-Za-z0-9]{30,200}"
+    r"|github_pat_[A-Za-z0-9_]{30,200}|glpat-[A-Za-z0-9_-]{18,200}|xox[abeprs]-[A-Za-z0-9-]{10,200}"
+    r"|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}|eyJ[A-Za-z0-9_-]{10,400}\.eyJ[A-Za-z0-9_-]{10,400}\."
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----)"
+)
+_BEARER: Final = re.compile(r"^\s*(bearer|basic)\s+\S", re.IGNORECASE)
+
+
+def check_secrets(definition: Definition, body: Mapping[str, Any], place: Location, problems: Problems) -> None:
+    """Note values that must not be stored."""
+    told: set[str] = set()
+
+    def refuse(field: str, why: str, name: str) -> None:
+        if field not in told:
+            told.add(field)
+            problems.error(
+                place.at(field=field),
+                f"{why} It would be stored and shown in clear. Keep it as a secret and write {{secret.{name}}} here.",
+            )
+
+    for field, name, value in _credentials(definition):
+        if _ALMOST.search(value) and SECRET.search(value) is None:
+            problems.error(place.at(field=field), "A secret is written {secret.NAME}, with a name of A-Z, 0-9 and _.")
+            told.add(field)
+            continue
+        rest = SECRET.sub("", value).strip()
+        if _SENSITIVE.search(name) and rest and not (rest != value.strip() and _SCHEME.match(rest)):
+            refuse(field, f'"{name}" has a value that looks like a credential.', secret_name(name))
+        elif _BEARER.match(value) and SECRET.search(value) is None:
+            refuse(field, "This looks like a credential.", secret_name(name))
+    for field, name in _in_url(definition):
+        refuse(field, f'The address contains a credential ("{name}").', secret_name(name))
+    for field, value in _texts(body):
+        if _PLAIN.search(value):
+            refuse(field, "This contains a credential.", "NAME")
+
+
+def secret_names(definition: Definition) -> set[str]:
+    """The secrets that a definition refers to."""
+    return {name for _, _, value in _credentials(definition) for name in SECRET.findall(value)} | (
+        set(SECRET.findall(definition.url)) if isinstance(definition, (Tool, McpServer)) and definition.url else set()
+    )
+
+
+def secret_name(name: str) -> str:
+    """A name for the secret behind a header or variable."""
+    told = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+    return told if told and not told[0].isdigit() else f"SECRET_{told}".rstrip("_")
+
+
+def is_sensitive(name: str) -> bool:
+    """Whether a header, variable or parameter of this name holds a credential."""
+    return _SENSITIVE.search(name) is not None
+
+
+def _credentials(definition: Definition) -> Iterator[tuple[str, str, str]]:
+    """Field, name and value of everything that may be a credential by its place."""
+    match definition:
+        case Tool():
+            for name, value in definition.headers.items():
+                yield f"headers.{name}", name, value
+        case McpServer():
+            for name, value in definition.headers.items():
+                yield f"headers.{name}", name, value
+            for name, value in definition.env.items():
+                yield f"env.{name}", name, value
+            if definition.token is not None:
+                yield "token", "token", definition.token
+            for position, value in enumerate(definition.args):
+                name, separator, rest = value.partition("=")
+                option = definition.args[position - 1] if position else ""
+                if separator and name.startswith("-"):
+                    yield f"args[{position}]", name.lstrip("-"), rest
+                elif "=" not in option and _SENSITIVE.search(option):
+                    yield f"args[{position}]", option.lstrip("-"), value
+        case _:
+            return
+
+
+def _in_url(definition: Definition) -> Iterator[tuple[str, str]]:
+    if not isinstance(definition, (Tool, McpServer)) or not definition.url:
+        return
+    try:
+        parts = urlsplit(SECRET.sub("", definition.url))
+        if parts.password:
+            yield "url", "password"
+        for name, value in parse_qsl(parts.query):
+            # {field} places are filled when the tool is called.
+            if _SENSITIVE.search(name) and not value.startswith("{"):
+                yield "url", name
+    except ValueError:
+        return
+
+
+def _texts(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    waiting: list[tuple[str, Any]] = [(key, value) for key, value in body.items()]
+    while waiting:
+        field, value = waiting.pop()
+        if isinstance(value, str):
+            yield field, value
+        elif isinstance(value, dict):
+            waiting += ((f"{field}.{key}", inner) for key, inner in cast("dict[str, Any]", value).items())
+        elif isinstance(value, list):
+            waiting += ((f"{field}[{at}]", inner) for at, inner in enumerate(cast("list[Any]", value)))

@@ -1,0 +1,81 @@
+"""Budgets: whether one more model call may be paid for. Pure; whoever asks brings the numbers.
+
+A call is refused once a cap is reached, not when it might be passed: nobody knows what an answer costs before it is
+there. So a cap is passed by at most the calls that were under way when it was reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from runlane.domain.tenant import OnCap
+
+Scope = Literal["step", "run", "agent", "tenant"]
+_ORDER: tuple[Scope, ...] = ("step", "run", "agent", "tenant")
+# What is lost when many small amounts are added must not buy another call.
+_ROUNDING_USD: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class SpendingCap:
+    """One cap and what has been spent under it. `name` is the agent or tenant; `limit_usd` None is no cap."""
+
+    scope: Scope
+    limit_usd: float | None
+    spent_usd: float
+    on_cap: OnCap = "fail"
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """Whose cap it is, in plain words."""
+        return f"this {self.scope}" if self.scope in ("step", "run") else f'the {self.scope} "{self.name}"'
+
+
+@dataclass(frozen=True, slots=True)
+class CapReached:
+    """A cap that is reached, and what is to happen: the step fails, or a person is asked for more."""
+
+    scope: Scope
+    limit_usd: float
+    spent_usd: float
+    on_cap: OnCap
+    name: str = ""
+
+    @property
+    def message(self) -> str:
+        """What is reached and what to do, in plain words."""
+        numbers = f"{_dollars(self.spent_usd)} of at most {_dollars(self.limit_usd)}"
+        match self.scope:
+            case "step":
+                return f"This step has cost {numbers}. Raise its cap, or make the task smaller."
+            case "run":
+                return f"This run has cost {numbers}. Raise max_total_cost_usd of its orchestration."
+            case "agent":
+                return (
+                    f'The agent "{self.name}" has cost {numbers} today (UTC). Raise its max_cost_usd_per_day, or wait '
+                    "for tomorrow."
+                )
+            case "tenant":
+                return (
+                    f'The tenant "{self.name}" has spent {numbers} today (UTC). Raise it: runlane tenants set '
+                    f"{self.name} --max-cost-per-day DOLLARS, or wait for tomorrow."
+                )
+
+
+def check_caps(caps: Iterable[SpendingCap]) -> CapReached | None:
+    """The cap that forbids another model call, or None. One that fails the step wins over one that would ask."""
+    reached = [
+        CapReached(cap.scope, cap.limit_usd, cap.spent_usd, cap.on_cap, cap.name)
+        for cap in caps
+        if cap.limit_usd is not None and cap.spent_usd >= cap.limit_usd - _ROUNDING_USD
+    ]
+    if not reached:
+        return None
+    return min(reached, key=lambda cap: (cap.on_cap == "ask", _ORDER.index(cap.scope)))
+
+
+def _dollars(amount: float) -> str:
+    return f"${amount:.2f}" if amount >= 1 or amount == 0 else f"${amount:.4g}"

@@ -1,0 +1,222 @@
+"""A task: a Python function with a name, and the check of what it may be called with.
+
+Input is checked when it is accepted, by name and type, so that a typo is the caller's error at once and not a
+failed run an hour later. The check is strict JSON: "7" is no integer, but "2026-01-31" is a date.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, NotRequired, Required, cast, get_type_hints
+
+import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
+from typing_extensions import TypedDict
+
+from runlane.domain.lane import DEFAULT_LANE
+from runlane.domain.text import check_text
+from runlane.errors import ConfigurationError, InputTooLarge, InvalidInput, nearest
+
+MAX_TASK_NAME = 200
+MAX_ATTEMPTS = 1000
+
+TaskFunction = Callable[..., Awaitable[Any]] | Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One registered function. `max_losses` bounds how often a run may vanish together with its worker."""
+
+    name: str
+    function: TaskFunction
+    lane: str
+    max_attempts: int
+    max_losses: int | None
+    timeout_seconds: float | None
+    is_async: bool
+    signature: str
+    origin: str
+    arguments: TypeAdapter[dict[str, Any]]
+
+    def check(self, arguments: Any, max_bytes: int) -> str:
+        """The JSON text of the arguments, or the error that says which of them does not fit."""
+        text = input_json(arguments, self.name)
+        if len(text) > max_bytes:
+            raise InputTooLarge(
+                f"The input of {self.name} has {len(text)} bytes as JSON; at most {max_bytes} are allowed "
+                "(RUNLANE_MAX_INPUT_BYTES). Store the data elsewhere and pass a reference."
+            )
+        try:
+            self.arguments.validate_json(text)
+        except ValidationError as error:
+            raise InvalidInput(self._explain(error)) from None
+        return text.decode()
+
+    @property
+    def about(self) -> str:
+        """What the function says it does: the first paragraph of its documentation."""
+        return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
+
+    @property
+    def input_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments; empty for types that have none."""
+        return _schema_of(self.arguments)
+
+    def load(self, text: str) -> dict[str, Any]:
+        """The arguments as the function's own types."""
+        return self.arguments.validate_json(text)
+
+    def _explain(self, error: ValidationError) -> str:
+        known = list(inspect.signature(self.function).parameters)[1:]
+        problems: list[str] = []
+        for item in error.errors(include_url=False):
+            where = ".".join(str(part) for part in item["loc"]) or "the input"
+            match item["type"]:
+                case "missing":
+                    problems.append(f"{where} is missing")
+                case "extra_forbidden":
+                    problems.append(f"{where} is not an argument{nearest(where, known)}")
+                case _:
+                    problems.append(f"{where}: {item['msg'][0].lower()}{item['msg'][1:]}, not {_shown(item['input'])}")
+        return f"The input does not fit {self.signature}: {'; '.join(problems)}."
+
+
+def make_task(
+    function: TaskFunction,
+    name: str | None,
+    *,
+    lane: str = DEFAULT_LANE,
+    max_attempts: int = 3,
+    max_losses: int | None = None,
+    timeout_seconds: float | None = None,
+) -> Task:
+    """The task for a function whose first parameter is its Context. Without a name it is called like the function."""
+    if not inspect.isroutine(function):
+        raise ConfigurationError(
+            f"{function!r} is not a function, so it cannot be a task. Decorate a function: @app.task or "
+            '@app.task("name").'
+        )
+    origin = f"{function.__module__}.{function.__qualname__}"
+    name = function.__name__ if name is None else name
+    try:
+        check_text(name, "The task name", MAX_TASK_NAME)
+        check_text(lane, "The lane name", 64)
+    except InvalidInput as error:
+        raise ConfigurationError(f"{origin}: {error}") from None
+    if not 1 <= max_attempts <= MAX_ATTEMPTS:
+        raise ConfigurationError(f"{origin}: max_attempts={max_attempts} must be between 1 and {MAX_ATTEMPTS}.")
+    if max_losses is not None and not 0 <= max_losses <= MAX_ATTEMPTS:
+        raise ConfigurationError(f"{origin}: max_losses={max_losses} must be between 0 and {MAX_ATTEMPTS}.")
+    if timeout_seconds is not None and not 0 < timeout_seconds < math.inf:
+        raise ConfigurationError(f"{origin}: timeout_seconds={timeout_seconds} must be more than 0.")
+    return Task(
+        name=name,
+        function=function,
+        lane=lane,
+        max_attempts=max_attempts,
+        max_losses=max_losses,
+        timeout_seconds=timeout_seconds,
+        is_async=inspect.iscoroutinefunction(function),
+        signature=_signature_text(name, function),
+        origin=origin,
+        arguments=_argument_adapter(function, origin),
+    )
+
+
+def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[str, Any]]:
+    parameters = list(inspect.signature(function).parameters.values())
+    if not parameters or parameters[0].kind not in (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    ):
+        raise ConfigurationError(f"{origin} must take its Context first: def name(ctx: Context, ...).")
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except (NameError, AttributeError, TypeError, SyntaxError) as error:
+        raise ConfigurationError(
+            f"{origin}: its annotations cannot be resolved ({error}). Define or import the types at module level."
+        ) from None
+    shape_of: dict[str, Any] = {}
+    takes_any = False
+    for parameter in parameters[1:]:
+        hint = hints.get(parameter.name, Any)
+        match parameter.kind:
+            case inspect.Parameter.VAR_KEYWORD:
+                takes_any = True
+            case inspect.Parameter.POSITIONAL_ONLY | inspect.Parameter.VAR_POSITIONAL:
+                raise ConfigurationError(
+                    f"{origin}: {parameter} cannot be filled by name. Use ordinary or keyword-only parameters."
+                )
+            case _:
+                required = parameter.default is inspect.Parameter.empty
+                shape_of[parameter.name] = Required[hint] if required else NotRequired[hint]
+    shape = TypedDict("Arguments", shape_of)  # type: ignore[operator]  # pyright wants a literal here
+    config = ConfigDict(extra="allow" if takes_any else "forbid", strict=True, arbitrary_types_allowed=False)
+    try:
+        return cast("TypeAdapter[dict[str, Any]]", TypeAdapter(with_config(config)(shape)))
+    except PydanticUserError as error:
+        raise ConfigurationError(
+            f"{origin}: a parameter's type cannot be read from JSON ({error.message.splitlines()[0]}) "
+            "Use JSON types, dates, dataclasses or pydantic models."
+        ) from None
+
+
+@cache
+def _schema_of(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
+    try:
+        schema = arguments.json_schema()
+    except PydanticInvalidForJsonSchema:
+        return {}
+    # Titles only repeat the names, and whoever reads this pays by the word.
+    for part in (schema, *schema["properties"].values()):
+        part.pop("title", None)
+    return schema
+
+
+def input_json(arguments: Any, name: str) -> bytes:
+    """The JSON of a task's arguments; an error for what would not arrive as it was sent."""
+    if not isinstance(arguments, Mapping):
+        raise InvalidInput(
+            f"The input of {name} must be an object with its arguments by name, not {_shown(arguments)}."
+        )
+    try:
+        plain = dict(cast("Mapping[str, Any]", arguments))
+        text = orjson.dumps(plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"The input of {name} is not JSON: {error}.") from None
+    # orjson writes NaN and Infinity as null; that would change what the caller sent without a word.
+    if b"null" in text:
+        _refuse_nan(plain, name)
+    return text
+
+
+def _refuse_nan(value: Any, name: str) -> None:
+    match value:
+        case float() if not math.isfinite(value):
+            raise InvalidInput(f"The input of {name} is not JSON: it contains {value}. Use null or text instead.")
+        case dict():
+            for item in cast("dict[Any, Any]", value).values():
+                _refuse_nan(item, name)
+        case list() | tuple():
+            for item in cast("list[Any]", value):
+                _refuse_nan(item, name)
+        case _ if is_dataclass(value):
+            for item in fields(value):
+                _refuse_nan(getattr(value, item.name), name)
+        case _:
+            pass
+
+
+def _signature_text(name: str, function: TaskFunction) -> str:
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    return f"{name}({', '.join(str(parameter) for parameter in parameters)})"
+
+
+def _shown(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

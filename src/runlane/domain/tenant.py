@@ -1,0 +1,164 @@
+"""Tenants: who a run belongs to, and how much of it may be open at once.
+
+Keys that callers choose, for idempotency and ordering, are each tenant's own: a key is stored with its tenant in
+front, so that no tenant can find or hold up another's runs by guessing a key. The default tenant's are stored bare.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from runlane.errors import InvalidRequest, QueueLimited, RateLimited, RateQuota
+
+OnCap = Literal["fail", "ask"]
+ON_CAP: Final[tuple[OnCap, ...]] = ("fail", "ask")
+DEFAULT_TENANT: Final = "default"
+MAX_COST_USD: Final = 1_000_000_000.0
+MAX_LIMIT: Final = 1_000_000_000
+# Up to here, a nanosecond lost per run cannot add up to one run more in a second.
+MAX_RATE: Final = 10_000.0
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+# No id contains it, and no key may: else one tenant could write another's key.
+_BETWEEN: Final = "\x1f"
+_SECOND_NS: Final = 1_000_000_000
+# When room appears in a queue is unknown; ask again soon, but not in a tight loop.
+_QUEUE_RETRY_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class TenantLimits:
+    """What a tenant may have; None is no limit.
+
+    `max_queued` counts every run that has not ended and bounds accepts. `max_running` bounds what is executed at once
+    in the whole cluster: runs beyond it are accepted and wait.
+    """
+
+    max_queued: int | None = None
+    max_running: int | None = None
+    rate_per_second: float | None = None
+
+    def __bool__(self) -> bool:
+        return not (self.max_queued is None and self.max_running is None and self.rate_per_second is None)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantBudget:
+    """What a tenant's models may cost on one day (UTC), and what happens then. Runs are accepted all the same."""
+
+    max_cost_usd_per_day: float | None = None
+    on_cap: OnCap = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant as readers see it."""
+
+    id: str
+    name: str
+    limits: TenantLimits
+    enabled: bool
+    created_at_us: int
+    updated_at_us: int
+    budget: TenantBudget = TenantBudget()
+
+
+@dataclass(slots=True)
+class TenantUsage:
+    """What a tenant uses at the moment of a decision, under its lock."""
+
+    open: int
+    rate_paid_until_ns: int
+    now_ns: int
+
+
+def check_tenant_id(tenant: str) -> str:
+    """The id, if it is one."""
+    if _ID.fullmatch(tenant) is None:
+        raise InvalidRequest(
+            f"{tenant!r} is no tenant id: it must have 1 to 63 of a-z, 0-9, '_', '.' and '-', "
+            "and begin with a letter or digit."
+        )
+    return tenant
+
+
+def check_limits(limits: TenantLimits) -> TenantLimits:
+    """The limits, if they make sense."""
+    for name, value in (("max_queued", limits.max_queued), ("max_running", limits.max_running)):
+        if value is not None and not 0 <= value <= MAX_LIMIT:
+            raise InvalidRequest(f"{name}={value} must be between 0 and {MAX_LIMIT}.")
+    rate = limits.rate_per_second
+    if rate is not None and not (math.isfinite(rate) and 0.001 <= rate <= MAX_RATE):
+        raise InvalidRequest(f"rate_per_second={rate} must be between 0.001 and {MAX_RATE:g}.")
+    return limits
+
+
+def check_budget(budget: TenantBudget) -> TenantBudget:
+    """The budget, if it makes sense."""
+    most = budget.max_cost_usd_per_day
+    if most is not None and not (math.isfinite(most) and 0 < most <= MAX_COST_USD):
+        raise InvalidRequest(f"max_cost_usd_per_day={most} must be above 0 and at most {MAX_COST_USD:g}.")
+    if budget.on_cap not in ON_CAP:
+        raise InvalidRequest(f'on_cap="{budget.on_cap}" must be one of: {", ".join(ON_CAP)}.')
+    return budget
+
+
+def scoped_key(tenant: str, key: str) -> str:
+    """A caller's key as it is stored."""
+    if _BETWEEN in key:
+        raise InvalidRequest("A key contains the control character U+001F. Remove it.")
+    return key if tenant == DEFAULT_TENANT else f"{tenant}{_BETWEEN}{key}"
+
+
+def bare_key(stored: str) -> str:
+    """A stored key as its caller wrote it."""
+    return stored.rpartition(_BETWEEN)[2]
+
+
+def admit(tenant: str, limits: TenantLimits, usage: TenantUsage, count: int) -> RateLimited | None:
+    """Whether so many runs more may be accepted, all or none; if so, `usage` has them already.
+
+    The rate is a bucket that holds one second's worth of runs (at least one run) and fills at the rate: after a pause
+    that many may come at once, and in any span of s seconds at most rate * (s + 1). It is kept as the one time up
+    to which the accepted runs have used up the rate, so that nothing has to be counted.
+    """
+    paid_until_ns = usage.rate_paid_until_ns
+    if limits.rate_per_second is not None:
+        each_ns = _SECOND_NS / limits.rate_per_second
+        room_ns = max(_SECOND_NS, math.ceil(each_ns))
+        paid_until_ns = max(usage.now_ns, paid_until_ns) + math.floor(count * each_ns)
+        over_ns = paid_until_ns - usage.now_ns - room_ns
+        if over_ns > 0:
+            return RateLimited(
+                f'Tenant "{tenant}" may start {limits.rate_per_second:g} runs per second; {count} more would pass '
+                "that. " + _never(count, math.floor(room_ns / each_ns)),
+                over_ns / _SECOND_NS,
+            )
+    if limits.max_queued is not None and usage.open + count > limits.max_queued:
+        return QueueLimited(
+            f'Tenant "{tenant}" has {usage.open} open runs of at most {limits.max_queued}; {count} more would pass '
+            "that. " + _never(count, limits.max_queued),
+            _QUEUE_RETRY_SECONDS,
+        )
+    usage.open += count
+    usage.rate_paid_until_ns = paid_until_ns
+    return None
+
+
+def rate_quota(limits: TenantLimits, usage: TenantUsage) -> RateQuota | None:
+    """Return what is left of the tenant's rate; None without one."""
+    if limits.rate_per_second is None:
+        return None
+    each_ns = _SECOND_NS / limits.rate_per_second
+    room_ns = max(_SECOND_NS, math.ceil(each_ns))
+    used_ns = max(0, usage.rate_paid_until_ns - usage.now_ns)
+    remaining = max(0, math.floor((room_ns - used_ns) / each_ns))
+    return RateQuota(math.floor(room_ns / each_ns), remaining, used_ns / _SECOND_NS)
+
+
+def _never(count: int, most: int) -> str:
+    if count > most:
+        return f"At most {most} can be accepted at once: send fewer."
+    return "Try again later."

@@ -1,0 +1,54 @@
+"""Probes: named places around every commit, where a test may stop the process or wait for it.
+
+In production nothing is installed and reaching a probe costs one comparison. The names are the list of places
+where a crash must do no harm; `runlane.testing.crash_points` kills the process at each of them in turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+POINTS: Final = (
+    "accept.before_commit",
+    "accept.committed",
+    "claim.before_commit",
+    "claim.committed",
+    "record.before_commit",
+    "record.committed",
+    "call.answered",
+    "tool.answered",
+    "journal.kept",
+    "child.announced",
+    "child.started",
+    "step.before_commit",
+    "step.committed",
+    "finish.before_commit",
+    "finish.committed",
+    "reaper.before_commit",
+    "reaper.committed",
+    "timers.before_commit",
+    "timers.committed",
+    "children.before_cancel",
+    "operate.before_commit",
+    "operate.committed",
+    "retention.before_commit",
+    "retention.committed",
+    "register.committed",
+    "drain.begun",
+    "sign_off.committed",
+)
+
+_hook: Callable[[str], None] | None = None
+
+
+def failpoint(point: str) -> None:
+    """Tell the installed hook, if any, that this point was reached."""
+    if _hook is not None:
+        _hook(point)
+
+
+def install(hook: Callable[[str], None] | None) -> None:
+    """Install the hook of this process; None removes it."""
+    global _hook  # noqa: PLW0603 - one hook per process is the point
+    _hook = hook

@@ -1,0 +1,153 @@
+"""A line of control: one step after the other, until there is no next one.
+
+An orchestration has a main line; each branch of a parallel step, each round of a loop and each item of a list is a
+line of its own. A line knows where it is, which ways back it has taken, and how its steps' paths begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from runlane.definitions.schema.step import Step
+
+if TYPE_CHECKING:
+    from runlane.interpreter.frame import AnyFrame
+    from runlane.interpreter.scope import Scope
+    from runlane.interpreter.state import Layer
+
+# The exit of a line that met an `end` step. Ids have no slash, so it is told from a step that a line leaves for.
+END: Final = "/end"
+
+
+class Fiber:
+    """One line of control.
+
+    `order` lists the steps that follow each other here whatever their `next_step_id` says. A `bound` line has no other
+    steps: it ends when it is led elsewhere. Others end at `stops`, where the branches around them meet.
+    """
+
+    __slots__ = (
+        "backs",
+        "bound",
+        "closed",
+        "delay",
+        "frame",
+        "index",
+        "layer",
+        "order",
+        "output",
+        "outputs",
+        "owner",
+        "position",
+        "prefix",
+        "scope",
+        "stops",
+        "trail",
+        "visits",
+    )
+
+    def __init__(
+        self,
+        scope: Scope,
+        layer: Layer,
+        prefix: str,
+        owner: AnyFrame | None,
+        *,
+        index: int = 0,
+        order: tuple[str, ...] = (),
+        bound: bool = False,
+        stops: frozenset[str] = frozenset(),
+        gathers: bool = False,
+    ) -> None:
+        self.scope = scope
+        self.layer = layer
+        self.prefix = prefix
+        self.owner = owner
+        self.index = index
+        self.order = order
+        self.bound = bound
+        self.stops = stops
+        self.frame: AnyFrame | None = None
+        self.output: Any = None
+        self.closed = False
+        # How long the first todo has to wait: this line belongs to something that is tried again.
+        self.delay = 0.0
+        # Per step of a collecting loop: [output, size] of this round.
+        self.outputs: dict[str, list[Any]] | None = {} if gathers else None
+        self.position = -1
+        self.visits: dict[str, int] = {}
+        # The steps of this pass, in order. Being led to one of them again is a way back; the pass is cut there.
+        self.trail: dict[str, None] = {}
+        self.backs: dict[str, int] = {}
+
+    def first(self) -> str | None:
+        """The step that begins a line with an order."""
+        return self.order[0] if self.order else None
+
+    def after(self, step: Step) -> tuple[str | None, bool]:
+        """The step that follows the current one if nothing else is chosen, and whether by the line's order."""
+        if self.position < 0:
+            return step.next_step_id, False
+        following = self.position + 1
+        return (self.order[following], True) if following < len(self.order) else (None, False)
+
+    def arrive(self, step: Step, *, by_order: bool) -> bool:
+        """Move to a step. False if a way back leads there and has done so too often."""
+        key = step.id
+        if by_order:
+            self.position += 1
+        else:
+            self.position = self.order.index(key) if key in self.order else -1
+        if key not in self.trail:
+            self.trail[key] = None
+        elif not by_order:
+            # A person who sends the work back decides how often, not a counter.
+            if step.type != "human":
+                backs = self.backs.get(key, 0) + 1
+                # The first execution counts as well, and needed no way back.
+                if backs >= step.max_iterations:
+                    return False
+                self.backs[key] = backs
+            while next(reversed(self.trail)) != key:
+                self.trail.popitem()
+        return True
+
+    def visit(self, step: Step) -> str:
+        """Count one more execution of a step here and name its path."""
+        self.visits[step.id] = self.visits.get(step.id, 0) + 1
+        return self.path(step.id)
+
+    def path(self, step_id: str) -> str:
+        """The path of the last execution of a step here."""
+        times = self.visits.get(step_id, 1)
+        return f"{self.prefix}{step_id}" if times == 1 else f"{self.prefix}{step_id}~{times}"
+
+    def around(self) -> Iterator[AnyFrame]:
+        """The steps that this line is inside of, the innermost first."""
+        owner = self.owner
+        while owner is not None:
+            yield owner
+            owner = owner.line.owner
+
+    def dump(self) -> dict[str, Any]:
+        """The line as JSON; its state only if it has a layer of its own, which its owner knows."""
+        return {
+            "index": self.index,
+            "position": self.position,
+            "visits": dict(self.visits),
+            "trail": list(self.trail),
+            "backs": dict(self.backs),
+            "output": self.output,
+            "outputs": None if self.outputs is None else {key: list(pair) for key, pair in self.outputs.items()},
+            "frame": None if self.frame is None else self.frame.dump(),
+        }
+
+    def load(self, data: dict[str, Any]) -> None:
+        """Become what was dumped, but for the frame."""
+        self.position = data["position"]
+        self.visits = dict(data["visits"])
+        self.trail = dict.fromkeys(data["trail"])
+        self.backs = dict(data["backs"])
+        self.output = data["output"]
+        self.outputs = None if data["outputs"] is None else dict(data["outputs"])

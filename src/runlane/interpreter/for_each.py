@@ -1,0 +1,171 @@
+"""A loop over the items of a list, several at a time if it says so.
+
+The outcome is the same as if the items had been worked on one after the other, each from the state before the loop:
+results are taken over in the items' order, and when an item's way leads out of the loop, those after it do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from runlane.definitions.schema.step import LoopStep
+from runlane.interpreter.collect import LoopOutputs
+from runlane.interpreter.fiber import Fiber
+from runlane.interpreter.frame import Frame
+from runlane.interpreter.state import WRONG_TYPE, Layer, StateRejected, measure
+from runlane.interpreter.values import Done
+
+if TYPE_CHECKING:
+    from runlane.interpreter.engine import Engine
+
+_OWN_KEYS: Final = frozenset({"item", "index"})
+
+
+class ForEachFrame(Frame[LoopStep]):
+    """The items of one execution.
+
+    Items below `taken` have been taken over, into `held` and `collected`; those below `started` run or are
+    `finished` and wait for an item before them. `count` shrinks when an item's way leads out of the loop.
+    """
+
+    __slots__ = ("collected", "count", "finished", "held", "items", "running", "started", "taken")
+
+    def __init__(self, line: Fiber, step: LoopStep, path: str) -> None:
+        super().__init__(line, step, path)
+        shelf = self.shelf = Layer(line.layer.schema, account=line.layer)
+        # Items must not read each other's writes, so what is taken over stays apart from the state until the end.
+        self.held = Layer(line.layer.schema, account=shelf)
+        self.collected = LoopOutputs(line, step.loop_step_ids, shelf) if step.collect else None
+        self.items: list[Any] | None = None
+        self.count = 0
+        self.started = 0
+        self.taken = 0
+        self.running: dict[int, Fiber] = {}
+        self.finished: dict[int, tuple[Fiber, str | None]] = {}
+
+    def begin(self, walk: Engine) -> None:
+        """Ask for the list."""
+        walk.open_leaf(self, f"{self.path}?", "items", delay=self.delay)
+
+    def settled(self, walk: Engine, done: Done) -> None:
+        """The list is there: start as many items as may run at a time."""
+        if not isinstance(done.output, list):
+            raise StateRejected(
+                WRONG_TYPE,
+                f"for_each gave {type(done.output).__name__}, not a list. Change the expression so that it gives one.",
+            )
+        items = self.items = cast("list[Any]", done.output)
+        self.held.reserve(measure(items))
+        self.count = len(items)
+        if self.count == 0:
+            self._close(walk, None, None)
+        else:
+            self._start_more(walk)
+
+    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
+        """Take over what is next in order; then start the next item, or end the loop."""
+        del self.running[line.index]
+        self.finished[line.index] = (line, leaving)
+        if leaving is not None:
+            self._cut(walk, line.index + 1)
+        while self.taken in self.finished:
+            line, leaving = self.finished.pop(self.taken)
+            self._take(line)
+        if self.taken == self.count:
+            self._close(walk, line.output, leaving)
+        else:
+            self._start_more(walk)
+
+    def lines(self) -> Iterable[Fiber]:
+        """The items that are worked on."""
+        return self.running.values()
+
+    def _start_more(self, walk: Engine) -> None:
+        fresh: list[Fiber] = []
+        while self.started < self.count and len(self.running) < self.step.max_concurrency:
+            line = self.running[self.started] = self._line(self.started)
+            self.started += 1
+            fresh.append(line)
+            line.layer.put("item", (self.items or [])[line.index], 0)
+            line.layer.put("index", line.index, 0)
+            walk.emit(self, "loop_iteration", iteration=line.index + 1, total=self.count)
+        for line in reversed(fresh):
+            walk.go(line, line.first(), by_order=True)
+
+    def _cut(self, walk: Engine, count: int) -> None:
+        self.count = self.started = count
+        for index in [index for index in self.running if index >= count]:
+            walk.drop_line(self.running.pop(index))
+        for index in [index for index in self.finished if index >= count]:
+            self.finished.pop(index)[0].layer.discard()
+
+    def _take(self, line: Fiber) -> None:
+        self.taken += 1
+        own = _OWN_KEYS
+        if self.collected is not None and line.outputs is not None:
+            own |= self.collected.keys
+        self.held.merge(line.layer, leaving_out=own)
+        if self.collected is not None and line.outputs is not None:
+            self.collected.add(line.index + 1, line.outputs)
+
+    def _close(self, walk: Engine, last: Any, leaving: str | None) -> None:
+        self.line.layer.merge(self.held)
+        output, size = last, None
+        if self.collected is not None:
+            output, size = self.collected.close(self.line.layer)
+        walk.store(self, output, size)
+        walk.emit(self, "loop_complete", iterations_completed=self.taken - (leaving is not None))
+        walk.leave(self, output, leaving)
+
+    def _line(self, index: int) -> Fiber:
+        around = self.line
+        return Fiber(
+            around.scope,
+            Layer(around.layer.schema, outer=around.layer, account=self.shelf),
+            f"{self.path}/{index + 1}/",
+            self,
+            index=index,
+            order=tuple(self.step.loop_step_ids),
+            bound=True,
+            stops=around.stops,
+            gathers=self.collected is not None,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """The list, each item that is worked on with its layer, and what was taken over."""
+        return {
+            "items": self.items,
+            "count": self.count,
+            "started": self.started,
+            "taken": self.taken,
+            "held": self.held.dump(),
+            "collected": None if self.collected is None else self.collected.dump(),
+            "running": [{**line.dump(), "state": line.layer.dump()} for line in self.running.values()],
+            "finished": [
+                {**line.dump(), "state": line.layer.dump(), "leaving": leaving}
+                for line, leaving in self.finished.values()
+            ],
+        }
+
+    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+        """Become what was dumped."""
+        super().load(walk, data)
+        self.items = data["items"]
+        if self.items is not None:
+            self.held.count(measure(self.items))
+        self.count = data["count"]
+        self.started = data["started"]
+        self.taken = data["taken"]
+        self.held.load(data["held"])
+        if self.collected is not None:
+            self.collected.load(data["collected"])
+        for saved in data["running"]:
+            line = self.running[saved["index"]] = self._line(saved["index"])
+            line.layer.load(saved["state"])
+            walk.load_line(line, saved)
+        for saved in data["finished"]:
+            line = self._line(saved["index"])
+            line.layer.load(saved["state"])
+            walk.load_line(line, saved)
+            self.finished[line.index] = (line, saved["leaving"])

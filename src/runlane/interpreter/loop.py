@@ -1,0 +1,126 @@
+"""A loop whose rounds follow each other: a number of times, or while a condition holds.
+
+The rounds write into the state around the loop, so each sees what the last one left. Only the current round is kept,
+and what it gave if the loop collects: a long loop that does not collect needs no more memory than a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from runlane.definitions.schema.step import LoopStep
+from runlane.interpreter.collect import LoopOutputs
+from runlane.interpreter.fiber import Fiber
+from runlane.interpreter.frame import Frame
+from runlane.interpreter.state import Layer, StateRejected
+from runlane.interpreter.values import Done
+
+if TYPE_CHECKING:
+    from runlane.interpreter.engine import Engine
+
+ROUND_LIMIT: Final = "round_limit"
+
+
+class LoopFrame(Frame[LoopStep]):
+    """The rounds of one execution. `number` is that of the current one, from 1."""
+
+    __slots__ = ("collected", "current", "last", "number")
+
+    def __init__(self, line: Fiber, step: LoopStep, path: str) -> None:
+        super().__init__(line, step, path)
+        shelf = self.shelf = Layer(line.layer.schema, account=line.layer)
+        self.collected = LoopOutputs(line, step.loop_step_ids, shelf) if step.collect else None
+        self.number = 0
+        self.current: Fiber | None = None
+        self.last: Any = None
+
+    def begin(self, walk: Engine) -> None:
+        """Begin the first round, or ask whether there is one."""
+        self._next(walk, self.delay)
+
+    def settled(self, walk: Engine, done: Done) -> None:
+        """The condition was worked out."""
+        if not done.output:
+            self._close(walk, self.number, None)
+            return
+        if self.number >= self.step.max_rounds:
+            raise StateRejected(
+                ROUND_LIMIT,
+                f"The condition still holds after {self.number} rounds, and max_rounds is {self.step.max_rounds}. "
+                "Raise it if so many rounds are meant.",
+            )
+        self._start(walk)
+
+    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
+        """Keep what the round gave; then the next one, or the end of the loop if the round led out of it."""
+        self.current = None
+        self.last = line.output
+        if self.collected is not None and line.outputs is not None:
+            self.collected.add(self.number, line.outputs)
+        if leaving is None:
+            self._next(walk)
+        else:
+            self._close(walk, self.number - 1, leaving)
+
+    def lines(self) -> Iterable[Fiber]:
+        """The current round."""
+        return () if self.current is None else (self.current,)
+
+    def _next(self, walk: Engine, delay: float = 0.0) -> None:
+        count = self.step.loop_count
+        if count is None:
+            walk.open_leaf(self, f"{self.path}/{self.number + 1}?", "condition", delay=delay)
+        elif self.number < count:
+            self._start(walk, delay)
+        else:
+            self._close(walk, self.number, None)
+
+    def _start(self, walk: Engine, delay: float = 0.0) -> None:
+        self.number += 1
+        line = self.current = self._line()
+        line.delay = delay
+        walk.emit(self, "loop_iteration", iteration=self.number, total=self.step.loop_count)
+        walk.go(line, line.first(), by_order=True)
+
+    def _close(self, walk: Engine, completed: int, leaving: str | None) -> None:
+        output, size = self.last, None
+        if self.collected is not None:
+            output, size = self.collected.close(self.line.layer)
+        walk.store(self, output, size)
+        walk.emit(self, "loop_complete", iterations_completed=completed)
+        walk.leave(self, output, leaving)
+
+    def _line(self) -> Fiber:
+        around = self.line
+        return Fiber(
+            around.scope,
+            around.layer,
+            f"{self.path}/{self.number}/",
+            self,
+            index=self.number,
+            order=tuple(self.step.loop_step_ids),
+            bound=True,
+            stops=around.stops,
+            gathers=self.collected is not None,
+        )
+
+    def details(self) -> dict[str, Any]:
+        """The current round, and what the earlier ones gave."""
+        return {
+            "number": self.number,
+            "last": self.last,
+            "collected": None if self.collected is None else self.collected.dump(),
+            "current": None if self.current is None else self.current.dump(),
+        }
+
+    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+        """Become what was dumped."""
+        super().load(walk, data)
+        self.number = data["number"]
+        self.last = data["last"]
+        if self.collected is not None:
+            self.collected.load(data["collected"])
+        if data["current"] is not None:
+            self.current = self._line()
+            walk.load_line(self.current, data["current"])

@@ -1,0 +1,177 @@
+"""What it means that a provider did not answer: its error as a code of ours, by type and never by its wording.
+
+Messages go into events and tables, which tenants read. They hold what the provider said, shortened, without secrets
+that the run has used and without what looks like a key. A provider that refuses the operator's key may repeat it: its
+words are only in the log.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+
+from runlane.llm.models import ModelFailed
+from runlane.outbound.retry_after import retry_after_seconds
+from runlane.redaction import LOGS, Redactor
+
+if TYPE_CHECKING:
+    from pydantic_ai.exceptions import ModelAPIError
+
+log = structlog.get_logger(__name__)
+
+_SHOWN: Final = 300
+_LOGGED: Final = 2000
+_MAX_WAIT_SECONDS: Final = 3600.0
+# What looks like a key, whole or with a part of it masked, as providers like to repeat it.
+_KEY: Final = re.compile(r"\b(?:sk|pk|rk|key|api|xai|gsk|AIza)[-_*][^\s\"',;]{6,}|\bAIza[^\s\"',;]{6,}|Bearer\s+\S+")
+_REFUSALS: Final = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
+
+
+def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
+    """The failure that an error of a provider, its SDK or the way to it is. `own_key`: the key is the tenant's."""
+    import httpx2
+    from pydantic_ai import exceptions as known
+
+    match error:
+        case known.ModelAPIError():
+            return _of_api(error, model, redactor, own_key=own_key)
+        case known.ContentFilterError():
+            return ModelFailed("content_refused", f"{model} refused to answer.")
+        case known.UnexpectedModelBehavior():
+            said = shortened(error.message, redactor)
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {said}", passing=True)
+        case known.UserError():
+            return ModelFailed(
+                "invalid_request", f"{model} cannot be asked like this: {shortened(error.message, redactor)}"
+            )
+        case TimeoutError() | httpx2.TimeoutException():
+            return _timed_out(model)
+        case httpx2.TransportError():
+            return _unreachable(model)
+        case _:
+            # Its text is not told: nobody knows what is in it.
+            return ModelFailed(
+                "bad_answer", f"{model} sent an answer that cannot be read ({type(error).__name__}).", passing=True
+            )
+
+
+def broken_off(model: str) -> ModelFailed:
+    """The stream ended before the answer did."""
+    return ModelFailed("model_unreachable", f"The answer of {model} broke off.", passing=True)
+
+
+def shortened(text: str, redactor: Redactor) -> str:
+    """What a provider said, on one line, short, and without what may be a key."""
+    # Before anything is cut: of half a value nobody could tell any more what it was.
+    text = _KEY.sub("***", " ".join(redactor.clean(text).split()))
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bool) -> ModelFailed:
+    from pydantic_ai import exceptions as known
+
+    said = _said(error, redactor)
+    wait = error.retry_after
+    if wait is None and isinstance(error, known.ModelHTTPError) and error.headers:
+        wait = retry_after_seconds(error.headers.get("retry-after"))
+    if wait is not None:
+        wait = min(max(wait, 0.0), _MAX_WAIT_SECONDS)
+    match error:
+        case known.ModelRateLimitError():
+            return ModelFailed(
+                "rate_limited",
+                f"{model}: the provider's limit of requests or tokens is reached{said}",
+                passing=True,
+                throttled=True,
+                retry_after_seconds=wait,
+            )
+        case known.ModelQuotaExceededError():
+            return ModelFailed("quota_exceeded", f"{model}: the account's quota or credit is used up{said}")
+        case known.ModelUnavailableError():
+            return ModelFailed(
+                "overloaded",
+                f"{model}: the provider is overloaded or away{said}",
+                passing=True,
+                throttled=True,
+                retry_after_seconds=wait,
+            )
+        case known.ModelServerError():
+            return ModelFailed(
+                "model_error", f"{model}: the provider failed{said}", passing=True, retry_after_seconds=wait
+            )
+        case known.ModelTimeoutError():
+            return _unreachable(model) if error.phase in {"pool", "connect"} else _timed_out(model)
+        case known.ModelRequestTimeout():
+            return _timed_out(model)
+        case known.ModelConnectionError():
+            return _unreachable(model) if error.phase != "read" else broken_off(model)
+        case known.ModelContextWindowExceededError():
+            return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
+        case known.ModelAuthenticationError():
+            return _key_refused(error, model, own_key=own_key)
+        case known.ModelNotFoundError():
+            return ModelFailed("unknown_model", f"The provider knows no model {model} for this key{said}")
+        case known.ModelHTTPError() if error.status_code in {401, 403} and not _is_refusal(error):
+            return _key_refused(error, model, own_key=own_key)
+        case known.ModelHTTPError():
+            return _of_status(error.status_code, error, model, said)
+        case known.ModelRequestRejectedError():
+            return _refused(error, model, said)
+        case _ if isinstance(error.__cause__, ValueError) or not error.in_stream:
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read.", passing=True)
+        case _:
+            return ModelFailed("model_error", f"{model}: the provider failed{said}", passing=True)
+
+
+def _key_refused(error: ModelAPIError, model: str, *, own_key: bool) -> ModelFailed:
+    # What the provider said is left out: it likes to repeat a part of the key.
+    if own_key:
+        return ModelFailed("not_authorized", f"The provider does not accept the key for {model}.")
+    # Cleaned before it is cut, for half a key would not be found any more.
+    log.warning("provider_refuses_key", model=model, said=LOGS.clean(str(error.body))[:_LOGGED])
+    return ModelFailed(
+        "not_authorized",
+        f"The provider does not accept this server's key for {model}. Whoever operates the server finds the provider's "
+        "answer in its log.",
+    )
+
+
+def _of_status(status: int, error: ModelAPIError, model: str, said: str) -> ModelFailed:
+    if status == 413:
+        return ModelFailed("context_too_long", f"The conversation is too long for {model}{said}")
+    if status == 408:
+        return _timed_out(model)
+    if status >= 500 or status in {409, 425}:
+        return ModelFailed("model_error", f"{model}: the provider failed (status {status}){said}", passing=True)
+    return _refused(error, model, said)
+
+
+def _refused(error: ModelAPIError, model: str, said: str) -> ModelFailed:
+    if _is_refusal(error):
+        return ModelFailed("content_refused", f"{model} refused to answer{said}")
+    return ModelFailed("invalid_request", f"{model} does not take this request{said}")
+
+
+def _is_refusal(error: ModelAPIError) -> bool:
+    return error.provider_error_code in _REFUSALS or error.provider_error_type in _REFUSALS
+
+
+def _timed_out(model: str) -> ModelFailed:
+    return ModelFailed("model_timeout", f"{model} did not answer in time.", passing=True)
+
+
+def _unreachable(model: str) -> ModelFailed:
+    return ModelFailed("model_unreachable", f"The provider of {model} cannot be reached.", passing=True)
+
+
+def _said(error: ModelAPIError, redactor: Redactor) -> str:
+    """The provider's own words, as the end of a sentence."""
+    body: Any = error.body
+    for _ in range(2):
+        if isinstance(body, dict):
+            inner = cast("dict[str, Any]", body)
+            body = inner.get("error") or inner.get("message")
+    text = shortened(body, redactor) if isinstance(body, str) else ""
+    return f": {text}" if text else "."

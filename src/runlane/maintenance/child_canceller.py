@@ -1,0 +1,47 @@
+"""Children: cancels the runs that cancelled runs have started.
+
+Apart from the timers: it may have to wait for whoever is starting such a run, and nobody's time should wait with it.
+"""
+
+from __future__ import annotations
+
+from runlane.bus import Bus
+from runlane.domain.ids import lock_key
+from runlane.errors import RunNotFound
+from runlane.failpoints import failpoint
+from runlane.store.orchestration.children import any_marked, children_to_cancel
+from runlane.store.queue.runs import cancel_run
+from runlane.store.sql.database import Database, Session
+
+_LOCK = lock_key("duty", "children")
+
+
+class ChildCanceller:
+    """One round at a time; see `PeriodicService` for the loop."""
+
+    def __init__(self, database: Database, bus: Bus) -> None:
+        self._database = database
+        self._bus = bus
+
+    async def round(self) -> bool:
+        """Cancel some; True when there may be more."""
+        if not await any_marked(self._database):
+            return False
+        run_ids, more = await self._database.transact(_look)
+        for run_id in run_ids:
+            failpoint("children.before_cancel")
+            await self._cancel(run_id)
+        return more
+
+    async def _cancel(self, run_id: str) -> None:
+        try:
+            change = await cancel_run(self._database, run_id)
+        except RunNotFound:
+            return  # retention was faster
+        self._bus.signal_cancel(run_id)
+        self._bus.ring(change.ready_lanes)
+        self._bus.publish(change.notices)
+
+
+async def _look(session: Session) -> tuple[list[str], bool]:
+    return await children_to_cancel(session) if await session.try_lock(_LOCK) else ([], False)

@@ -1,0 +1,90 @@
+"""The reaper: puts the runs of a vanished worker back.
+
+A worker is gone when its liveness lock is free and its heartbeat is old, or when its lease is over. Being wrong is
+safe (the fence refuses the old worker's writes), being slow is not: runs wait for us.
+"""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+
+from runlane.bus import Bus
+from runlane.domain.ids import lock_key
+from runlane.failpoints import failpoint
+from runlane.observability import metrics
+from runlane.settings import Settings
+from runlane.store.orchestration.children import wake_parents
+from runlane.store.queue.liveness_lock import lock_is_free
+from runlane.store.queue.reaping import (
+    RECONNECT_SECONDS,
+    ReapedRuns,
+    Suspect,
+    declare_lost,
+    find_orphans,
+    find_suspects,
+    take_over,
+)
+from runlane.store.sql.database import Database, Session
+
+log = structlog.get_logger(__name__)
+
+_LOCK = lock_key("duty", "reaper")
+# Orphans cannot arise while every rule holds, so they are looked for rarely.
+_ORPHANS_EVERY_SECONDS = 30.0
+
+
+class Reaper:
+    """One round at a time; see `PeriodicService` for the loop."""
+
+    def __init__(self, settings: Settings, database: Database, bus: Bus) -> None:
+        self._settings = settings
+        self._database = database
+        self._bus = bus
+        self._orphans_at = time.monotonic() + _ORPHANS_EVERY_SECONDS
+
+    async def round(self) -> bool:
+        """Look for vanished workers and move their runs."""
+        suspects = await find_suspects(self._database, self._settings.silence_seconds, trust_locks=self._trusts_locks())
+        # The question itself may have been what told us that our connections are gone.
+        suspects = [suspect for suspect in suspects if suspect.expired or self._trusts_locks()]
+        look_for_orphans = time.monotonic() >= self._orphans_at
+        if not suspects and not look_for_orphans:
+            return False
+        if look_for_orphans:
+            self._orphans_at = time.monotonic() + _ORPHANS_EVERY_SECONDS
+        taken = await self._database.transact(lambda session: self._reap(session, suspects, look_for_orphans))
+        if taken is not None:
+            failpoint("reaper.committed")
+            metrics.LOST_WORKERS.add(len(taken.workers))
+            metrics.TAKEOVERS.add(taken.runs)
+            log.warning("workers_lost", workers=list(taken.workers), runs=taken.runs)
+            self._bus.ring(taken.ready_lanes)
+            self._bus.publish(taken.notices)
+            if taken.ended:
+                # If this fails they come by themselves, only later.
+                self._bus.ring(await wake_parents(self._database, taken.ended))
+        return False
+
+    def _trusts_locks(self) -> bool:
+        # When our own connections broke, everybody's may have: then a free lock proves nothing for a moment.
+        return time.monotonic() - self._database.steady_since > RECONNECT_SECONDS
+
+    async def _reap(self, session: Session, suspects: list[Suspect], look_for_orphans: bool) -> ReapedRuns | None:
+        if not await session.try_lock(_LOCK):
+            return None
+        gone: list[str] = []
+        for suspect in suspects:
+            free = suspect.expired or await lock_is_free(session, self._settings, suspect.id)
+            if free and await declare_lost(
+                session, suspect.id, self._settings.silence_seconds, lock_is_free=not suspect.expired
+            ):
+                gone.append(suspect.id)
+        if look_for_orphans:
+            gone.extend(worker_id for worker_id in await find_orphans(session) if worker_id not in gone)
+        if not gone:
+            return None
+        taken = await take_over(session, gone)
+        failpoint("reaper.before_commit")
+        return taken

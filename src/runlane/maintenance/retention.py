@@ -1,0 +1,80 @@
+"""Retention: deletes what finished long ago, and old entries of the audit log, a little at a time. On by default.
+
+Where events are kept for a shorter time than their runs, it also cuts the streams of finished runs.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from runlane.domain.ids import lock_key
+from runlane.failpoints import failpoint
+from runlane.settings import Settings
+from runlane.store.access.audit import DELETED_AT_ONCE, delete_old_audit
+from runlane.store.chat.deletion import delete_old_sessions
+from runlane.store.queue.retention import AT_ONCE, DeletedBatch, cut_events, delete_leftovers, delete_old, oldest_to_cut
+from runlane.store.sql.database import Database, Session
+
+_LOCK = lock_key("duty", "retention")
+_DAY_SECONDS = 86400
+# Later than every moment that a run may have ended at.
+_ALL = 2**62
+
+
+class Retention:
+    """One round at a time; see `PeriodicService` for the loop."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._keep_seconds = settings.retention_days * _DAY_SECONDS
+        self._keep_audit_seconds = settings.audit_retention_days * _DAY_SECONDS
+        days = settings.events_retention_days
+        self._keep_events_seconds = None if days is None else days * _DAY_SECONDS
+        self._database = database
+        # Where the runs begin whose events are to be cut; None when that has to be looked for.
+        self._cut_since: int | None = None
+
+    async def round(self) -> bool:
+        """Delete some; True when there is more."""
+        deleted, entries = await self._database.transact(self._delete)
+        if deleted:
+            failpoint("retention.committed")
+        return deleted == AT_ONCE or entries == DELETED_AT_ONCE or await self._cut()
+
+    async def _delete(self, session: Session) -> tuple[int, int]:
+        if not await session.try_lock(_LOCK):
+            return 0, 0
+        deleted = await delete_old(session, self._keep_seconds)
+        if deleted < AT_ONCE:
+            await delete_leftovers(session, self._keep_seconds)
+            await delete_old_sessions(session, self._keep_seconds)
+        entries = await delete_old_audit(session, self._keep_audit_seconds)
+        if deleted:
+            failpoint("retention.before_commit")
+        return deleted, entries
+
+    async def _cut(self) -> bool:
+        keep_seconds = self._keep_events_seconds
+        if keep_seconds is None:
+            return False
+        since = self._cut_since if self._cut_since is not None else await self._look_back(keep_seconds)
+
+        async def work(session: Session) -> DeletedBatch:
+            if not await session.try_lock(_LOCK):
+                return DeletedBatch(0, more=False)
+            cut = await cut_events(session, keep_seconds, since)
+            if cut.events:
+                failpoint("retention.before_commit")
+            return cut
+
+        cut = await self._database.transact(work)
+        if cut.events:
+            failpoint("retention.committed")
+        self._cut_since = since if cut.more else None
+        return cut.more
+
+    async def _look_back(self, keep_seconds: float) -> int:
+        since, more = _ALL, True
+        while more:
+            look = partial(oldest_to_cut, keep_seconds=keep_seconds, before=since)
+            since, more = await self._database.transact(look)
+        return since

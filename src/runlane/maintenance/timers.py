@@ -1,0 +1,36 @@
+"""Timers: makes scheduled runs ready when their time has come."""
+
+from __future__ import annotations
+
+from runlane.bus import Bus
+from runlane.domain.ids import lock_key
+from runlane.failpoints import failpoint
+from runlane.store.queue.timers import AT_ONCE, queue_due
+from runlane.store.sql.database import Database, Session
+
+_LOCK = lock_key("duty", "timers")
+
+
+class Timers:
+    """One round at a time; see `PeriodicService` for the loop."""
+
+    def __init__(self, database: Database, bus: Bus) -> None:
+        self._database = database
+        self._bus = bus
+
+    async def round(self) -> bool:
+        """Queue what is due; True when there was more than one round takes."""
+        lanes = await self._database.transact(_round)
+        if lanes:
+            failpoint("timers.committed")
+            self._bus.ring(set(lanes))
+        return len(lanes) >= AT_ONCE
+
+
+async def _round(session: Session) -> list[str]:
+    if not await session.try_lock(_LOCK):
+        return []
+    lanes = await queue_due(session)
+    if lanes:
+        failpoint("timers.before_commit")
+    return list(lanes)

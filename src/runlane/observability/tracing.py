@@ -1,0 +1,146 @@
+"""Tracing: one trace from the HTTP request through the queue to each attempt.
+
+A run stores the W3C traceparent it was accepted under, and its attempts go on there. Without RUNLANE_OTLP_ENDPOINT
+nothing of OpenTelemetry is imported and a span costs one comparison; what callers send is stored all the same, so that
+workers that do trace can continue it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Final
+
+from runlane.redaction import LOGS
+from runlane.settings import Settings
+from runlane.version import VERSION
+
+_TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_OFF: Final = nullcontext(None)
+
+# The OpenTelemetry provider of this process; None while tracing is off. Its types must not be imported here.
+_provider: Any = None
+
+
+def start_tracing(settings: Settings, service: str) -> None:
+    """Begin to export spans, if the settings name a place to send them to. Once per process."""
+    global _provider  # noqa: PLW0603 - a process has one exporter, like its log
+    if settings.otlp_endpoint is None or _provider is not None:
+        return
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    provider = TracerProvider(resource=Resource.create({"service.name": service, "service.version": VERSION}))
+    endpoint = f"{settings.otlp_endpoint.rstrip('/')}/v1/traces"
+    provider.add_span_processor(BatchSpanProcessor(clean_exporter(OTLPSpanExporter(endpoint=endpoint))))
+    _provider = provider
+
+
+def clean_exporter(inner: Any) -> Any:
+    """The exporter, given spans without secrets: also those that FastAPI makes, and the exceptions in them."""
+    from opentelemetry.sdk.trace import Event, ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExporter
+    from opentelemetry.trace import Status
+
+    def cleaned(span: ReadableSpan) -> ReadableSpan:
+        events = [Event(LOGS.clean(event.name), _plain(event.attributes), event.timestamp) for event in span.events]
+        told = span.status.description
+        return ReadableSpan(
+            name=LOGS.clean(span.name),
+            context=span.context,
+            parent=span.parent,
+            resource=span.resource,
+            attributes=_plain(span.attributes),
+            events=events,
+            links=span.links,
+            kind=span.kind,
+            status=Status(span.status.status_code, None if told is None else LOGS.clean(told)),
+            start_time=span.start_time,
+            end_time=span.end_time,
+            instrumentation_scope=span.instrumentation_scope,
+        )
+
+    class Clean(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> Any:
+            return inner.export([cleaned(span) for span in spans] if not LOGS.is_empty else spans)
+
+        def shutdown(self) -> None:
+            inner.shutdown()
+
+        def force_flush(self, timeout_millis: int = 30_000) -> bool:
+            return inner.force_flush(timeout_millis)
+
+    return Clean()
+
+
+def _plain(attributes: Mapping[str, Any] | None) -> dict[str, Any]:
+    return LOGS.clean_value(dict(attributes or {}))
+
+
+def stop_tracing() -> None:
+    """Send what is left. Safe to call twice."""
+    global _provider
+    provider, _provider = _provider, None
+    if provider is not None:
+        provider.shutdown()
+
+
+def provider() -> Any:
+    """The provider that spans go to; None while tracing is off."""
+    return _provider
+
+
+def valid_parent(traceparent: str | None) -> str | None:
+    """The value, if W3C Trace Context lets it be continued. A broken one starts a new trace and is no error."""
+    if traceparent is None or len(traceparent) > 256:
+        return None
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None:
+        return None
+    version, trace_id, span_id, _, more = found.groups()
+    if version == "ff" or (version == "00" and more) or not trace_id.strip("0") or not span_id.strip("0"):
+        return None
+    return traceparent[:55]
+
+
+def span(name: str, attributes: Mapping[str, Any], parent: str | None = None) -> AbstractContextManager[Any]:
+    """A span around some work; under the stored parent if one is given, else under the current span."""
+    if _provider is None:
+        return _OFF
+    return _span(name, parent, attributes)
+
+
+def set_attributes(started: Any, facts: Mapping[str, str]) -> None:
+    """Say on a span how its work ended; an `error` among the facts makes it a failed one."""
+    from opentelemetry.trace import StatusCode
+
+    for name, value in facts.items():
+        started.set_attribute(f"runlane.{name}", value)
+    if "error" in facts:
+        started.set_status(StatusCode.ERROR, facts["error"])
+
+
+def current_parent() -> str | None:
+    """The current span for whoever continues it elsewhere; None while tracing is off."""
+    if _provider is None:
+        return None
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+
+
+@contextmanager
+def _span(name: str, parent: str | None, attributes: Mapping[str, Any]) -> Generator[Any]:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    context = None if parent is None else TraceContextTextMapPropagator().extract({"traceparent": parent})
+    tracer = _provider.get_tracer("runlane", VERSION)
+    kept = {key: value for key, value in attributes.items() if value is not None}
+    with tracer.start_as_current_span(name, context=context, attributes=kept) as started:
+        yield started

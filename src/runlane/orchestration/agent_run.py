@@ -1,0 +1,100 @@
+"""Runs of an agent: the one step they consist of, and what the agent is told of the turns before.
+
+An agent that is asked directly runs through the same machine as every orchestration, so its journal, its approvals and
+its limits are the same. What was said earlier is cut to a size: a conversation may last for years, a prompt may not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from runlane.definitions.schema.definition import Agent, Orchestration
+from runlane.domain.run import AGENT, ORCHESTRATION, Status
+from runlane.llm.models import Message
+from runlane.store.chat.turns import Turn
+from runlane.templates.template import text_of
+
+ANSWER: Final = "answer"
+MAX_MESSAGE_CHARACTERS: Final = 20_000
+MAX_TOLD_CHARACTERS: Final = 200_000
+_TIMEOUT_MINUTES: Final = 30.0
+_STEPS: Final = 10_000_000
+_WHY: Final[Mapping[Status, str]] = {
+    Status.CANCELLED: "it was cancelled before there was an answer",
+    Status.FAILED: "the attempt to answer it failed",
+}
+
+
+class PinnedLookup(Protocol):
+    """The definitions that a run is pinned to."""
+
+    @property
+    def orchestrations(self) -> Mapping[str, Orchestration]: ...
+
+    @property
+    def agents(self) -> Mapping[str, Agent]: ...
+
+
+def root_of(target: str, request: Mapping[str, Any], material: PinnedLookup) -> Orchestration:
+    """The orchestration that a run executes."""
+    if not target.startswith(AGENT):
+        return material.orchestrations[target.removeprefix(ORCHESTRATION)]
+    agent = material.agents[target.removeprefix(AGENT)]
+    return ask_alone(agent, material, request.get("input") or {})
+
+
+def ask_alone(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) -> Orchestration:
+    """An orchestration of one step that asks the agent. Its id is one that nobody can give to an orchestration."""
+    inner = material.orchestrations.get(agent.orchestration_id or "")
+    minutes = _TIMEOUT_MINUTES if inner is None else inner.timeout_minutes
+    step = {
+        "id": ANSWER,
+        "type": "agent",
+        "name": agent.name or agent.id,
+        "agent_id": agent.id,
+        "max_turns": agent.max_turns,
+        "timeout_seconds": minutes * 60,
+        "output_key": ANSWER,
+    }
+    body: dict[str, Any] = {
+        "id": "agent",
+        "name": agent.name or agent.id,
+        "steps": [step],
+        "timeout_minutes": minutes,
+        "max_total_turns": _STEPS,
+    }
+    if inner is not None:
+        body["max_state_bytes"] = inner.max_state_bytes
+    alone = Orchestration.model_validate(body)
+    # Copies are not validated: neither the id nor the keys of an input need be such as a person may write down.
+    asking = alone.steps[0].model_copy(update={"input_keys": list(given)})
+    return alone.model_copy(update={"id": f"{AGENT}{agent.id}", "steps": [asking]})
+
+
+def conversation_messages(turns: Sequence[Turn]) -> list[Message]:
+    """What a model is told of earlier turns, oldest first. As many of the newest as fit."""
+    told: list[list[Message]] = []
+    room = MAX_TOLD_CHARACTERS
+    for turn in reversed(turns):
+        messages = _turn_messages(turn)
+        room -= sum(len(message.text) for message in messages)
+        if room < 0:
+            break
+        told.append(messages)
+    return [message for messages in reversed(told) for message in messages]
+
+
+def _turn_messages(turn: Turn) -> list[Message]:
+    message = _cut(turn.message)
+    if turn.status is Status.COMPLETED:
+        return [Message("user", message), Message("assistant", _cut(text_of(turn.answer)))]
+    # Not as the assistant's words: it never said them.
+    why = _WHY.get(turn.status, "there was no answer yet")
+    return [Message("user", f"{message}\n\n[This message was not answered: {why}.]")]
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MAX_MESSAGE_CHARACTERS:
+        return text
+    return f"{text[:MAX_MESSAGE_CHARACTERS]}\n[abridged: {MAX_MESSAGE_CHARACTERS} of {len(text)} characters]"

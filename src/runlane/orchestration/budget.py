@@ -1,0 +1,155 @@
+"""What a run spends: every cap is looked at before each call of a model, with what open steps have spent so far.
+
+A call is refused once a cap is reached, so a cap is passed by no more than the calls that are under way. Where a
+person is asked for more, the answer is kept in the journal, for the step or for the run as a whole, and raises the cap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from runlane.agents.journal import Journal
+from runlane.definitions.schema.definition import Agent
+from runlane.definitions.schema.step import HumanField
+from runlane.domain.budget import CapReached, SpendingCap, check_caps
+from runlane.interpreter.failure import StepFailed
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import Outcome, PendingStep
+from runlane.orchestration.retry_unavailable import retry_unavailable
+from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
+from runlane.store.orchestration.calls import has_unpriced_call
+from runlane.store.orchestration.steps import StepOutcome, StepRecord
+from runlane.store.queue.claim import Claimed
+from runlane.store.sql.database import Database
+from runlane.store.usage import read_budget
+
+_MORE = (
+    {"name": "decision", "type": "select", "label": "Decision", "options": ["allow", "stop"], "required": True},
+    {"name": "amount_usd", "type": "number", "label": "How much more from now on, in USD; as much again if empty"},
+)
+
+
+class SpendingTracker:
+    """The money of one attempt at a run. `journals` gives what is known of a step, or, for "", of the run."""
+
+    def __init__(self, claimed: Claimed, database: Database, journals: Callable[[str], Journal]) -> None:
+        self._claimed = claimed
+        self._database = database
+        self._journals = journals
+        # What earlier tries of a step have cost, which the step machine knows already.
+        self._settled: dict[str, tuple[float, int]] = {}
+        # The caps that held at the last call of an open step, in words; and whether they were doubted already.
+        self._caps: dict[str, list[str]] = {}
+        self._doubted = False
+
+    def learn(self, way: Sequence[StepRecord]) -> None:
+        """Take over what earlier attempts have settled of steps that are tried again."""
+        for record in way:
+            if record.outcome in (StepOutcome.RETRYING, StepOutcome.FAILED):
+                self._settled[record.path] = (record.cost_usd or 0.0, record.tokens)
+
+    def complete(self, path: str, outcome: Outcome) -> Outcome:
+        """The outcome with what this try has cost, given what all tries have."""
+        self._caps.pop(path, None)
+        cost, tokens = self._settled.get(path, (0.0, 0))
+        self._settled[path] = (max(cost, outcome.cost_usd or 0.0), max(tokens, outcome.tokens))
+        fresh = None if outcome.cost_usd is None else max(0.0, outcome.cost_usd - cost)
+        return replace(outcome, cost_usd=fresh, tokens=max(0, outcome.tokens - tokens))
+
+    async def check(
+        self,
+        machine: Machine,
+        open_steps: Mapping[str, Journal],
+        todo: PendingStep,
+        agent: Agent | None,
+        step_cap: float | None,
+    ) -> None:
+        """Raise if no model may be asked any more, or not before somebody has allowed it."""
+        unsettled = {path: self._unsettled(path, journal) for path, journal in open_steps.items()}
+        run, own = self._journals(""), self._journals(todo.path)
+        caps = [
+            SpendingCap("run", bound.limit_usd, bound.spent_usd, bound.on_cap, bound.orchestration_id)
+            for bound in machine.budgets(todo.path, unsettled)
+        ]
+        if step_cap is not None:
+            caps.append(SpendingCap("step", step_cap, own.cost_usd or 0.0, todo.orchestration.on_cap, todo.step.id))
+        caps += await self._caps_of_day(agent)
+        self._caps[todo.path] = [cap.title for cap in caps if cap.limit_usd is not None]
+        journals = {cap.scope: own if cap.scope == "step" else run for cap in caps}
+        capped = check_caps([self._raised(cap, journals[cap.scope]) for cap in caps])
+        if capped is not None:
+            raise self._refusal(capped, journals[capped.scope])
+
+    async def doubt(self, path: str, model: str) -> str | None:
+        """What to warn of when a model has answered at an unknown price, once in a run: caps do not see such calls."""
+        caps = self._caps.get(path)
+        if not caps or self._doubted:
+            return None
+        self._doubted = True
+        claimed = self._claimed
+        if claimed.attempt > 1 and await retry_unavailable(lambda: has_unpriced_call(self._database, claimed.run_id)):
+            return None
+        return (
+            f"The price of {model} is not known, so its calls do not count against the cap of {' and '.join(caps)}. "
+            "Prices of your own servers are set in RUNLANE_PROVIDERS."
+        )
+
+    async def _caps_of_day(self, agent: Agent | None) -> list[SpendingCap]:
+        limit = agent.max_cost_usd_per_day if agent is not None else None
+        named = agent.id if agent is not None and limit is not None else None
+        tenant = self._claimed.tenant
+        spent = await retry_unavailable(lambda: read_budget(self._database, tenant, named))
+        caps = [SpendingCap("tenant", spent.tenant_limit_usd, spent.tenant_usd, spent.on_cap, tenant)]
+        if agent is not None and limit is not None:
+            caps.append(SpendingCap("agent", limit, spent.agent_usd, agent.on_cap, agent.id))
+        return caps
+
+    def _raised(self, cap: SpendingCap, journal: Journal) -> SpendingCap:
+        """The cap with what people have allowed in this run, beyond what was spent when they were asked."""
+        if cap.limit_usd is None:
+            return cap
+        limit = cap.limit_usd
+        for answer in _answers(journal, cap.scope, cap.name):
+            amount = answer.get("amount_usd")
+            if answer.get("decision") == "allow":
+                more = cap.limit_usd if amount is None else max(0.0, float(amount))
+                limit = max(limit, answer.get("spent_usd", 0.0)) + more
+        return replace(cap, limit_usd=limit)
+
+    def _refusal(self, capped: CapReached, journal: Journal) -> StepFailed | Suspend:
+        answers = _answers(journal, capped.scope, capped.name)
+        stopped = any(answer.get("decision") != "allow" for answer in answers)
+        if capped.on_cap == "fail" or stopped:
+            return StepFailed("cost_limit", capped.message)
+        platform = capped.scope == "tenant"
+        return Suspend(
+            StepWait(
+                kind=WaitKind.HUMAN,
+                name="budget",
+                prompt=f"{capped.message} May it spend more?{' A platform admin must answer.' if platform else ''}",
+                # A cap is lifted by who may set it: definitions are the tenant's own, its daily cap is not.
+                answerable_by="platform" if platform else "tenant",
+                fields=tuple(HumanField.model_validate(field) for field in _MORE),
+                context={"scope": capped.scope, "limit_usd": capped.limit_usd, "spent_usd": capped.spent_usd},
+                key=journal.name(_key(capped.scope, capped.name, len(answers))),
+                shared=capped.scope != "step",
+                aside={"spent_usd": capped.spent_usd},
+            )
+        )
+
+    def _unsettled(self, path: str, journal: Journal) -> float:
+        return (journal.cost_usd or 0.0) - self._settled.get(path, (0.0, 0))[0]
+
+
+def _key(scope: str, name: str, number: int) -> str:
+    return f"cap/{scope}/{name}/{number}"
+
+
+def _answers(journal: Journal, scope: str, name: str) -> list[dict[str, Any]]:
+    """What people have said about a cap so far."""
+    answers: list[dict[str, Any]] = []
+    while (answer := journal.find(_key(scope, name, len(answers)))) is not None:
+        answers.append(answer)
+    return answers

@@ -1,0 +1,199 @@
+"""What a worker needs to run orchestrations: definitions by version, models, the sandbox, and tasks as steps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from runlane.domain.events import EventType
+from runlane.domain.run import AGENT
+from runlane.domain.task import Task
+from runlane.domain.text import dump_json, load_json
+from runlane.errors import Fail, InvalidInput, LeaseLost, RunCancelled
+from runlane.interpreter.failure import StepFailed
+from runlane.llm.models import Message, ModelRegistry
+from runlane.orchestration.agent_run import conversation_messages, root_of
+from runlane.orchestration.attempt import OrchestrationAttempt
+from runlane.orchestration.children import ChildRuns, StartChild
+from runlane.orchestration.integrations import Integrations
+from runlane.orchestration.memory import WorkerMemory
+from runlane.orchestration.pinned import PinnedDefinitions
+from runlane.orchestration.retry_unavailable import retry_unavailable
+from runlane.orchestration.warm_up import MAX_DEFINITIONS, needs_of, prefix_of
+from runlane.sandbox.sandbox import Sandbox, SandboxLimits
+from runlane.settings import Settings
+from runlane.steps.dispatch import RunServices
+from runlane.store.chat.turns import read_before
+from runlane.store.definitions import load_pinned, read_newest
+from runlane.store.orchestration.steps import StepOutcome, StepRecord, read_saved
+from runlane.store.queue.claim import Claimed
+from runlane.store.queue.record import RecordEntry
+from runlane.store.sql.database import Database
+from runlane.worker.context import Context
+from runlane.worker.execution import AttemptEnd
+from runlane.worker.run_host import RunHost
+
+
+class OrchestrationExecutor:
+    """Executes runs of orchestrations. One for all runs of a worker."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        database: Database,
+        tasks: Mapping[str, Task],
+        models: ModelRegistry,
+        start_child: StartChild,
+        outside: Integrations,
+    ) -> None:
+        self._max_input_bytes = settings.max_input_bytes
+        self._default_model = settings.default_model
+        self._database = database
+        self._tasks = tasks
+        self._models = models
+        self._start_child = start_child
+        self._outside = outside
+        self._sandbox = Sandbox(SandboxLimits.of(settings))
+        self._memory = WorkerMemory(settings.worker_text_bytes)
+        self._max_run_bytes = settings.max_run_bytes
+        self._max_step_bytes = settings.max_step_bytes
+
+    async def warm_up(self) -> None:
+        """Load what the definitions in the database will need. A database without any costs nothing."""
+        needs = await asyncio.to_thread(needs_of, await read_newest(self._database, MAX_DEFINITIONS))
+        if self._default_model is not None and needs.default_model:
+            needs.prefixes.add(prefix_of(self._default_model))
+        await self._outside.warm_up(needs.prefixes, mcp=needs.mcp)
+        if needs.sandbox:
+            await self._sandbox.expression("1", {})
+
+    async def close(self) -> None:
+        """End the sandbox. Safe to call twice."""
+        await self._sandbox.close()
+        await self._outside.close()
+
+    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> AttemptEnd:
+        """Execute an attempt."""
+        pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
+        material = PinnedDefinitions.of(
+            await retry_unavailable(lambda: load_pinned(self._database, claimed.tenant, pins))
+        )
+
+        async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
+            return await self._call_task(claimed, host, name, arguments, path)
+
+        tools = RunServices(
+            sandbox=self._sandbox.for_tenant(claimed.tenant),
+            models=self._models,
+            agents=material.agents,
+            tools=material.tools,
+            servers=material.servers,
+            tenant=claimed.tenant,
+            redactor=host.redactor,
+            tasks=self._tasks,
+            call_task=call_task,
+            limiter=self._outside.limiter,
+            callers=self._outside.callers(claimed.tenant, host.redactor),
+            connection=partial(self._outside.connection, claimed.tenant),
+            call_orchestration=ChildRuns(claimed, self._database, self._start_child).call,
+            mcp=self._outside.mcp.for_run(claimed.tenant, host.redactor),
+            max_step_bytes=self._max_step_bytes,
+        )
+        tools = replace(tools, conversation=await self._said_before(claimed, material))
+        root = root_of(claimed.target, load_json(claimed.input), material)
+        with closing(self._memory.account(claimed.tenant)) as account:
+            drive = OrchestrationAttempt(
+                claimed, host, self._database, material, tools, root, account, self._max_run_bytes
+            )
+            return await drive.run()
+
+    async def _said_before(self, claimed: Claimed, material: PinnedDefinitions) -> Sequence[Message]:
+        """What was said in the chat that the run is a turn of."""
+        turn = load_json(claimed.plan).get("chat") if claimed.plan else None
+        agent = material.agents.get(claimed.target.removeprefix(AGENT))
+        if turn is None or agent is None or not agent.history_turns:
+            return ()
+        session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
+        return conversation_messages(
+            await retry_unavailable(lambda: read_before(self._database, session_id, number, count))
+        )
+
+    async def _call_task(
+        self, claimed: Claimed, host: RunHost, name: str, arguments: Mapping[str, Any], path: str
+    ) -> Any:
+        task = self._tasks.get(name)
+        if task is None:
+            raise StepFailed("unknown_task", f'This worker has no task "{name}". Start it with the app that has it.')
+        try:
+            values = task.load(task.check(dict(arguments), self._max_input_bytes))
+        except InvalidInput as error:
+            raise StepFailed("invalid_input", str(error)) from None
+        saved = await retry_unavailable(lambda: read_saved(self._database, claimed.run_id, _saved_path(path)))
+        context = TaskStepContext(claimed, host, path, saved)
+        limit = asyncio.timeout(task.timeout_seconds)
+        try:
+            async with limit:
+                if task.is_async:
+                    value = await task.function(context, **values)
+                else:
+                    value = await host.call_in_thread(lambda: task.function(context, **values))
+                    value = await value if inspect.isawaitable(value) else value
+                context.check_awaited()
+                return _plain(value, name)
+        except (StepFailed, LeaseLost):
+            raise
+        except Fail as error:
+            raise StepFailed("task_failed", str(error)) from error
+        except Exception as error:
+            if limit.expired():
+                message = f"The task {name} took longer than its {task.timeout_seconds:g} s."
+                raise StepFailed("timeout", message, passing=True) from error
+            told = f"{type(error).__name__}: {error}".rstrip(": ")
+            raise StepFailed("task_error", f'The task "{name}" failed: {told}', passing=True) from error
+        finally:
+            # A thread goes on until it asks its context; then it learns that nobody waits for it.
+            context.interrupt(RunCancelled(f"The step {path} of run {claimed.run_id} is over."))
+
+
+class TaskStepContext(Context):
+    """A task's context inside an orchestration: its checkpoint and its idempotency key are the step's own."""
+
+    def __init__(self, claimed: Claimed, host: RunHost, path: str, saved: str | None) -> None:
+        super().__init__(claimed, host, asyncio.get_running_loop())
+        self._path = path
+        self._step_saved = saved
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same for every attempt at this step: hand it to other systems so that they act once."""
+        return f"{self._claimed.run_id}/{self._path}"
+
+    @property
+    def saved(self) -> Any:
+        """The last checkpoint of an earlier attempt at this step, or None."""
+        return None if self._step_saved is None else load_json(self._step_saved)
+
+    def checkpoint(self, value: Any) -> Awaitable[None]:
+        """Store a value for the next attempt at this step. Also a point where the run can be stopped."""
+        claimed, text = self._claimed, self._checkpoint_text(value)
+        entry = RecordEntry(claimed.run_id, claimed.attempt, claimed.lane, events=[(EventType.CHECKPOINT.value, "{}")])
+        entry.steps.append(StepRecord(_saved_path(self._path), None, "", "checkpoint", StepOutcome.SAVED, output=text))
+        return self._say(lambda: self._record(entry), "ctx.checkpoint()")
+
+
+def _saved_path(path: str) -> str:
+    # An exclamation mark is in no path of a step.
+    return f"{path}!saved"
+
+
+def _plain(value: Any, name: str) -> Any:
+    """The value as JSON would give it back: the same before and after a crash."""
+    try:
+        return load_json(dump_json(value))
+    except TypeError as error:
+        raise StepFailed("not_json", f"The result of task {name} cannot be stored: {error}") from None

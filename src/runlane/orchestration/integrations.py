@@ -1,0 +1,59 @@
+"""The outside of a worker: providers of models, their limits, web services and MCP servers.
+
+One for all runs of a worker. Nothing is connected before a step needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Awaitable, Callable, Collection, Mapping, Set
+from contextlib import AbstractAsyncContextManager
+
+from runlane.llm.providers import Providers
+from runlane.outbound import Outbound
+from runlane.rate_limits.limiter import ClusterLimiter, make_limiter
+from runlane.redaction import Redactor
+from runlane.settings import Settings
+from runlane.store.sql.database import Database
+from runlane.tools.caller import ToolCaller
+from runlane.tools.http import HttpTools
+from runlane.tools.mcp import McpClients
+
+Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
+
+
+class Integrations:
+    """What steps reach beyond this process. close() ends every connection."""
+
+    def __init__(
+        self, settings: Settings, database: Database, values: Values, providers: Providers | None = None
+    ) -> None:
+        self._providers = providers
+        self._outbound = Outbound(settings)
+        self._http = HttpTools(self._outbound, values)
+        self.limiter: ClusterLimiter = make_limiter(settings, database)
+        self.mcp = McpClients(settings, values, self._outbound)
+
+    def callers(self, tenant: str, redactor: Redactor) -> Mapping[str, ToolCaller]:
+        """What calls tools for a run of a tenant, by their type."""
+        return {"http": self._http.for_run(tenant, redactor)}
+
+    def connection(self, tenant: str) -> AbstractAsyncContextManager[None]:
+        """Wait for one of the connections that a tenant may use at once, and hold it."""
+        return self._outbound.connections.enter(tenant)
+
+    async def warm_up(self, prefixes: Set[str], *, mcp: bool) -> None:
+        """Import what these providers, and MCP servers if there are any, need."""
+        if self._providers is not None:
+            await self._providers.warm_up(prefixes)
+        if mcp:
+            await asyncio.to_thread(importlib.import_module, "runlane.tools.mcp.connection")
+
+    async def close(self) -> None:
+        """End every connection. Safe to call twice."""
+        if self._providers is not None:
+            await self._providers.close()
+        await self.mcp.close()
+        await self.limiter.close()
+        await self._outbound.close()

@@ -1,0 +1,208 @@
+"""The way of a run through its orchestration: back from the records, and each finished step into a record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from runlane.definitions.checks.placeholders import templates_of
+from runlane.definitions.schema.definition import Agent, Definition, Orchestration
+from runlane.definitions.schema.step import Step
+from runlane.domain.text import dump_json, load_json
+from runlane.errors import UnknownPlaceholder
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import Done, Failed, Outcome, PendingStep, StepEvent
+from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord
+from runlane.templates.template import look_up, placeholders_in
+
+MAX_INPUT_CHARACTERS = 64 * 1024
+_BOUNDS = frozenset({"turn_limit", "cost_limit"})
+_FAILURES = frozenset({"step_error", "step_retry"})
+_KNOWN_STEPS = 2000
+_paths: dict[int, tuple[Step, tuple[str, ...]]] = {}
+
+
+Remember = Callable[[str, str, str, Any], None]
+
+
+def _forget(_path: str, _step_id: str, _title: str, _output: Any) -> None: ...
+
+
+class StateEdit(NamedTuple):
+    """Somebody's change of a run's state, before the record with this number."""
+
+    no: int
+    state: Mapping[str, Any]
+
+
+def go_again(
+    library: Mapping[str, Orchestration],
+    root: str,
+    state: Mapping[str, Any],
+    agents: Mapping[str, str],
+    way: Sequence[StepRecord],
+    edits: Sequence[StateEdit],
+    remember: Remember = _forget,
+) -> tuple[Machine, int]:
+    """The machine where the records end, and the number of the last record.
+
+    `edits` is for forks: changes of the state, each before the records from a number on, in their order. `remember` is
+    told what each step gave, in their order.
+    """
+    pending = list(edits)
+    if way and way[0].path == SNAPSHOT_PATH:
+        machine, last = Machine.restore(library, load_json(way[0].output or "{}")), way[0].no or 0
+        way, pending = way[1:], [edit for edit in pending if edit.no > last]
+    else:
+        machine, last = Machine.start(library, root, state, agents), 0
+    for record in way:
+        last = record.no or 0
+        while pending and pending[0].no <= last:
+            machine = _edited(machine, pending.pop(0))
+        facts = apply_record(machine, record)
+        if record.outcome is StepOutcome.DONE and not was_refused(record.path, facts):
+            remember(record.path, record.step_id, record.step_id, output_of(record))
+        remember_nested(facts, remember)
+    for edit in pending:
+        # Its own records come after everything that was copied, also where the copy has left something out.
+        machine, last = _edited(machine, edit), max(last, edit.no - 1)
+    return machine, last
+
+
+def restore(
+    root: Orchestration,
+    request: Mapping[str, Any],
+    plan: Mapping[str, Any],
+    pinned: Iterable[Definition],
+    way: Sequence[StepRecord],
+    remember: Remember = _forget,
+) -> tuple[Machine, int]:
+    """The machine of a run, and the number of its last record: from its request, its plan and its records."""
+    definitions = list(pinned)
+    library = {item.id: item for item in definitions if isinstance(item, Orchestration)}
+    agents = {
+        item.id: item.orchestration_id
+        for item in definitions
+        if isinstance(item, Agent) and item.orchestration_id is not None
+    }
+    message = request.get("message", "")
+    given: Mapping[str, Any] = request.get("input") or {}
+    state = {"user_input": message, "user_query": message, **given}
+    edits = [StateEdit(edit["no"], edit["state"]) for edit in plan.get("fork", {}).get("edits", [])]
+    return go_again(library, root.id, state, agents, way, edits, remember)
+
+
+def _edited(machine: Machine, edit: StateEdit) -> Machine:
+    return machine.with_state({**machine.state, **edit.state})
+
+
+def remember_nested(facts: Sequence[StepEvent], remember: Remember) -> None:
+    """Tell what inner orchestrations gave that came to their end."""
+    for fact in facts:
+        if fact.type == "step_complete":
+            remember(fact.data["path"], fact.data["orch_step_id"], fact.data["step_name"], fact.output)
+
+
+def was_refused(path: str, facts: Sequence[StepEvent]) -> bool:
+    """Whether a step failed by what it gave: an answer that never came, a value of the wrong type, an unknown route."""
+    return any(fact.type in _FAILURES and fact.data["path"] == path for fact in facts)
+
+
+def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
+    """Tell the machine what a record says; what follows from it."""
+    facts: list[StepEvent] = []
+    error: dict[str, Any] = load_json(record.error) if record.error else {}
+    failed = Failed(error.get("code", "failed"), error.get("message", ""), bool(error.get("retryable")))
+    match record.outcome:
+        case StepOutcome.DONE:
+            facts = machine.complete(record.path, Done(output_of(record), record.route, record.cost_usd, record.tokens))
+        case StepOutcome.HANDLED:
+            for _ in range(max(0, record.tries - 1)):
+                machine.complete(record.path, failed, again=True)
+            # What contains the step may be tried again, and is under the same conditions as the first time.
+            last = replace(failed, cost_usd=record.cost_usd, tokens=record.tokens)
+            machine.complete(record.path, last, again=False)
+        case StepOutcome.RETRYING:
+            for _ in range(record.tries):
+                machine.complete(record.path, failed, again=True)
+            machine.charge(record.path, record.cost_usd, record.tokens)
+        case StepOutcome.FAILED:
+            # It ended the run, and somebody wants it tried again. What it has cost is spent.
+            machine.charge(record.path, record.cost_usd, record.tokens)
+        case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
+            # No part of the way.
+            pass
+    return facts
+
+
+def output_of(record: StepRecord) -> Any:
+    """What the step gave."""
+    return None if record.output is None else load_json(record.output)
+
+
+def given_to(todo: PendingStep) -> dict[str, Any]:
+    """What a step was given of the state: its input keys by name, and by their paths the values in its texts."""
+    state = todo.state
+    given: dict[str, Any] = {key: state[key] for key in todo.step.input_keys if key in state}
+    for path in _paths_in(todo.step) if todo.part == "step" else ():
+        # What nothing fills is the step's error, and told as such.
+        with suppress(UnknownPlaceholder):
+            given[path] = look_up(path, state)
+    return given
+
+
+def _paths_in(step: Step) -> tuple[str, ...]:
+    """The placeholders of a step, found once: a loop comes to the same step many thousand times."""
+    known = _paths.get(id(step))
+    if known is not None and known[0] is step:
+        return known[1]
+    if len(_paths) >= _KNOWN_STEPS:
+        _paths.clear()
+    found = tuple(path for _, value in templates_of(step) for path in placeholders_in(value))
+    _paths[id(step)] = (step, found)
+    return found
+
+
+def record_of(todo: PendingStep, outcome: Outcome, machine: Machine, no: int, seconds: float) -> StepRecord:
+    """The record of a step that the machine has settled."""
+    given = given_to(todo)
+    text = dump_json(given) if given else None
+    done = isinstance(outcome, Done)
+    verdict = _verdict(machine, todo, outcome)
+    failed = outcome if isinstance(outcome, Failed) else None
+    if failed is None and verdict is StepOutcome.FAILED and machine.end is not None:
+        failed = machine.end.error
+    return StepRecord(
+        path=todo.path,
+        no=no,
+        step_id=todo.step.id,
+        kind=todo.step.type if todo.part == "step" else f"{todo.step.type} {todo.part}",
+        outcome=verdict,
+        output=dump_json(outcome.output) if done and outcome.output is not None else None,
+        route=outcome.route if done else None,
+        error=None if failed is None else dump_json(_error_of(failed)),
+        tries=todo.tries if done else todo.tries + 1,
+        input=text if text is None or len(text) <= MAX_INPUT_CHARACTERS else None,
+        duration_us=int(seconds * 1_000_000),
+        cost_usd=outcome.cost_usd,
+        tokens=outcome.tokens,
+    )
+
+
+def _error_of(failed: Failed) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": failed.code, "message": failed.message}
+    return {**error, "retryable": True} if failed.passing else error
+
+
+def _verdict(machine: Machine, todo: PendingStep, outcome: Outcome) -> StepOutcome:
+    """What a step came to. One whose failure ended the run is made again when somebody retries the run."""
+    if isinstance(outcome, Done):
+        error = machine.end.error if machine.end is not None else None
+        # A bound of the run stopped it behind this step; what the step gave is paid for and stays.
+        return StepOutcome.DONE if error is None or error.code in _BOUNDS else StepOutcome.FAILED
+    if machine.end is not None:
+        return StepOutcome.FAILED
+    again = any(other.path == todo.path for other in machine.todos())
+    return StepOutcome.RETRYING if again else StepOutcome.HANDLED

@@ -1,0 +1,33 @@
+"""When a run stores a snapshot of where it stands.
+
+A takeover reads and settles the records since the last snapshot, so both their number and their size are bounded. A
+snapshot costs as much as the state is large.
+"""
+
+from __future__ import annotations
+
+from runlane.interpreter.machine import Machine
+from runlane.store.orchestration.steps import StepRecord
+
+SNAPSHOT_EVERY = 500
+SNAPSHOT_BYTES = 16 * 1024 * 1024
+
+
+class Snapshots:
+    """Counts the records since the last snapshot."""
+
+    def __init__(self) -> None:
+        self._records = 0
+        self._bytes = 0
+
+    def is_due(self, record: StepRecord, machine: Machine) -> bool:
+        """Count a record, and return whether a snapshot follows it."""
+        self._records += 1
+        self._bytes += len(record.output or "")
+        if self._records < SNAPSHOT_EVERY and self._bytes < max(SNAPSHOT_BYTES, 2 * machine.state_bytes):
+            return False
+        if any(other.tries for other in machine.todos()):
+            # The record of the second try holds what both have cost, and so would a snapshot between them.
+            return False
+        self._records = self._bytes = 0
+        return True

@@ -1,0 +1,169 @@
+"""Questions of a run to people, clocks and other systems, and the answers as far as this attempt knows them.
+
+A step that waits as a whole has one question, under its path. A step that waits inside, for an approval for example,
+may have several, under its path and a key; what the whole run waits for has a key only. These are asked by the step
+itself whenever it is performed, so after a takeover they are only remembered until the step asks again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from runlane.domain.ids import INSIDE
+from runlane.domain.text import dump_json
+from runlane.interpreter.values import Done, PendingStep
+from runlane.steps.dispatch import StepWait
+from runlane.store.orchestration.waits import NewWait, Wait
+
+
+class InnerKey(NamedTuple):
+    """What waits inside a step, whether it does so for the whole run, and what is kept aside with the answer."""
+
+    key: str
+    shared: bool
+    kind: str
+    aside: Mapping[str, Any] | None = None
+
+
+class _Open:
+    """A question without an answer yet; `due` is on the monotonic clock. `todos` are the steps that wait for it."""
+
+    __slots__ = ("answer", "due", "inner", "kind", "name", "todos")
+
+    def __init__(
+        self, todo: PendingStep, kind: str, name: str, due: float | None, inner: InnerKey | None = None
+    ) -> None:
+        self.todos = {todo.path: todo}
+        self.kind = kind
+        self.name = name
+        self.due = due
+        self.inner = inner
+        self.answer: Done | None = None
+
+
+class OpenWaits:
+    """What this run waits for."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+        self._sent: list[Wait] = []
+        self._remembered: dict[str, Wait] = {}
+        self._free: set[str] = set()
+        # What people have answered in this attempt: whoever asks it late need only look at the journal.
+        self._over: set[str] = set()
+
+    def __contains__(self, path: object) -> bool:
+        """Whether a step has to wait. One that waits inside may go on as soon as one of its questions is answered."""
+        if path in self._free:
+            return False
+        return any(path in question.todos for question in self._open.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def paths(self) -> list[str]:
+        """What is waited for."""
+        return sorted(self._open)
+
+    def seconds_left(self) -> float | None:
+        """How long until the first of them is due, if one ever is."""
+        dues = [question.due for question in self._open.values() if question.due is not None]
+        return max(0.0, min(dues) - time.monotonic()) if dues else None
+
+    def ask(self, todo: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
+        """What is stored of a new question, and what people are shown; None if it has been asked before."""
+        self._free.discard(todo.path)
+        inner = None
+        if waiting.key is not None:
+            inner = InnerKey(waiting.key, waiting.shared, waiting.kind.value, waiting.aside)
+        path = _path(todo, inner)
+        if path in self._over:
+            return None
+        asked = self._open.get(path)
+        if asked is not None:
+            asked.todos[todo.path] = todo
+            return None
+        name = waiting.name or waiting.event or todo.step.title
+        remembered = self._remembered.pop(path, None)
+        if remembered is not None:
+            self._take_over(path, remembered, todo, inner)
+            return None
+        seconds = waiting.due_in_seconds
+        if waiting.until is not None:
+            seconds = (waiting.until - datetime.now(UTC)).total_seconds()
+        due_us = None if seconds is None else max(0, int(seconds * 1_000_000))
+        request: dict[str, Any] = {
+            "prompt": waiting.prompt,
+            "fields": [field.model_dump(mode="json", exclude_none=True) for field in waiting.fields],
+            "context": waiting.context,
+            "channel_id": waiting.channel_id,
+            "answerable_by": waiting.answerable_by,
+        }
+        if waiting.arguments_schema is not None:
+            request["arguments_schema"] = dict(waiting.arguments_schema)
+        kind = waiting.kind.value
+        due = None if due_us is None else time.monotonic() + due_us / 1_000_000
+        self._open[path] = _Open(todo, kind, name, due, inner)
+        return NewWait(path, kind, todo.step.id, name, dump_json(request), due_us), request
+
+    def learn(self, stored: Sequence[Wait], todos: Sequence[PendingStep]) -> None:
+        """Take over what is stored: open questions, answers, and events that were sent before anybody waited."""
+        by_path = {todo.path: todo for todo in todos}
+        self._sent = [wait for wait in stored if wait.kind == "sent"]
+        for wait in stored:
+            question = self._open.get(wait.path)
+            if wait.kind == "sent":
+                continue
+            if question is not None:
+                question.answer = Done(wait.answer) if wait.answered else None
+            elif INSIDE in wait.path:
+                self._remembered[wait.path] = wait
+            elif wait.path in by_path:
+                self._take_over(wait.path, wait, by_path[wait.path], None)
+
+    def drop_all_but(self, needed: Collection[str]) -> list[str]:
+        """Forget the questions of steps that are not needed any more; their paths."""
+        dropped: list[str] = []
+        for path, question in list(self._open.items()):
+            for waiter in [waiter for waiter in question.todos if waiter not in needed]:
+                del question.todos[waiter]
+            if not question.todos:
+                del self._open[path]
+                dropped.append(path)
+        return dropped
+
+    def answered(self) -> Iterator[tuple[PendingStep, InnerKey | None, Done, list[str]]]:
+        """Each question that has an answer or whose time is over, once, with the paths of all that is over by it."""
+        for path, question in list(self._open.items()):
+            outcome, over = question.answer, [path]
+            if outcome is None and question.kind == "event":
+                early = next((sent for sent in self._sent if sent.name == question.name), None)
+                if early is not None:
+                    self._sent.remove(early)
+                    outcome = Done(early.answer)
+                    over.append(early.path)
+            if outcome is None and question.due is not None and question.due <= time.monotonic():
+                outcome = Done(None) if question.kind == "time" else Done(None, route="expired")
+            if outcome is not None:
+                del self._open[path]
+                if question.inner is not None:
+                    self._free.update(question.todos)
+                    if question.kind != "time":
+                        self._over.add(path)
+                yield next(iter(question.todos.values())), question.inner, outcome, over
+
+    def _take_over(self, path: str, wait: Wait, todo: PendingStep, inner: InnerKey | None) -> None:
+        due = None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
+        question = _Open(todo, wait.kind, wait.name, due, inner)
+        question.answer = Done(wait.answer) if wait.answered else None
+        self._open[path] = question
+
+
+def _path(todo: PendingStep, inner: InnerKey | None) -> str:
+    if inner is None:
+        return todo.path
+    return f"{INSIDE}{inner.key}" if inner.shared else f"{todo.path}{INSIDE}{inner.key}"

@@ -1,0 +1,148 @@
+"""What an app has open: the database, its committer, the bus and the vault, once per event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+from weakref import WeakKeyDictionary
+
+import structlog
+
+from runlane.access.secrets import SecretVault
+from runlane.bus import Bus
+from runlane.bus.choice import make_bus
+from runlane.domain.run import Accepted
+from runlane.errors import ConfigurationError
+from runlane.settings import Settings, hide, unknown_variables
+from runlane.store.queue.accept import NewRun
+from runlane.store.queue.committer import Committer
+from runlane.store.queue.lanes import declare_lanes
+from runlane.store.queue.runs import RunChange
+from runlane.store.sql.database import Database
+from runlane.store.sql.migrate import open_ready
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Resources:
+    """An app's open parts, for one event loop."""
+
+    settings: Settings
+    database: Database
+    committer: Committer
+    bus: Bus
+    vault: SecretVault
+    _lanes_of_code: Callable[[], set[str]]
+    _declared: set[str]
+
+    async def accept(self, new_runs: Sequence[NewRun]) -> list[Accepted]:
+        """Store runs, all that are handed in at the same time in one commit; raise what stands against one."""
+        if not new_runs:
+            return []
+        await self._declare({run.lane for run in new_runs})
+        verdicts = await self.committer.accept(new_runs, self.settings.database_timeout_seconds)
+        for verdict in verdicts:
+            if isinstance(verdict, Exception):
+                raise verdict
+        return cast("list[Accepted]", verdicts)
+
+    async def _declare(self, lanes: set[str]) -> None:
+        """Make lanes known whose tasks were registered after the app connected. A sync makes those of definitions."""
+        undeclared = lanes - self._declared
+        if undeclared and (undeclared := undeclared & self._lanes_of_code()):
+            await declare_lanes(self.database, undeclared)
+            self._declared |= undeclared
+
+    def publish_change(self, change: RunChange) -> RunChange:
+        """Tell workers and readers what was changed."""
+        self.bus.ring(change.ready_lanes)
+        self.bus.publish(change.notices)
+        return change
+
+
+class ResourcePool:
+    """The connection of each event loop, opened at its first use."""
+
+    def __init__(self, settings: Callable[[], Settings], lanes: Callable[[], set[str]]) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._open: WeakKeyDictionary[asyncio.AbstractEventLoop, Resources] = WeakKeyDictionary()
+        self._opening: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def check_closed(self) -> None:
+        """Raise ConfigurationError if a connection is open or being opened: it has the settings of its start."""
+        self._forget_closed_loops()
+        connecting = any(lock.locked() for loop, lock in self._opening.items() if not loop.is_closed())
+        if self._open or connecting:
+            raise ConfigurationError(
+                f"The app is connected to {self._settings().shown_database}, so it cannot be configured. Call "
+                "app.close() first, in the event loop that connected it (app.blocking(app.close()) after blocking "
+                "calls)."
+            )
+
+    async def here(self) -> Resources:
+        """This loop's connection. A new one makes the lanes known, and on the embedded file the schema."""
+        loop = asyncio.get_running_loop()
+        connection = self._open.get(loop)
+        if connection is None:
+            self._forget_closed_loops()
+            async with self._opening.setdefault(loop, asyncio.Lock()):
+                connection = self._open.get(loop)
+                if connection is None:
+                    connection = self._open[loop] = await _connect(self._settings(), self._lanes)
+        return connection
+
+    async def close(self) -> None:
+        """Close this loop's connection. Safe to call twice."""
+        connection = self._open.pop(asyncio.get_running_loop(), None)
+        if connection is not None:
+            await connection.committer.stop()
+            await connection.bus.stop()
+            await connection.database.close()
+
+    def _forget_closed_loops(self) -> None:
+        """asyncio.run() ends its loop without a word to us; what was opened for it would stay for ever."""
+        for loop, connection in list(self._open.items()):
+            if loop.is_closed():
+                del self._open[loop]
+                self._opening.pop(loop, None)
+                connection.database.forget()
+
+
+_reported: set[str] = set()
+
+
+def report_unknown_settings(report: Callable[[str, str], None]) -> None:
+    """Report each variable that looks like a setting and is none, once per process."""
+    for name, hint in unknown_variables(os.environ):
+        if name not in _reported:
+            _reported.add(name)
+            report(name, hint)
+
+
+def _warn(name: str, hint: str) -> None:
+    log.warning("unknown_setting", name=name, problem=f"{name} is not a known setting and is ignored{hint}.")
+
+
+async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) -> Resources:
+    report_unknown_settings(_warn)
+    hide(settings)
+    database = await open_ready(settings)
+    try:
+        lanes = lanes_of_code()
+        await declare_lanes(database, lanes)
+        bus = make_bus(settings)
+        await bus.start()
+        committer = Committer(database, bus.ring, bus.publish)
+        await committer.start()
+    except BaseException:
+        await database.close()
+        raise
+    return Resources(settings, database, committer, bus, SecretVault(database, settings), lanes_of_code, lanes)

@@ -1,0 +1,1 @@
+"""Sandbox: conditions, expressions and scripts, evaluated in processes without access to anything."""

@@ -1,0 +1,170 @@
+"""Shaping: steps that make one value of others, without a model and without code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn, cast
+
+import orjson
+
+from runlane.agents.prompt import label, message
+from runlane.definitions.schema.definition import Orchestration
+from runlane.definitions.schema.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
+from runlane.domain.text import utf8_size
+from runlane.interpreter.failure import StepFailed
+from runlane.offload import LARGE_BYTES, offload_if
+from runlane.steps.context import StepContext
+from runlane.templates.template import size_of, text_of
+
+_FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
+# Each opening bracket may be read to the end of the text; a text of nothing else must not take for ever.
+_MAX_READ: Final = 16 * 1024 * 1024
+_SURE_STARTS: Final = 16
+
+
+async def print_(work: StepContext[PrintStep]) -> str:
+    """The text, filled."""
+    text = await work.render(work.step.print_content)
+    await work.emit("final", response=text)
+    return text
+
+
+async def merge(work: StepContext[MergeStep]) -> Any:
+    """The values of the input keys, each under the name of the step that made it."""
+    orchestration, state = work.todo.orchestration, work.todo.state
+    keys = work.step.input_keys or _keys_that_meet(orchestration, work.step.id)
+    makers = {step.output_key: label(step) for step in reversed(orchestration.steps) if step.output_key is not None}
+    found = [(makers.get(key, key), state[key]) for key in keys if key in state]
+    if not found:
+        raise StepFailed(
+            "missing_input",
+            f"Nothing to merge: none of {', '.join(keys) or 'its inputs'} is in the state. Set input_keys to the "
+            "output keys of the steps before it.",
+        )
+    # An input key may be named many times, so the values are counted before they are put together.
+    budget, sizes = work.budget(), dict[int, int]()
+    for source, value in found:
+        if id(value) not in sizes:
+            sizes[id(value)] = size_of(value)
+        budget.add(sizes[id(value)] + utf8_size(source))
+    await work.tools.room.take(budget.used)
+    match work.step.merge_strategy:
+        case "list":
+            return [{"source": source, "data": value} for source, value in found]
+        case "concat":
+            return "\n\n".join(f"[{source}]:\n{text_of(value)}" for source, value in found)
+        case "dict":
+            return dict(_distinct_names(found))
+
+
+async def extract_json(work: StepContext[ExtractJsonStep]) -> Any:
+    """The JSON in the input: the whole of it, fenced blocks, or balanced braces. Several values become a list."""
+    texts = _texts(work)
+    size = sum(len(value) for value in texts if isinstance(value, str))
+    hits = await offload_if(size > LARGE_BYTES, _hits, texts)
+    budget = work.budget()
+    for hit in hits:
+        budget.add(size_of(hit))
+    await work.tools.room.take(budget.used)
+    if not hits:
+        if work.step.required:
+            raise StepFailed("no_json", "There is no JSON in the input of this step.")
+        await work.emit("step_warning", message="There is no JSON in the input of this step.")
+    result = None if not hits else hits[0] if len(hits) == 1 else hits
+    await work.emit("final", response=result)
+    return result
+
+
+def _hits(values: list[Any]) -> list[Any]:
+    return [hit for value in values for hit in find_json(value)]
+
+
+def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
+    """The output keys of the branches that meet at a step."""
+    steps = {step.id: step for step in orchestration.steps}
+    keys: list[str] = []
+    for parallel in orchestration.steps:
+        if not isinstance(parallel, ParallelStep) or parallel.next_step_id != step_id:
+            continue
+        for branch in parallel.parallel_branches:
+            seen: list[str] = list(branch)
+            following = branch[0] if len(branch) == 1 else None
+            while following in steps and (following := steps[following].next_step_id) not in (None, step_id, *seen):
+                seen.append(following)
+            keys += [key for one in seen if one in steps and (key := steps[one].output_key) is not None]
+    return list(dict.fromkeys(keys))
+
+
+def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """One step may have made several of the values; none of them may vanish."""
+    taken: set[str] = set()
+    counts: dict[str, int] = {}
+    for source, value in found:
+        name, count = source, counts.get(source, 1)
+        while name in taken:
+            count += 1
+            name = f"{source} {count}"
+        taken.add(name)
+        counts[source] = count
+        yield name, value
+
+
+def _texts(work: StepContext[ExtractJsonStep]) -> list[Any]:
+    state = work.todo.state
+    if work.step.input_keys:
+        return [state[key] for key in work.step.input_keys if key in state]
+    return [work.tools.history[-1].output if work.tools.history else message(state)]
+
+
+def find_json(value: Any) -> list[Any]:
+    """Every JSON value in something: itself unless it is a string; else the whole, fenced blocks, or braces."""
+    if not isinstance(value, str):
+        return [] if value is None else [value]
+    whole = _parsed(value)
+    if whole is not _NONE:
+        return [whole]
+    fenced = [hit for block in _FENCED.findall(value) if (hit := _parsed(block)) is not _NONE]
+    return fenced or _balanced(value)
+
+
+_NONE: Final = object()
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return _NONE
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _balanced(text: str) -> list[Any]:
+    """Every value in braces that is not inside another; empty ones and references such as [1] only if all are."""
+    decoder = json.JSONDecoder(parse_constant=_refuse)
+    found: list[Any] = []
+    spare: list[Any] = []
+    read, end = 0, 0
+    for number, start in enumerate(re.finditer(r"[{\[]", text)):
+        begin = start.start()
+        if begin < end:
+            continue
+        if read > _MAX_READ and number >= _SURE_STARTS:
+            break
+        try:
+            value, end = decoder.raw_decode(text, begin)
+        except ValueError:
+            # It may have been read to the end of the text.
+            read += len(text) - begin
+            continue
+        except RecursionError:
+            break
+        read += end - begin
+        items = cast("dict[str, Any] | list[Any]", value)
+        telling = items and (isinstance(items, dict) or any(isinstance(item, (dict, list, str)) for item in items))
+        (found if telling else spare).append(value)
+    return found or spare

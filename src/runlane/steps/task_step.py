@@ -1,0 +1,38 @@
+"""Calling registered tasks, by name. What fails, fails the step: no error becomes a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from runlane.definitions.schema.step import TaskStep
+from runlane.errors import RunlaneError, nearest
+from runlane.interpreter.failure import StepFailed
+from runlane.steps.context import StepContext
+from runlane.steps.services import RunServices
+
+
+async def task(work: StepContext[TaskStep]) -> Any:
+    """A registered task, with the arguments that the step gives it."""
+    arguments = await work.render_value(work.step.arguments)
+    return await call_task(work.tools, work.step.task, arguments, work.todo.path)
+
+
+async def call_task(tools: RunServices, name: str, arguments: Mapping[str, Any], path: str) -> Any:
+    """The result of a task. `path` names the call within the run, also when it is made again."""
+    if name not in tools.tasks:
+        raise StepFailed(
+            "unknown_task",
+            f'No task "{name}" is registered{nearest(name, tools.tasks)}. Pass the module that defines it to '
+            "runlane worker.",
+        )
+    try:
+        return await tools.call_task(name, arguments, path)
+    except (RunlaneError, StepFailed):
+        raise
+    except TimeoutError as error:
+        raise StepFailed("timeout", f'The task "{name}" timed out: {error}'.rstrip(": "), passing=True) from error
+    except Exception as error:
+        # What a task's code raises may be a thing of the moment, as everywhere else where tasks are retried.
+        told = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise StepFailed("task_error", f'The task "{name}" failed: {told}', passing=True) from error

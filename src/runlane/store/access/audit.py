@@ -1,0 +1,137 @@
+"""The audit log: who changed what, from what to what.
+
+An entry is written by the transaction that makes the change, so there is no change without one and none without a
+change. Keys appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Float, Integer, Text, bindparam, cast, delete, insert, or_, select
+
+from runlane.domain.ids import new_id
+from runlane.domain.text import clean_text, dump_json, load_json
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.schema import audit
+from runlane.store.sql.statement import Statement
+
+MAX_ACTOR = 200
+DELETED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One change. `old` is None for something new, `new` for something deleted."""
+
+    id: str
+    at_us: int
+    actor: str
+    tenant: str
+    action: str
+    subject: str
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
+
+
+_APPEND = Statement(
+    "append_audit",
+    insert(audit).values(
+        id=bindparam("id"),
+        at=now_us(),
+        actor=bindparam("actor"),
+        tenant=bindparam("tenant"),
+        action=bindparam("action"),
+        subject=bindparam("subject"),
+        old=bindparam("old", type_=Text()),
+        new=bindparam("new", type_=Text()),
+    ),
+)
+
+
+def _optional(name: str, column: Any) -> Any:
+    wanted = bindparam(name, type_=Text())
+    return or_(cast(wanted, Text).is_(None), column == wanted)
+
+
+_before = bindparam("before", type_=Text())
+_LIST = Statement(
+    "list_audit",
+    select(audit)
+    .where(
+        or_(cast(_before, Text).is_(None), audit.c.id < _before),
+        _optional("tenant", audit.c.tenant),
+        _optional("action", audit.c.action),
+        _optional("subject", audit.c.subject),
+    )
+    .order_by(audit.c.id.desc())
+    .limit(bindparam("limit", type_=Integer())),
+)
+
+# Ids sort by time, so the oldest entries are the first ones of the primary key, and no index on the time is needed.
+_DELETE_OLD = Statement(
+    "delete_old_audit",
+    delete(audit)
+    .where(
+        audit.c.id.in_(select(audit.c.id).order_by(audit.c.id).limit(lit(DELETED_AT_ONCE))),
+        audit.c.at < now_us() - cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger),
+    )
+    .returning(audit.c.id),
+)
+
+
+async def append_audit(
+    session: Session,
+    *,
+    actor: str,
+    tenant: str,
+    action: str,
+    subject: str,
+    old: Mapping[str, Any] | None = None,
+    new: Mapping[str, Any] | None = None,
+) -> None:
+    """Tell of a change, in the transaction that makes it."""
+    await session.fetch(
+        _APPEND,
+        id=new_id("aud"),
+        actor=clean_text(actor, MAX_ACTOR),
+        tenant=tenant,
+        action=action,
+        subject=subject,
+        old=None if old is None else dump_json(old),
+        new=None if new is None else dump_json(new),
+    )
+
+
+async def list_audit(
+    database: Database,
+    *,
+    tenant: str | None = None,
+    action: str | None = None,
+    subject: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> Sequence[AuditEntry]:
+    """The newest entries that fit; `before` is the last id of the page before."""
+    rows = await database.query(_LIST, tenant=tenant, action=action, subject=subject, before=before, limit=limit)
+    return [
+        AuditEntry(
+            id=row["id"],
+            at_us=row["at"],
+            actor=row["actor"],
+            tenant=row["tenant"],
+            action=row["action"],
+            subject=row["subject"],
+            old=None if row["old"] is None else load_json(row["old"]),
+            new=None if row["new"] is None else load_json(row["new"]),
+        )
+        for row in rows
+    ]
+
+
+async def delete_old_audit(session: Session, keep_seconds: float) -> int:
+    """Delete some of the entries that are older than that; how many."""
+    return len(await session.fetch(_DELETE_OLD, keep_seconds=keep_seconds))

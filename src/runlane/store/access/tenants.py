@@ -1,0 +1,344 @@
+"""Tenants: their rows and limits, changed while everything runs.
+
+A run is accepted by one statement that reads its tenant's row, without any lock, so a change must make sure that no
+statement is left which saw the old row. It waits once for those who write to `runs` at the moment: whoever comes
+later takes its snapshot later. When a change returns, it holds for every run accepted from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, cast
+
+from sqlalchemy import Boolean, Float, Integer, Text, and_, bindparam, delete, exists, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from runlane.domain.ids import lock_key
+from runlane.domain.tenant import (
+    DEFAULT_TENANT,
+    OnCap,
+    Tenant,
+    TenantBudget,
+    TenantLimits,
+    check_budget,
+    check_limits,
+    check_tenant_id,
+)
+from runlane.domain.text import check_text
+from runlane.errors import Conflict, InvalidRequest, NotFound, nearest
+from runlane.store.access.audit import append_audit
+from runlane.store.chat.turns import drop_sessions
+from runlane.store.definitions import drop_definitions
+from runlane.store.queue.claim import slots_lock
+from runlane.store.queue.tenant_lanes import drop_tenant_lanes
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.schema import api_keys, runs, secrets, tenants
+from runlane.store.sql.statement import Row, Statement
+from runlane.store.usage import FORGET_USAGE
+
+MAX_NAME = 200
+_MARK_AT_ONCE = 500
+
+# The tenant takes runs and nothing about them has to be counted. The condition under which a run is accepted at once.
+FREE = and_(
+    tenants.c.enabled,
+    tenants.c.max_queued.is_(None),
+    tenants.c.max_running.is_(None),
+    tenants.c.rate_per_second.is_(None),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TenantChange:
+    """What to change; a field that is left out stays. `unlimited` names limits to remove, which None cannot say."""
+
+    name: str | None = None
+    enabled: bool | None = None
+    max_queued: int | None = None
+    max_running: int | None = None
+    rate_per_second: float | None = None
+    max_cost_usd_per_day: float | None = None
+    on_cap: str | None = None
+    unlimited: frozenset[str] = frozenset()
+
+
+_by_id = tenants.c.id == bindparam("tenant")
+FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id))
+_LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id))
+_fields = {
+    "name": bindparam("new_name", type_=Text()),
+    "enabled": bindparam("new_enabled", type_=Boolean()),
+    "max_queued": bindparam("new_max_queued", type_=Integer()),
+    "max_running": bindparam("new_max_running", type_=Integer()),
+    "rate_per_second": bindparam("new_rate", type_=Float()),
+    "max_cost_usd_per_day": bindparam("new_max_cost", type_=Float()),
+    "on_cap": bindparam("new_on_cap", type_=Text()),
+}
+_CREATE = Statement(
+    "create_tenant",
+    insert(tenants)
+    .values(id=bindparam("tenant"), **_fields, created_at=now_us(), updated_at=now_us())
+    .on_conflict_do_nothing(index_elements=["id"])
+    .returning(tenants),
+)
+_SET = Statement("set_tenant", update(tenants).where(_by_id).values(**_fields, updated_at=now_us()).returning(tenants))
+_ENABLE = Statement(
+    "enable_tenant",
+    update(tenants).where(_by_id).values(enabled=bindparam("new_enabled", type_=Boolean())).returning(tenants.c.id),
+)
+# Here and not with their own statements, which need ours: a tenant of the same name must not find them.
+_DROP_SECRETS = Statement("drop_secrets", delete(secrets).where(secrets.c.tenant == bindparam("tenant")))
+_DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id))
+_REVOKE_ALL = Statement(
+    "revoke_keys_of_tenant",
+    update(api_keys)
+    .where(api_keys.c.tenant == bindparam("tenant"), api_keys.c.revoked_at.is_(None))
+    .values(revoked_at=now_us())
+    .returning(api_keys.c.id),
+)
+_HAS_RUNS = Statement("tenant_has_runs", select(runs.c.id).where(runs.c.tenant == bindparam("tenant")).limit(lit(1)))
+
+# Postgres locks a statement's tables before it takes the snapshot, so whoever writes after this sees what is
+# committed now. Others wait behind us meanwhile: better to give up soon and try again.
+_PATIENCE = Statement("barrier_patience", text("set local lock_timeout = '1s'"))
+_BARRIER = Statement("wait_for_writers", text("lock table runs in share mode"))
+
+_open = (
+    select(runs.c.id)
+    .where(
+        runs.c.id > bindparam("after"),
+        runs.c.tenant == bindparam("tenant"),
+        runs.c.ended_at.is_(None),
+        ~runs.c.limited,
+    )
+    .order_by(runs.c.id)
+    .limit(lit(_MARK_AT_ONCE))
+    .cte("open_runs")
+)
+_MARK = Statement("mark_limited", update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id))
+_IS_FREE = Statement("tenant_is_free", select(exists().where(_by_id, FREE).label("free")))
+
+
+def tenant_lock(tenant: str) -> int:
+    """The lock under which a tenant's limits are checked and changed."""
+    return lock_key("tenant", tenant)
+
+
+async def is_free(database: Database, tenant: str) -> bool:
+    """Whether the tenant takes runs without limits."""
+    return bool((await database.query(_IS_FREE, tenant=tenant))[0]["free"])
+
+
+async def list_tenants(database: Database) -> list[Tenant]:
+    """Every tenant."""
+    return [_value(row) for row in await database.query(_LIST)]
+
+
+async def find_tenant(database: Database, tenant: str) -> Tenant:
+    """One tenant."""
+
+    async def work(session: Session) -> Tenant:
+        rows = await session.fetch(FIND_TENANT, tenant=tenant)
+        if not rows:
+            raise await unknown_tenant(session, tenant)
+        return _value(rows[0])
+
+    return await database.transact(work)
+
+
+async def create_tenant(
+    database: Database,
+    tenant: str,
+    *,
+    actor: str,
+    name: str | None = None,
+    limits: TenantLimits | None = None,
+    budget: TenantBudget | None = None,
+) -> Tenant:
+    """A new tenant."""
+    check_tenant_id(tenant)
+    wanted = check_limits(limits or TenantLimits())
+    spend = check_budget(budget or TenantBudget())
+    shown = check_text(tenant if name is None else name, "The tenant's name", MAX_NAME)
+
+    async def work(session: Session) -> Tenant:
+        await session.lock(exclusive=[tenant_lock(tenant)])
+        rows = await session.fetch(_CREATE, tenant=tenant, **_bound(shown, True, wanted, spend))
+        if not rows:
+            raise Conflict(f'The tenant "{tenant}" exists. Change it: runlane tenants set {tenant}')
+        created = _value(rows[0])
+        await append_audit(
+            session, actor=actor, tenant=tenant, action="tenant.create", subject=tenant, new=_audit_fields(created)
+        )
+        return created
+
+    return await database.transact(work)
+
+
+async def set_tenant(database: Database, tenant: str, change: TenantChange, *, actor: str) -> tuple[Tenant, Tenant]:
+    """Change a tenant; what it was and what it is. Exact when this returns."""
+    if change == TenantChange():
+        raise InvalidRequest("Nothing to change: give a name, a limit or enabled.")
+    if change.name is not None:
+        check_text(change.name, "The tenant's name", MAX_NAME)
+    if tenant == DEFAULT_TENANT and change.enabled is False:
+        raise InvalidRequest('The tenant "default" cannot be disabled: platform keys belong to it.')
+
+    async def work(session: Session) -> tuple[Tenant, Tenant]:
+        await session.lock(exclusive=[tenant_lock(tenant), slots_lock(tenant)])
+        rows = await session.fetch(FIND_TENANT, tenant=tenant)
+        if not rows:
+            raise await unknown_tenant(session, tenant)
+        old = _value(rows[0])
+        limits, budget = _changed(old.limits, old.budget, change)
+        name = old.name if change.name is None else change.name
+        enabled = old.enabled if change.enabled is None else change.enabled
+        rows = await session.fetch(_SET, tenant=tenant, **_bound(name, enabled, limits, budget))
+        new = _value(rows[0])
+        await append_audit(
+            session,
+            actor=actor,
+            tenant=tenant,
+            action="tenant.set",
+            subject=tenant,
+            old=_audit_fields(old),
+            new=_audit_fields(new),
+        )
+        return old, new
+
+    old, new = await database.transact(work)
+    if new.limits or not new.enabled:
+        await _wait_for_writers(database)
+    if new.limits:
+        await _mark_open_runs(database, tenant)
+    return old, new
+
+
+async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenant:
+    """Delete a tenant without runs, its definitions and secrets, and revoke its keys. Meanwhile it takes no runs."""
+    if tenant == DEFAULT_TENANT:
+        raise InvalidRequest('The tenant "default" always exists and cannot be deleted.')
+    before = await find_tenant(database, tenant)
+    await _enable(database, tenant, enabled=False)
+    try:
+        await _wait_for_writers(database)
+        if await database.query(_HAS_RUNS, tenant=tenant):
+            raise Conflict(
+                f'The tenant "{tenant}" has runs and cannot be deleted before retention has removed them. '
+                f"Close it instead: runlane tenants set {tenant} --disable"
+            )
+
+        async def work(session: Session) -> None:
+            await session.lock(exclusive=[tenant_lock(tenant)])
+            if not await session.fetch(_DELETE, tenant=tenant):
+                raise await unknown_tenant(session, tenant)
+            await drop_definitions(session, tenant)
+            await drop_tenant_lanes(session, tenant)
+            await session.fetch(_DROP_SECRETS, tenant=tenant)
+            await session.fetch(FORGET_USAGE, tenant=tenant)
+            await drop_sessions(session, tenant)
+            revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
+            old = {**_audit_fields(before), "keys_revoked": [row["id"] for row in revoked]}
+            await append_audit(session, actor=actor, tenant=tenant, action="tenant.delete", subject=tenant, old=old)
+
+        await database.transact(work)
+    except BaseException:
+        await _enable(database, tenant, enabled=before.enabled)
+        raise
+    return before
+
+
+async def _enable(database: Database, tenant: str, *, enabled: bool) -> None:
+    async def work(session: Session) -> None:
+        await session.lock(exclusive=[tenant_lock(tenant)])
+        await session.fetch(_ENABLE, tenant=tenant, new_enabled=enabled)
+
+    await database.transact(work)
+
+
+async def _wait_for_writers(database: Database) -> None:
+    async def work(session: Session) -> None:
+        if session.dialect == "postgresql":
+            await session.fetch(_PATIENCE)
+            await session.fetch(_BARRIER)
+
+    await database.transact(work)
+
+
+async def _mark_open_runs(database: Database, tenant: str) -> None:
+    """Count what was accepted while the tenant had no limits."""
+    after = ""
+    while True:
+        rows = await _mark_some(database, tenant, after)
+        if len(rows) < _MARK_AT_ONCE:
+            return
+        after = max(rows)
+
+
+async def _mark_some(database: Database, tenant: str, after: str) -> list[str]:
+    async def work(session: Session) -> list[str]:
+        return [row["id"] for row in await session.fetch(_MARK, tenant=tenant, after=after)]
+
+    return await database.transact(work)
+
+
+async def unknown_tenant(session: Session, tenant: str) -> NotFound:
+    """The error that says which tenants there are."""
+    known = [row["id"] for row in await session.fetch(_LIST)]
+    return NotFound(f'No tenant "{tenant}" exists{nearest(tenant, known)}. See: runlane tenants list')
+
+
+def _changed(limits: TenantLimits, budget: TenantBudget, change: TenantChange) -> tuple[TenantLimits, TenantBudget]:
+    old = {**asdict(limits), **asdict(budget)}
+    removable = [name for name in old if name != "on_cap"]
+    wrong = sorted(change.unlimited - set(removable))
+    if wrong:
+        raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(removable)}.")
+    given = {name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited}
+    both = sorted(name for name in given if given[name] is not None and name in change.unlimited)
+    if both:
+        raise InvalidRequest(f"{both[0]} cannot be set and removed at once.")
+    of_limits = {name: value for name, value in given.items() if name in asdict(limits)}
+    of_budget = {name: value for name, value in given.items() if name in asdict(budget)}
+    return check_limits(replace(limits, **of_limits)), check_budget(replace(budget, **of_budget))
+
+
+def _bound(name: str, enabled: bool, limits: TenantLimits, budget: TenantBudget) -> dict[str, Any]:
+    return {
+        "new_name": name,
+        "new_enabled": enabled,
+        "new_max_queued": limits.max_queued,
+        "new_max_running": limits.max_running,
+        "new_rate": limits.rate_per_second,
+        "new_max_cost": budget.max_cost_usd_per_day,
+        "new_on_cap": budget.on_cap,
+    }
+
+
+def limits_of(row: Row) -> TenantLimits:
+    """The limits in a tenant's row."""
+    rate = row["rate_per_second"]
+    return TenantLimits(row["max_queued"], row["max_running"], None if rate is None else float(rate))
+
+
+def _value(row: Row) -> Tenant:
+    return Tenant(
+        id=row["id"],
+        name=row["name"],
+        limits=limits_of(row),
+        enabled=bool(row["enabled"]),
+        created_at_us=row["created_at"],
+        updated_at_us=row["updated_at"],
+        budget=_budget_of(row),
+    )
+
+
+def _budget_of(row: Row) -> TenantBudget:
+    most = row["max_cost_usd_per_day"]
+    return TenantBudget(None if most is None else float(most), cast("OnCap", row["on_cap"]))
+
+
+def _audit_fields(tenant: Tenant) -> Mapping[str, Any]:
+    return {"name": tenant.name, "enabled": tenant.enabled, **asdict(tenant.limits), **asdict(tenant.budget)}

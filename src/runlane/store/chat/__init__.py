@@ -1,0 +1,1 @@
+"""Chat in the database: posting a turn, reading conversations, deleting them."""

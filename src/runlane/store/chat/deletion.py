@@ -1,0 +1,91 @@
+"""Forgetting conversations: those that somebody deletes, and those that retention has left without a run.
+
+A session is as old as the end of its last run: it goes when all of its runs have gone, and nobody has said anything
+for as long as runs are kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import Float, Text, bindparam, cast, delete, exists, select
+from sqlalchemy.types import BigInteger
+
+from runlane.domain.run import Status
+from runlane.errors import UnknownSession, WrongState
+from runlane.store.queue.ordering import key_locks
+from runlane.store.queue.retention import delete_runs
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, member, now_once
+from runlane.store.sql.schema import chat_sessions, chat_turns, dead_letters, runs
+from runlane.store.sql.statement import Statement
+
+SESSIONS_AT_ONCE: Final = 200
+
+_one = chat_sessions.c.id == bindparam("session_id", type_=Text())
+_KEY = Statement("key_of_session", select(chat_sessions.c.ordering_key).where(_one))
+_HOLD_STILL = Statement("hold_session_to_delete", select(chat_sessions.c.id).where(_one).with_for_update())
+_RUNS = Statement(
+    "runs_of_session",
+    select(runs.c.id, runs.c.status)
+    .select_from(chat_turns.join(runs, runs.c.id == chat_turns.c.run_id))
+    .where(chat_turns.c.session_id == bindparam("session_id", type_=Text()))
+    .with_for_update(of=runs),
+)
+_DELETE_SESSIONS = Statement("delete_sessions", delete(chat_sessions).where(member(chat_sessions.c.id, "ids")))
+_DELETE_TURNS = Statement("delete_turns", delete(chat_turns).where(member(chat_turns.c.session_id, "ids")))
+_DELETE_LETTERS = Statement("delete_letters_of_runs", delete(dead_letters).where(member(dead_letters.c.run_id, "ids")))
+
+_age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
+_OLD = Statement(
+    "old_sessions",
+    select(chat_sessions.c.id)
+    .where(
+        chat_sessions.c.last_at < now_once() - _age,
+        ~exists()
+        .where(chat_turns.c.session_id == chat_sessions.c.id, runs.c.id == chat_turns.c.run_id)
+        .correlate(chat_sessions),
+    )
+    .order_by(chat_sessions.c.last_at)
+    .limit(lit(SESSIONS_AT_ONCE))
+    .with_for_update(skip_locked=True),
+)
+
+
+async def delete_session(database: Database, session_id: str) -> None:
+    """Delete a conversation with everything that its runs have left. WrongState while a turn is open."""
+
+    async def work(session: Session) -> None:
+        rows = await session.fetch(_KEY, session_id=session_id)
+        if not rows:
+            raise UnknownSession(session_id)
+        # Nobody can post a turn, or retry one, while this is held.
+        await session.lock(exclusive=key_locks([rows[0]["ordering_key"]]))
+        if not await session.fetch(_HOLD_STILL, session_id=session_id):
+            raise UnknownSession(session_id)
+        found = await session.fetch(_RUNS, session_id=session_id)
+        if any(not Status(row["status"]).terminal for row in found):
+            raise WrongState(
+                f"The chat session {session_id} has a turn that has not ended. Cancel it first: "
+                f"POST /api/v2/chat/{session_id}/cancel"
+            )
+        ids = [row["id"] for row in found]
+        await _drop(session, [session_id])
+        await session.fetch(_DELETE_LETTERS, ids=session.texts(ids))
+        await delete_runs(session, ids)
+
+    await database.transact(work)
+
+
+async def delete_old_sessions(session: Session, keep_seconds: float) -> int:
+    """Delete some of the sessions that nobody has used for so long; how many."""
+    ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
+    await _drop(session, ids)
+    return len(ids)
+
+
+async def _drop(session: Session, ids: list[str]) -> None:
+    if ids:
+        bound = session.texts(ids)
+        await session.fetch(_DELETE_TURNS, ids=bound)
+        await session.fetch(_DELETE_SESSIONS, ids=bound)

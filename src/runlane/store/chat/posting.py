@@ -1,0 +1,124 @@
+"""Posting to a chat: a turn is a run, and its row has the message and its place in the conversation.
+
+The row is stored in the transaction that accepts the run, under the lock of the session's ordering key. So neither is
+ever there without the other, and turns are numbered in the order in which they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Integer, Text, bindparam, insert, select, update
+
+from runlane.domain.run import Accepted
+from runlane.domain.text import dump_json, load_json
+from runlane.errors import Conflict, UnknownSession
+from runlane.failpoints import failpoint
+from runlane.store.queue.accept import NewRun, accept
+from runlane.store.queue.ordering import key_locks
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.schema import chat_sessions, chat_turns
+from runlane.store.sql.statement import Statement
+
+# The plan of a turn's run says under this name which turn it is.
+PLAN_KEY: Final = "chat"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTurn:
+    """An accepted turn."""
+
+    session_id: str
+    turn: int
+    accepted: Accepted
+
+
+_session = bindparam("session_id", type_=Text())
+_HOLD_STILL = Statement(
+    "hold_session_still", select(chat_sessions).where(chat_sessions.c.id == _session).with_for_update()
+)
+_BEGIN = Statement(
+    "begin_session",
+    insert(chat_sessions).values(
+        id=_session,
+        tenant=bindparam("tenant", type_=Text()),
+        agent=bindparam("agent", type_=Text()),
+        ordering_key=bindparam("ordering_key", type_=Text()),
+        last_turn=lit(1),
+        created_at=now_us(),
+        last_at=now_us(),
+    ),
+)
+_GO_ON = Statement(
+    "go_on_with_session",
+    update(chat_sessions)
+    .where(chat_sessions.c.id == _session)
+    .values(last_turn=bindparam("turn", type_=Integer()), last_at=now_us()),
+)
+_ADD = Statement(
+    "add_turn",
+    insert(chat_turns).values(
+        session_id=_session,
+        turn=bindparam("turn", type_=Integer()),
+        run_id=bindparam("run_id", type_=Text()),
+        message=bindparam("message", type_=Text()),
+        at=now_us(),
+    ),
+)
+_OF_RUN = Statement(
+    "turn_of_run",
+    select(chat_turns.c.session_id, chat_turns.c.turn).where(chat_turns.c.run_id == bindparam("run_id", type_=Text())),
+)
+
+
+async def post_turn(
+    database: Database, new_run: NewRun, *, session_id: str, agent: str, message: str, is_new: bool
+) -> ChatTurn:
+    """Store a message and accept its run. UnknownSession, or Conflict for a session with another agent."""
+
+    async def work(session: Session) -> ChatTurn:
+        await session.lock(exclusive=key_locks([new_run.ordering_key]))
+        turn = 1
+        if not is_new:
+            # Held still, so that retention does not take the session now.
+            known = await session.fetch(_HOLD_STILL, session_id=session_id)
+            if not known or known[0]["tenant"] != new_run.tenant:
+                raise UnknownSession(session_id)
+            if known[0]["agent"] != agent:
+                raise Conflict(
+                    f'The chat session {session_id} is one with the agent "{known[0]["agent"]}". '
+                    f'Begin one with "{agent}": leave session_id out.'
+                )
+            turn = known[0]["last_turn"] + 1
+        plan = load_json(new_run.plan or "{}") | {PLAN_KEY: {"session_id": session_id, "turn": turn}}
+        (verdict,) = await accept(session, [new_run._replace(plan=dump_json(plan))])
+        if not isinstance(verdict, Accepted):
+            raise verdict
+        if verdict.replayed:
+            return await _posted_before(session, verdict)
+        if is_new:
+            await session.fetch(
+                _BEGIN,
+                session_id=session_id,
+                tenant=new_run.tenant,
+                agent=agent,
+                ordering_key=new_run.ordering_key,
+            )
+        else:
+            await session.fetch(_GO_ON, session_id=session_id, turn=turn)
+        await session.fetch(_ADD, session_id=session_id, turn=turn, run_id=new_run.id, message=message)
+        failpoint("accept.before_commit")
+        return ChatTurn(session_id, turn, verdict)
+
+    posted = await database.transact(work)
+    failpoint("accept.committed")
+    return posted
+
+
+async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:
+    rows = await session.fetch(_OF_RUN, run_id=verdict.run_id)
+    if not rows:
+        raise Conflict("The Idempotency-Key belongs to a run that is no turn of a chat. Use a new one.")
+    return ChatTurn(rows[0]["session_id"], rows[0]["turn"], verdict)

@@ -1,0 +1,216 @@
+"""Turns: conversations as they are read. What became of a turn is told by its run, and the answer is the run's result.
+
+That is stored by the commit that ends the run, however it ends. Only when retention takes a run, it is copied into the
+turn: a conversation outlives its runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, delete, func, or_, select, update
+
+from runlane.domain.run import Status
+from runlane.domain.text import load_json
+from runlane.errors import UnknownSession
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.schema import chat_sessions, chat_turns, run_results, runs
+from runlane.store.sql.statement import Row, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class ChatSession:
+    """A conversation. Its status is that of the turn that is at work or next, or else of the last one."""
+
+    id: str
+    tenant: str
+    agent: str
+    status: Status
+    turns: int
+    created_at_us: int
+    last_at_us: int
+    worker_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A message, and what came of it. `kept` says whether its run is still there."""
+
+    session_id: str
+    turn: int
+    run_id: str
+    message: str
+    status: Status
+    answer: Any
+    error: dict[str, Any] | None
+    at_us: int
+    ended_at_us: int | None
+    kept: bool
+
+
+_session = bindparam("session_id", type_=Text())
+
+# One run at most holds the session's key: the turn that is at work, or the next one.
+_holder = runs.alias("holder")
+_last_run = runs.alias("last_run")
+_sessions = (
+    select(
+        chat_sessions,
+        func.coalesce(_holder.c.status, _last_run.c.status, chat_turns.c.status, lit(Status.FAILED)).label("status"),
+        func.coalesce(_last_run.c.ended_at, chat_turns.c.ended_at).label("ended_at"),
+        _holder.c.worker_id,
+    )
+    .select_from(chat_sessions)
+    .outerjoin(_holder, and_(_holder.c.ordering_key == chat_sessions.c.ordering_key, _holder.c.holds_key))
+    .outerjoin(
+        chat_turns,
+        and_(chat_turns.c.session_id == chat_sessions.c.id, chat_turns.c.turn == chat_sessions.c.last_turn),
+    )
+    .outerjoin(_last_run, _last_run.c.id == chat_turns.c.run_id)
+)
+_FIND = Statement("find_session", _sessions.where(chat_sessions.c.id == _session))
+_tenant, _agent, _before = (bindparam(name, type_=Text()) for name in ("tenant", "agent", "before"))
+_LIST = Statement(
+    "list_sessions",
+    _sessions.where(
+        or_(cast(_tenant, Text).is_(None), chat_sessions.c.tenant == _tenant),
+        or_(cast(_agent, Text).is_(None), chat_sessions.c.agent == _agent),
+        or_(cast(_before, Text).is_(None), chat_sessions.c.id < _before),
+    )
+    .order_by(chat_sessions.c.id.desc())
+    .limit(bindparam("limit", type_=Integer())),
+)
+
+_turns = (
+    select(
+        chat_turns.c.session_id,
+        chat_turns.c.turn,
+        chat_turns.c.run_id,
+        chat_turns.c.message,
+        chat_turns.c.at,
+        func.coalesce(runs.c.status, chat_turns.c.status, lit(Status.FAILED)).label("status"),
+        func.coalesce(run_results.c.result, chat_turns.c.answer).label("answer"),
+        func.coalesce(run_results.c.error, chat_turns.c.error).label("error"),
+        func.coalesce(runs.c.ended_at, chat_turns.c.ended_at).label("ended_at"),
+        runs.c.id.label("kept"),
+    )
+    .select_from(chat_turns)
+    .outerjoin(runs, runs.c.id == chat_turns.c.run_id)
+    .outerjoin(run_results, run_results.c.run_id == chat_turns.c.run_id)
+    .where(chat_turns.c.session_id == _session)
+)
+_limit = bindparam("limit", type_=Integer())
+_AFTER = Statement(
+    "turns_after",
+    _turns.where(chat_turns.c.turn > bindparam("after", type_=Integer())).order_by(chat_turns.c.turn).limit(_limit),
+)
+_BEFORE = Statement(
+    "turns_before",
+    _turns.where(chat_turns.c.turn < bindparam("before", type_=BigInteger()))
+    .order_by(chat_turns.c.turn.desc())
+    .limit(_limit),
+)
+_OPEN = Statement(
+    "open_turns",
+    select(chat_turns.c.turn, chat_turns.c.run_id)
+    .select_from(chat_turns.join(runs, runs.c.id == chat_turns.c.run_id))
+    .where(chat_turns.c.session_id == _session, runs.c.status.not_in([lit(s) for s in Status if s.terminal]))
+    .order_by(chat_turns.c.turn),
+)
+
+
+def _of_run(column: Any) -> Any:
+    return select(column).where(column.table.c["id" if column.table is runs else "run_id"] == chat_turns.c.run_id)
+
+
+KEEP_TURNS = Statement(
+    "keep_turns",
+    update(chat_turns)
+    .where(member(chat_turns.c.run_id, "ids"))
+    .values(
+        status=_of_run(runs.c.status).scalar_subquery(),
+        answer=_of_run(run_results.c.result).scalar_subquery(),
+        error=_of_run(run_results.c.error).scalar_subquery(),
+        ended_at=_of_run(runs.c.ended_at).scalar_subquery(),
+    ),
+)
+_DROP_SESSIONS = Statement("drop_sessions", delete(chat_sessions).where(chat_sessions.c.tenant == _tenant))
+_DROP_TURNS = Statement(
+    "drop_turns",
+    delete(chat_turns).where(
+        chat_turns.c.session_id.in_(select(chat_sessions.c.id).where(chat_sessions.c.tenant == _tenant))
+    ),
+)
+
+
+async def find_session(database: Database, session_id: str) -> ChatSession:
+    """A session as it is now."""
+    rows = await database.query(_FIND, session_id=session_id)
+    if not rows:
+        raise UnknownSession(session_id)
+    return _session_value(rows[0])
+
+
+async def list_sessions(
+    database: Database,
+    *,
+    tenant: str | None = None,
+    agent: str | None = None,
+    before: str | None = None,
+    limit: int = 50,
+) -> list[ChatSession]:
+    """Sessions, the newest first; `before` is the last id of the page before."""
+    rows = await database.query(_LIST, tenant=tenant, agent=agent, before=before, limit=limit)
+    return [_session_value(row) for row in rows]
+
+
+async def read_turns(database: Database, session_id: str, after: int = 0, limit: int = 100) -> list[Turn]:
+    """The turns after a number, in order."""
+    return [_turn(row) for row in await database.query(_AFTER, session_id=session_id, after=after, limit=limit)]
+
+
+async def read_before(database: Database, session_id: str, number: int, count: int) -> list[Turn]:
+    """The last turns before a number, in order."""
+    rows = await database.query(_BEFORE, session_id=session_id, before=number, limit=count)
+    return [_turn(row) for row in reversed(rows)]
+
+
+async def open_turns(database: Database, session_id: str) -> list[tuple[int, str]]:
+    """The turns that have not ended, in order, with their runs."""
+    return [(row["turn"], row["run_id"]) for row in await database.query(_OPEN, session_id=session_id)]
+
+
+async def drop_sessions(session: Session, tenant: str) -> None:
+    """Forget every conversation of a tenant that goes away."""
+    await session.fetch(_DROP_TURNS, tenant=tenant)
+    await session.fetch(_DROP_SESSIONS, tenant=tenant)
+
+
+def _session_value(row: Row) -> ChatSession:
+    return ChatSession(
+        id=row["id"],
+        tenant=row["tenant"],
+        agent=row["agent"],
+        status=Status(row["status"]),
+        turns=row["last_turn"],
+        created_at_us=row["created_at"],
+        last_at_us=max(row["last_at"], row["ended_at"] or 0),
+        worker_id=row["worker_id"],
+    )
+
+
+def _turn(row: Row) -> Turn:
+    return Turn(
+        session_id=row["session_id"],
+        turn=row["turn"],
+        run_id=row["run_id"],
+        message=row["message"],
+        status=Status(row["status"]),
+        answer=None if row["answer"] is None else load_json(row["answer"]),
+        error=None if row["error"] is None else load_json(row["error"]),
+        at_us=row["at"],
+        ended_at_us=row["ended_at"],
+        kept=row["kept"] is not None,
+    )

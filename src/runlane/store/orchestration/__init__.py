@@ -1,0 +1,1 @@
+"""What orchestrations store: steps, calls, waits, answers, forks, children."""

@@ -1,0 +1,156 @@
+"""Calls: the journal of steps that ask models and call tools, one row for each thing that happened.
+
+A row is written behind the fence when its call has answered, and never changed. Whoever takes a run over reads the rows
+of its open steps and makes only the calls that have none, so no answer is paid for twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Float, FromClause, Integer, Text, and_, bindparam, exists, func, select
+from sqlalchemy.sql.base import Executable
+
+from runlane.store.sql.database import Database
+from runlane.store.sql.expressions import lit, member, now_us, upsert
+from runlane.store.sql.schema import run_calls, runs
+from runlane.store.sql.statement import Row, Statement, text_list
+
+
+class CallKind(StrEnum):
+    """What a row is about. Stored: these words do not change."""
+
+    MODEL = "model"
+    TOOL = "tool"
+    BEGUN = "begun"
+    DISCOVERY = "discovery"
+    ANSWER = "answer"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One row. `payload` is JSON text; `agent` and `model` are whom a model's answer is charged to."""
+
+    path: str
+    key: str
+    kind: CallKind
+    payload: str
+    model: str | None = None
+    agent: str | None = None
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = None
+
+    def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
+        """The record as a member of RECORD_CALLS."""
+        return (
+            run_id, attempt, self.path, self.key, self.kind.value, self.payload, self.model, self.agent,
+            self.tokens_in, self.tokens_out, self.cost_usd,
+        )  # fmt: skip
+
+
+_RECORDED = {
+    "run_id": Text(),
+    "attempt": Integer(),
+    "path": Text(),
+    "key": Text(),
+    "kind": Text(),
+    "payload": Text(),
+    "model": Text(),
+    "agent": Text(),
+    "tokens_in": Integer(),
+    "tokens_out": Integer(),
+    "cost_usd": Float(),
+}
+
+
+def _record_calls(batch: FromClause) -> Executable:
+    b = batch.c
+    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
+    statement = upsert(run_calls).from_select(
+        [*_RECORDED, "at"],
+        # The condition also keeps SQLite's parser from reading ON CONFLICT as a join.
+        select(*(b[name] for name in _RECORDED), now_us()).select_from(batch.join(runs, fence)).where(b.attempt > 0),
+    )
+    return statement.on_conflict_do_nothing(index_elements=["run_id", "path", "key"])
+
+
+RECORD_CALLS = Statement("record_calls", _record_calls, _RECORDED)
+_OF_RUN = Statement(
+    "calls_of_run",
+    select(run_calls)
+    .where(run_calls.c.run_id == bindparam("run_id"))
+    .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+)
+_OF_STEPS = Statement(
+    "calls_of_steps",
+    select(run_calls)
+    .where(run_calls.c.run_id == bindparam("run_id"), member(run_calls.c.path, "paths"))
+    .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+)
+_TOTALS = Statement(
+    "call_totals",
+    select(
+        func.count().label("calls"),
+        func.sum(run_calls.c.tokens_in + run_calls.c.tokens_out).label("tokens"),
+        func.sum(run_calls.c.cost_usd).label("cost_usd"),
+    ).where(run_calls.c.run_id == bindparam("run_id"), run_calls.c.kind == lit(CallKind.MODEL)),
+)
+_UNPRICED = Statement(
+    "has_unpriced_call",
+    select(
+        exists()
+        .where(
+            run_calls.c.run_id == bindparam("run_id"),
+            run_calls.c.kind == lit(CallKind.MODEL),
+            run_calls.c.cost_usd.is_(None),
+        )
+        .label("found")
+    ),
+)
+
+
+async def read_calls(database: Database, run_id: str) -> list[CallRecord]:
+    """Everything that was recorded of a run's calls, in its order."""
+    return [_value(row) for row in await database.query(_OF_RUN, run_id=run_id)]
+
+
+async def read_calls_of(database: Database, run_id: str, paths: Sequence[str]) -> list[CallRecord]:
+    """What was recorded of the calls of some steps: a long run must not read what it has done with."""
+    rows = await database.query(_OF_STEPS, run_id=run_id, paths=text_list(database.dialect, sorted(paths)))
+    return [_value(row) for row in rows]
+
+
+async def read_totals(database: Database, run_id: str) -> tuple[float | None, int]:
+    """What the answers of models have cost a run so far, in dollars and in tokens; None if no price of theirs is known.
+
+    A fork pays for its own calls only: those of the steps that it took over belong to the run that it comes from.
+    """
+    row = (await database.query(_TOTALS, run_id=run_id))[0]
+    cost = row["cost_usd"]
+    if cost is None and not row["calls"]:
+        cost = 0.0
+    return (None if cost is None else float(cost)), int(row["tokens"] or 0)
+
+
+async def has_unpriced_call(database: Database, run_id: str) -> bool:
+    """Whether a model has answered the run at a price that nobody knows."""
+    return bool((await database.query(_UNPRICED, run_id=run_id))[0]["found"])
+
+
+def _value(row: Row) -> CallRecord:
+    return CallRecord(
+        path=row["path"],
+        key=row["key"],
+        kind=CallKind(row["kind"]),
+        payload=row["payload"],
+        model=row["model"],
+        agent=row["agent"],
+        tokens_in=row["tokens_in"] or 0,
+        tokens_out=row["tokens_out"] or 0,
+        cost_usd=row["cost_usd"],
+    )

@@ -1,0 +1,135 @@
+"""Answers to waiting runs: a person's, or an event that another system sends. Exactly one answer wins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import bindparam, case, func, select, update
+
+from runlane.domain.events import EventType, Notice
+from runlane.domain.ids import new_id
+from runlane.domain.run import Status
+from runlane.domain.text import dump_json
+from runlane.errors import RunNotFound, WrongState
+from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT
+from runlane.store.queue.events import append
+from runlane.store.queue.runs import RunChange, operate
+from runlane.store.sql.database import Database, Session
+from runlane.store.sql.expressions import lit
+from runlane.store.sql.schema import run_waits, runs
+from runlane.store.sql.statement import Row, Statement
+
+# Events that a run keeps for steps which do not wait yet. Whoever sends more has the wrong name, or the wrong run.
+MAX_SENT = 1000
+
+_by_id = runs.c.id == bindparam("run_id")
+_HOLD_STILL = Statement(
+    "hold_answered_run", select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update()
+)
+# A run that is busy elsewhere stays so and finds the answer; only a paused one has to be woken.
+_GO_ON = Statement(
+    "go_on",
+    update(runs)
+    .where(_by_id, runs.c.ended_at.is_(None))
+    .values(
+        status=case((runs.c.status == lit(Status.PAUSED), lit(Status.QUEUED)), else_=runs.c.status),
+        due_at=case((runs.c.status == lit(Status.PAUSED), None), else_=runs.c.due_at),
+        last_seq=runs.c.last_seq + lit(1),
+    )
+    .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq),
+)
+_WAITS_FOR = Statement(
+    "waits_for_event",
+    select(run_waits.c.path)
+    .where(
+        run_waits.c.run_id == bindparam("run_id"),
+        run_waits.c.kind == lit("event"),
+        run_waits.c.name == bindparam("name"),
+        run_waits.c.answered_at.is_(None),
+        run_waits.c.settled_at.is_(None),
+    )
+    .order_by(run_waits.c.opened_at, run_waits.c.path),
+)
+_KEPT = Statement(
+    "kept_events",
+    select(func.count().label("kept")).where(
+        run_waits.c.run_id == bindparam("run_id"),
+        run_waits.c.kind == lit("sent"),
+        run_waits.c.settled_at.is_(None),
+    ),
+)
+
+
+async def resume_run(database: Database, run_id: str, response: Any) -> RunChange:
+    """Let a run go on that is paused and asks nothing; the response is told in its stream."""
+
+    async def work(session: Session) -> RunChange:
+        run = await _held(session, run_id)
+        if run["status"] != Status.PAUSED:
+            raise WrongState(f"Run {run_id} is {run['status']}. Only a paused run can be resumed.")
+        return await _go_on(session, run_id, {"response": response})
+
+    return await operate(database, work)
+
+
+async def answer_wait(database: Database, run_id: str, path: str, answer: Any, answered_by: str) -> RunChange:
+    """Store the answer to an open question and let the run go on. WrongState when it is not open any more."""
+
+    async def work(session: Session) -> RunChange:
+        run = await _held(session, run_id)
+        return await _answered(session, run, run_id, path, answer, answered_by)
+
+    return await operate(database, work)
+
+
+async def store_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> RunChange:
+    """Give an event to the run: to the step that waits for it longest, or to the first that will."""
+
+    async def work(session: Session) -> RunChange:
+        run = await _held(session, run_id)
+        if Status(run["status"]).terminal:
+            raise WrongState(f"Run {run_id} is {run['status']}. Only a run that has not ended takes events.")
+        for row in await session.fetch(_WAITS_FOR, run_id=run_id, name=name):
+            return await _answered(session, run, run_id, row["path"], data, sent_by)
+        if (await session.fetch(_KEPT, run_id=run_id))[0]["kept"] >= MAX_SENT:
+            raise WrongState(
+                f"Run {run_id} keeps {MAX_SENT} events that no step has waited for yet, and takes no more of them. "
+                f'Does a step wait for "{name}"?'
+            )
+        await session.fetch(
+            KEEP_EVENT,
+            run_id=run_id,
+            path=f".sent/{new_id('event')}",
+            tenant=run["tenant"],
+            target=run["target"],
+            name=name,
+            answer=dump_json(data),
+            answered_by=sent_by,
+        )
+        return RunChange(run_id, Status(run["status"]))
+
+    return await operate(database, work)
+
+
+async def _held(session: Session, run_id: str) -> Row:
+    rows = await session.fetch(_HOLD_STILL, run_id=run_id)
+    if not rows:
+        raise RunNotFound(run_id)
+    return rows[0]
+
+
+async def _answered(session: Session, run: Row, run_id: str, path: str, answer: Any, by: str) -> RunChange:
+    # A run that has ended asks nothing more, though its question may stand there still.
+    open_still = not Status(run["status"]).terminal
+    taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by)
+    if not taken or not open_still:
+        raise WrongState(f"Run {run_id} is {run['status']} and does not wait for an answer at {path} any more.")
+    return await _go_on(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
+
+
+async def _go_on(session: Session, run_id: str, told: dict[str, Any]) -> RunChange:
+    row = (await session.fetch(_GO_ON, run_id=run_id))[0]
+    await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(told))])
+    status = Status(row["status"])
+    lanes = (row["lane"],) if status is Status.QUEUED else ()
+    return RunChange(run_id, status, ready_lanes=lanes, notices=(Notice(run_id, row["last_seq"]),))

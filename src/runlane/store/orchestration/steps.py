@@ -1,0 +1,289 @@
+"""Steps: what a run has finished so far, one record each; a new attempt goes on after the last one.
+
+A Python task has one step of its own, its checkpoint, which each later checkpoint replaces. An orchestration has one
+record per executed step, numbered in the order they were recorded, and now and then a snapshot of its cursor, so
+that a takeover reads what came after it and not everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+)
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.text import load_json
+from runlane.store.sql.database import Database
+from runlane.store.sql.expressions import lit, now_us, upsert
+from runlane.store.sql.schema import run_steps, runs
+from runlane.store.sql.statement import Row, Statement
+
+CHECKPOINT_PATH = "checkpoint"
+# No step can have this path: ids of steps begin with a letter or a digit.
+SNAPSHOT_PATH = "_cursor"
+# As many as a database is asked for at once where nobody says how many.
+MAX_READ = 1_000_000
+
+
+class StepOutcome(StrEnum):
+    """What is known of a recorded step. Stored: these words do not change."""
+
+    DONE = "done"
+    RETRYING = "retrying"
+    HANDLED = "handled"
+    FAILED = "failed"
+    SNAPSHOT = "snapshot"
+    SAVED = "saved"
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One executed step. Texts are JSON. Without a number it is no part of the way: what a task inside a step saved.
+
+    `handled` failures went to an error route and are part of the way; a `failed` one ended the run and is made again
+    when somebody retries it.
+    """
+
+    path: str
+    no: int | None
+    step_id: str
+    kind: str
+    outcome: StepOutcome
+    output: str | None = None
+    route: str | None = None
+    error: str | None = None
+    tries: int = 0
+    input: str | None = None
+    duration_us: int = 0
+    cost_usd: float | None = None
+    tokens: int = 0
+    attempt: int = 0
+
+    def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
+        """The record as a member of RECORD_STEPS."""
+        return (
+            run_id, self.path, attempt, self.kind, self.output, self.no, self.step_id, self.outcome.value, self.route,
+            self.error, self.tries, self.input, self.duration_us, self.cost_usd, self.tokens,
+        )  # fmt: skip
+
+
+def _save(batch: FromClause) -> Executable:
+    b = batch.c
+    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
+    statement = upsert(run_steps).from_select(
+        ["run_id", "path", "attempt", "kind", "output", "ended_at"],
+        # The condition also keeps SQLite's parser from reading ON CONFLICT as a join.
+        select(b.run_id, b.path, b.attempt, b.kind, b.output, now_us())
+        .select_from(batch.join(runs, fence))
+        .where(b.attempt > 0),
+    )
+    return statement.on_conflict_do_update(
+        index_elements=["run_id", "path"],
+        set_={
+            "attempt": statement.excluded.attempt,
+            "output": statement.excluded.output,
+            "ended_at": statement.excluded.ended_at,
+        },
+    )
+
+
+SAVE_STEPS = Statement(
+    "save_steps",
+    _save,
+    {"run_id": Text(), "path": Text(), "attempt": Integer(), "kind": Text(), "output": Text()},
+)
+
+_RECORDED = {
+    "run_id": Text(),
+    "path": Text(),
+    "attempt": Integer(),
+    "kind": Text(),
+    "output": Text(),
+    "no": Integer(),
+    "step_id": Text(),
+    "outcome": Text(),
+    "route": Text(),
+    "error": Text(),
+    "tries": Integer(),
+    "input": Text(),
+    "duration_us": BigInteger(),
+    "cost_usd": Float(),
+    "tokens": Integer(),
+}
+
+
+# A try that the run has paid for and that another one follows. A fork has not paid for what it took over.
+_paid = and_(
+    run_steps.c.attempt > 0,
+    or_(run_steps.c.outcome == lit(StepOutcome.RETRYING), run_steps.c.outcome == lit(StepOutcome.FAILED)),
+)
+
+
+def _sum(one: ColumnElement[Any], other: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Both together; null where neither is known."""
+    return case((one.is_(None), other), (other.is_(None), one), else_=one + other)
+
+
+def last_of_each(steps: Sequence[StepRecord]) -> list[StepRecord]:
+    """One record per path, the last one, for a statement that cannot change a row twice. No try's cost gets lost."""
+    found: dict[str, StepRecord] = {}
+    for step in steps:
+        before = found.pop(step.path, None)
+        if before is not None and before.outcome in (StepOutcome.RETRYING, StepOutcome.FAILED):
+            costs = [cost for cost in (before.cost_usd, step.cost_usd) if cost is not None]
+            step = replace(step, cost_usd=sum(costs) if costs else None, tokens=before.tokens + step.tokens)  # noqa: PLW2901
+        found[step.path] = step
+    return list(found.values())
+
+
+def _record_steps(batch: FromClause) -> Executable:
+    b = batch.c
+    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
+    statement = upsert(run_steps).from_select(
+        [*_RECORDED, "ended_at"],
+        select(*(b[name] for name in _RECORDED), now_us()).select_from(batch.join(runs, fence)).where(b.attempt > 0),
+    )
+    # The second try of a step replaces the record of the first, but for what that one has cost; a later snapshot
+    # replaces the one before.
+    again = statement.excluded
+    values: dict[str, ColumnElement[Any]] = {
+        name: again[name] for name in (*_RECORDED, "ended_at") if name not in ("run_id", "path")
+    }
+    for name in ("cost_usd", "tokens"):
+        values[name] = case((_paid, _sum(run_steps.c[name], again[name])), else_=again[name])
+    return statement.on_conflict_do_update(index_elements=["run_id", "path"], set_=values)
+
+
+RECORD_STEPS = Statement("record_steps", _record_steps, _RECORDED)
+_no = func.coalesce(run_steps.c.no, lit(0))
+_after_no = bindparam("after_no", type_=Integer())
+_READ_STEPS = Statement(
+    "read_steps",
+    select(run_steps)
+    .where(
+        run_steps.c.run_id == bindparam("run_id"),
+        run_steps.c.path != lit(SNAPSHOT_PATH),
+        or_(_no > _after_no, and_(_no == _after_no, run_steps.c.path > bindparam("after_path", type_=Text()))),
+    )
+    .order_by(_no, run_steps.c.path)
+    .limit(bindparam("limit", type_=Integer())),
+)
+_snapshot = run_steps.alias("snapshot")
+_last_snapshot = (
+    select(_snapshot.c.no)
+    .where(_snapshot.c.run_id == bindparam("run_id"), _snapshot.c.path == lit(SNAPSHOT_PATH))
+    .scalar_subquery()
+)
+# What the step machine needs: the newest snapshot, and what was recorded after it.
+_READ_WAY = Statement(
+    "read_way",
+    select(
+        run_steps.c.path,
+        run_steps.c.attempt,
+        run_steps.c.no,
+        run_steps.c.step_id,
+        run_steps.c.kind,
+        run_steps.c.outcome,
+        run_steps.c.output,
+        run_steps.c.route,
+        run_steps.c.error,
+        run_steps.c.tries,
+        run_steps.c.cost_usd,
+        run_steps.c.tokens,
+    )
+    .where(
+        run_steps.c.run_id == bindparam("run_id"),
+        run_steps.c.no.is_not(None),
+        or_(run_steps.c.path == lit(SNAPSHOT_PATH), run_steps.c.no > func.coalesce(_last_snapshot, lit(0))),
+    )
+    .order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
+)
+_READ_SAVED = Statement(
+    "read_saved",
+    select(run_steps.c.output).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.path == bindparam("path")),
+)
+
+
+def _copy(batch: FromClause) -> Executable:
+    b = batch.c
+    copied = [name for name in _RECORDED if name not in ("run_id", "attempt")]
+    return insert(run_steps).from_select(
+        ["run_id", "attempt", *copied, "ended_at"],
+        select(b.to_run, literal(0, Integer()), *(run_steps.c[name] for name in copied), run_steps.c.ended_at)
+        .select_from(batch.join(run_steps, run_steps.c.run_id == b.from_run))
+        .where(
+            run_steps.c.no < b.before,
+            run_steps.c.path != lit(SNAPSHOT_PATH),
+            run_steps.c.outcome != lit(StepOutcome.FAILED),
+        ),
+    )
+
+
+# For a fork, which nobody executes yet: the way up to a step, as a part of the new run.
+COPY_WAY = Statement("copy_way", _copy, {"from_run": Text(), "to_run": Text(), "before": Integer()})
+
+
+async def read_steps(
+    database: Database, run_id: str, *, after: tuple[int, str] = (-1, ""), limit: int = MAX_READ
+) -> list[dict[str, Any]]:
+    """The recorded steps of a run, in the order they were recorded; `after` is number and path of the last one read."""
+    rows = await database.query(_READ_STEPS, run_id=run_id, after_no=after[0], after_path=after[1], limit=limit)
+    return [_row_to_dict(row) for row in rows]
+
+
+async def read_saved(database: Database, run_id: str, path: str) -> str | None:
+    """What was saved under a path, as JSON text."""
+    rows = await database.query(_READ_SAVED, run_id=run_id, path=path)
+    return rows[0]["output"] if rows else None
+
+
+async def read_way(database: Database, run_id: str) -> list[StepRecord]:
+    """The newest snapshot, if there is one, and the records after it, in their order."""
+    return [_value(row) for row in await database.query(_READ_WAY, run_id=run_id)]
+
+
+def _value(row: Row) -> StepRecord:
+    return StepRecord(
+        path=row["path"],
+        no=row["no"],
+        step_id=row["step_id"],
+        kind=row["kind"],
+        outcome=StepOutcome(row["outcome"]),
+        output=row["output"],
+        route=row["route"],
+        error=row["error"],
+        tries=row["tries"] or 0,
+        cost_usd=row["cost_usd"],
+        tokens=row["tokens"] or 0,
+        attempt=row["attempt"],
+    )
+
+
+def _row_to_dict(row: Row) -> dict[str, Any]:
+    known = ("path", "no", "kind", "attempt", "step_id", "outcome", "route", "tries", "tokens")
+    told = {name: row[name] for name in known}
+    return {
+        **told,
+        **{name: None if row[name] is None else load_json(row[name]) for name in ("input", "output", "error")},
+        "cost_usd": row["cost_usd"],
+        "duration_us": row["duration_us"],
+        "ended_at_us": row["ended_at"],
+    }

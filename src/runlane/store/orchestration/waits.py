@@ -1,0 +1,276 @@
+"""Waits: what a run waits for, and the answer once it is there.
+
+A question is asked once and answered once: the answer is a compare-and-set on the row, under a lock on its run. A run
+that is still busy in another branch goes on; a paused one becomes ready. A run that pauses in the very moment in
+which somebody answers is woken by the transaction that pauses it, so no answer is ever left lying. An event that is
+sent before anybody waits for it is kept, as a row of kind `sent`, for the first step that waits for its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, or_, select, update
+from sqlalchemy import cast as sql_cast
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.base import Executable
+
+from runlane.definitions.schema.step import AnswerableBy
+from runlane.domain.run import Status
+from runlane.domain.text import load_json
+from runlane.store.sql.database import Database
+from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.schema import run_waits, runs
+from runlane.store.sql.statement import Row, Statement
+
+WaitKind = Literal["human", "time", "event", "sent"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewWait:
+    """A question that is asked now. `request` is JSON text; it is due `due_us` after now, if ever."""
+
+    path: str
+    kind: WaitKind
+    step_id: str
+    name: str
+    request: str
+    due_us: int | None = None
+
+    def row(self, run_id: str, attempt: int) -> tuple[Any, ...]:
+        """The wait as a member of OPEN_WAITS."""
+        return (run_id, attempt, self.path, self.kind, self.step_id, self.name, self.request, self.due_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A question as readers see it. `overdue` by the database's clock, `due_in_us` from the moment of reading."""
+
+    run_id: str
+    path: str
+    tenant: str
+    target: str
+    kind: WaitKind
+    step_id: str
+    name: str
+    request: dict[str, Any]
+    opened_at_us: int
+    due_at_us: int | None
+    due_in_us: int | None
+    answer: Any
+    answered_at_us: int | None
+    answered_by: str | None
+
+    @property
+    def answerable_by(self) -> AnswerableBy:
+        """Whose keys may answer."""
+        return self.request.get("answerable_by", "tenant")
+
+    @property
+    def answered(self) -> bool:
+        """Whether somebody has answered."""
+        return self.answered_at_us is not None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether its time is over."""
+        return self.due_in_us is not None and self.due_in_us <= 0
+
+
+def _open(batch: FromClause) -> Executable:
+    b = batch.c
+    fence = and_(runs.c.id == b.run_id, runs.c.attempt == b.attempt)
+    statement = insert(run_waits).from_select(
+        ["run_id", "path", "tenant", "target", "kind", "step_id", "name", "request", "opened_at", "due_at"],
+        select(
+            b.run_id, b.path, runs.c.tenant, runs.c.target, b.kind, b.step_id, b.name, b.request, now_us(),
+            now_us() + b.due_us,
+        )
+        .select_from(batch.join(runs, fence))
+        .where(b.attempt > 0),
+    )  # fmt: skip
+    # A question is asked once, also by a second attempt. One that is over is asked anew: its step is made again.
+    again = statement.excluded
+    return statement.on_conflict_do_update(
+        index_elements=["run_id", "path"],
+        set_={
+            "request": again.request,
+            "opened_at": again.opened_at,
+            "due_at": again.due_at,
+            "answer": None,
+            "answered_at": None,
+            "answered_by": None,
+            "settled_at": None,
+        },
+        where=run_waits.c.settled_at.is_not(None),
+    )
+
+
+OPEN_WAITS = Statement(
+    "open_waits",
+    _open,
+    {
+        "run_id": Text(),
+        "attempt": Integer(),
+        "path": Text(),
+        "kind": Text(),
+        "step_id": Text(),
+        "name": Text(),
+        "request": Text(),
+        "due_us": BigInteger(),
+    },
+)
+
+
+def _settle(batch: FromClause) -> Executable:
+    b = batch.c
+    return (
+        update(run_waits)
+        .where(
+            run_waits.c.run_id == b.run_id,
+            run_waits.c.path == b.path,
+            exists().where(runs.c.id == b.run_id, runs.c.attempt == b.attempt),
+        )
+        .values(settled_at=now_us())
+    )
+
+
+SETTLE_WAITS = Statement("settle_waits", _settle, {"run_id": Text(), "path": Text(), "attempt": Integer()})
+_waiting = run_waits.alias("waiting")
+WAKE_ANSWERED = Statement(
+    "wake_answered",
+    update(runs)
+    .where(
+        member(runs.c.id, "ids"),
+        runs.c.status == lit(Status.PAUSED),
+        exists().where(
+            run_waits.c.run_id == runs.c.id,
+            run_waits.c.answered_at.is_not(None),
+            run_waits.c.settled_at.is_(None),
+            or_(
+                run_waits.c.kind != lit("sent"),
+                exists().where(
+                    _waiting.c.run_id == run_waits.c.run_id,
+                    _waiting.c.kind == lit("event"),
+                    _waiting.c.name == run_waits.c.name,
+                    _waiting.c.settled_at.is_(None),
+                ),
+            ),
+        ),
+    )
+    .values(status=lit(Status.QUEUED), due_at=None)
+    .returning(runs.c.id),
+)
+
+_due_in = (run_waits.c.due_at - now_us()).label("due_in")
+_OF_RUN = Statement(
+    "waits_of_run",
+    select(run_waits, _due_in)
+    .where(run_waits.c.run_id == bindparam("run_id"), run_waits.c.settled_at.is_(None))
+    .order_by(run_waits.c.opened_at, run_waits.c.path),
+)
+ANSWER = Statement(
+    "answer_wait",
+    update(run_waits)
+    .where(
+        run_waits.c.run_id == bindparam("run_id"),
+        run_waits.c.path == bindparam("path"),
+        run_waits.c.answered_at.is_(None),
+        run_waits.c.settled_at.is_(None),
+        or_(run_waits.c.due_at.is_(None), run_waits.c.due_at > now_us()),
+    )
+    .values(
+        answer=bindparam("answer", type_=Text()),
+        answered_at=now_us(),
+        answered_by=bindparam("answered_by", type_=Text()),
+    )
+    .returning(run_waits.c.path, run_waits.c.step_id, run_waits.c.kind),
+)
+KEEP_EVENT = Statement(
+    "keep_event",
+    insert(run_waits).values(
+        run_id=bindparam("run_id"),
+        path=bindparam("path"),
+        tenant=bindparam("tenant"),
+        target=bindparam("target"),
+        kind="sent",
+        step_id="",
+        name=bindparam("name"),
+        request="{}",
+        opened_at=now_us(),
+        answer=bindparam("answer", type_=Text()),
+        answered_at=now_us(),
+        answered_by=bindparam("answered_by", type_=Text()),
+    ),
+)
+_after = bindparam("after_at", type_=BigInteger())
+_after_run = bindparam("after_run", type_=Text())
+_INBOX = Statement(
+    "inbox",
+    select(run_waits, _due_in)
+    .select_from(run_waits.join(runs, runs.c.id == run_waits.c.run_id))
+    .where(
+        run_waits.c.kind == lit("human"),
+        run_waits.c.answered_at.is_(None),
+        run_waits.c.settled_at.is_(None),
+        runs.c.ended_at.is_(None),
+        or_(run_waits.c.due_at.is_(None), run_waits.c.due_at > now_us()),
+        or_(
+            sql_cast(bindparam("tenant", type_=Text()), Text).is_(None),
+            run_waits.c.tenant == bindparam("tenant", type_=Text()),
+        ),
+        or_(
+            run_waits.c.opened_at > func.coalesce(_after, lit(-1)),
+            and_(run_waits.c.opened_at == _after, run_waits.c.run_id > _after_run),
+            # Branches of one run ask at the same moment.
+            and_(
+                run_waits.c.opened_at == _after,
+                run_waits.c.run_id == _after_run,
+                run_waits.c.path > bindparam("after_path", type_=Text()),
+            ),
+        ),
+    )
+    .order_by(run_waits.c.opened_at, run_waits.c.run_id, run_waits.c.path)
+    .limit(bindparam("limit", type_=Integer())),
+)
+
+
+async def read_waits(database: Database, run_id: str) -> list[Wait]:
+    """What a run waits for, oldest first; answered questions that its worker has not taken up yet included."""
+    return [_value(row) for row in await database.query(_OF_RUN, run_id=run_id)]
+
+
+async def read_inbox(
+    database: Database, tenant: str | None, after: tuple[int, str, str] | None = None, limit: int = 100
+) -> Sequence[Wait]:
+    """Every open question to a person, oldest first; `after` is the time, run and path of the last one of a page."""
+    rows = await database.query(
+        _INBOX,
+        tenant=tenant,
+        after_at=None if after is None else after[0],
+        after_run=None if after is None else after[1],
+        after_path=None if after is None else after[2],
+        limit=limit,
+    )
+    return [_value(row) for row in rows]
+
+
+def _value(row: Row) -> Wait:
+    return Wait(
+        run_id=row["run_id"],
+        path=row["path"],
+        tenant=row["tenant"],
+        target=row["target"],
+        kind=cast("WaitKind", row["kind"]),
+        step_id=row["step_id"],
+        name=row["name"],
+        request=load_json(row["request"]),
+        opened_at_us=row["opened_at"],
+        due_at_us=row["due_at"],
+        due_in_us=row["due_in"],
+        answer=None if row["answer"] is None else load_json(row["answer"]),
+        answered_at_us=row["answered_at"],
+        answered_by=row["answered_by"],
+    )

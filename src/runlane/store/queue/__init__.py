@@ -1,0 +1,1 @@
+"""The queue: accept, claim, record, reap, order, retain runs; lanes and workers."""

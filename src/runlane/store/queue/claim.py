@@ -1,0 +1,409 @@
+"""Claiming: as many ready runs as a worker has free slots, within what their lanes and tenants allow.
+
+The locks of lanes and tenants make their bounds exact: a claim holds them shared, or alone where there is a bound,
+while it reads the bound and takes runs; a change of a lane or a tenant holds its lock alone. The worker's lock keeps
+the reaper from declaring the worker gone in the middle of its claim, which would leave runs without an owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Text,
+    and_,
+    bindparam,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.events import EventType, Notice, StoredEvent
+from runlane.domain.ids import lock_key
+from runlane.domain.run import AGENT, ORCHESTRATION, Status
+from runlane.domain.slots import Quarantined, Queue, QueueKey, SlotCap, WorkerLoad, share_slots
+from runlane.domain.text import load_json
+from runlane.store.orchestration.steps import CHECKPOINT_PATH
+from runlane.store.queue.claim_survey import (
+    LANES,
+    LANES_OF_SOME,
+    LIMITED,
+    LIMITED_OF_SOME,
+    MAX_LANES,
+    MAX_QUARANTINED,
+    MAX_QUEUES,
+    OURS,
+    QUARANTINED,
+    QUARANTINED_OF_SOME,
+    READY,
+    READY_LIMITED,
+    READY_QUARANTINED,
+)
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import MARK, json_of, lit, member, now_us
+from runlane.store.sql.schema import lanes, run_events, run_inputs, run_steps, runs, workers
+from runlane.store.sql.statement import Dialect, Row, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A run that this worker now owns, until it finishes or the fence says otherwise."""
+
+    run_id: str
+    target: str
+    lane: str
+    attempt: int
+    failures: int
+    max_attempts: int
+    ordering_key: str | None
+    accepted_at_us: int
+    claimed_at_us: int
+    input: str
+    saved: str | None
+    notice: Notice
+    tenant: str = "default"
+    trace: str | None = None
+    plan: str | None = None
+    max_neighbors: int | None = None
+    losses: int = 0
+
+    @property
+    def tries(self) -> int:
+        """Which try at the run this is: claims after a pause or a handover do not count."""
+        return self.failures + self.losses + 1
+
+
+# A claim locks at most this many lanes, and as many tenants: all that one survey can name.
+_MAX_LOCKS = MAX_LANES + MAX_QUEUES + MAX_QUARANTINED
+# A quarantined run that has waited this long gets a worker that makes room for it.
+_PATIENCE_US = 5_000_000
+# How many lanes a new worker locks before it knows which of them are in use.
+_FIRST_LOCKS = 16
+_POLL_MS = 250
+
+
+@dataclass(slots=True)
+class LaneMemory:
+    """What a worker remembers between claims. The locks of lanes and tenants are taken before their rows are read.
+
+    `names` and `tenants` are those that had ready runs, the latest last; `capped` and `capped_tenants` have a bound.
+    """
+
+    only: frozenset[str] | None = None
+    names: dict[str, None] = field(default_factory=dict[str, None])
+    capped: set[str] = field(default_factory=set[str])
+    tenants: dict[str, None] = field(default_factory=dict[str, None])
+    capped_tenants: set[str] = field(default_factory=set[str])
+    poll_seconds: float = 0.25
+    # Where the next survey begins; empty unless there are more queues than one survey reads.
+    lane_after: str = ""
+    queue_after: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOutcome:
+    """`alive` is False when the worker has been declared gone; `again` when a lane could not be served yet."""
+
+    claims: Sequence[Claimed]
+    alive: bool
+    again: bool
+
+
+def lane_lock(name: str) -> int:
+    """The lock of a lane."""
+    return lock_key("lane", name)
+
+
+def slots_lock(tenant: str) -> int:
+    """The lock under which the running runs of a tenant with limits are counted."""
+    return lock_key("slots", tenant)
+
+
+def worker_lock(worker_id: str) -> int:
+    """The lock between a worker's claims and the reaper."""
+    return lock_key("worker", worker_id)
+
+
+_CLAIMED = {
+    "id": Text(),
+    "target": Text(),
+    "lane": Text(),
+    "rank": BigInteger(),
+    "attempt": Integer(),
+    "failures": Integer(),
+    "losses": Integer(),
+    "max_attempts": Integer(),
+    "ordering_key": Text(),
+    "accepted_at": BigInteger(),
+    "claimed_at": BigInteger(),
+    "last_seq": Integer(),
+    "worker_id": Text(),
+    "tenant": Text(),
+    "max_neighbors": Integer(),
+}
+
+
+def _take(*conditions: ColumnElement[bool]) -> Executable:
+    picked = (
+        select(runs.c.id)
+        .where(*conditions)
+        .order_by(runs.c.rank)
+        .limit(bindparam("slots", type_=Integer()))
+        .with_for_update(skip_locked=True)
+        .cte("picked")
+    )
+    return (
+        update(runs)
+        .where(runs.c.id == picked.c.id)
+        .values(
+            status=lit(Status.RUNNING),
+            worker_id=bindparam("worker_id"),
+            attempt=runs.c.attempt + lit(1),
+            claimed_at=now_us(),
+            last_seq=runs.c.last_seq + lit(1),
+            due_at=None,
+            progress=None,
+            progress_note=None,
+        )
+        .returning(*(runs.c[name] for name in _CLAIMED), MARK)
+    )
+
+
+def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
+    c = changed.c
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(
+            c.id,
+            c.last_seq,
+            c.attempt,
+            lit(EventType.PICKED_UP),
+            c.claimed_at,
+            json_of(worker_id=c.worker_id, tries=c.failures + c.losses + lit(1)),
+        ).select_from(changed),
+    )
+
+
+def _load(changed: FromClause) -> Select[Any]:
+    saved = run_steps.c.output.label("saved")
+    checkpoint = and_(run_steps.c.run_id == changed.c.id, run_steps.c.path == lit(CHECKPOINT_PATH))
+    return select(changed, run_inputs.c.input, run_inputs.c.trace, run_inputs.c.plan, saved).select_from(
+        changed.join(run_inputs, run_inputs.c.run_id == changed.c.id).outerjoin(run_steps, checkpoint)
+    )
+
+
+def _chain(name: str, *conditions: ColumnElement[bool]) -> CompoundWrite:
+    head = _take(*conditions)
+    return CompoundWrite(name, head, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
+
+
+_of_lane = runs.c.lane == bindparam("lane")
+CLAIM = _chain("claim_lane", _of_lane, READY, OURS)
+CLAIM_LIMITED = _chain("claim_limited", _of_lane, runs.c.tenant == bindparam("tenant"), READY_LIMITED, OURS)
+CLAIM_QUARANTINED = _chain("claim_quarantined", READY_QUARANTINED, member(runs.c.id, "ids"))
+_LANES = Statement("lanes_to_lock", select(lanes.c.name).order_by(lanes.c.name).limit(lit(_FIRST_LOCKS)))
+_ONLINE = Statement(
+    "online_workers",
+    select(workers.c.id, workers.c.lanes, workers.c.targets).where(
+        workers.c.status == lit("online"), workers.c.lease_until > now_us()
+    ),
+)
+
+
+async def claim(
+    session: Session,
+    worker_id: str,
+    targets: Collection[str],
+    slots: int,
+    memory: LaneMemory,
+    load: WorkerLoad | None = None,
+) -> ClaimOutcome:
+    """Take up to `slots` ready runs of these targets; ORCHESTRATION and AGENT stand for all of their kind."""
+    if not memory.names:
+        names = memory.only or [row["name"] for row in await session.fetch(_LANES)]
+        memory.names = dict.fromkeys(sorted(names)[:_FIRST_LOCKS])
+    held = _Locks(memory, session.dialect)
+    await session.lock(exclusive=held.exclusive, shared=[*held.shared, worker_lock(worker_id)])
+    wanted = {
+        "targets": session.texts(sorted({*targets} - {ORCHESTRATION, AGENT})),
+        "orchestrations": ORCHESTRATION if ORCHESTRATION in targets else "",
+        "agents": AGENT if AGENT in targets else "",
+    }
+    seen = await _survey(session, worker_id, wanted, memory)
+    if not seen.online:
+        return ClaimOutcome((), alive=False, again=False)
+    # A queue whose locks are not held in the right way is left for the next round, which follows at once.
+    rows = [*seen.queues, *seen.quarantined]
+    is_whole = all(held.covers(row) for row in rows)
+    _remember(memory, rows)
+    if is_whole:
+        _turn_page(memory, seen)
+    queues = [_queue(row) for row in seen.queues if row["head"] is not None and held.covers(row)]
+    quarantined = await _quarantined(session, worker_id, [row for row in seen.quarantined if held.covers(row)])
+    shares = share_slots(queues, slots, quarantined, load)
+    taken: list[Row] = []
+    if shares.quarantined:
+        ids = session.texts(shares.quarantined)
+        taken += await session.chain(CLAIM_QUARANTINED, ids=ids, slots=slots, worker_id=worker_id)
+    for (lane, tenant), share in shares.queues.items():
+        params = {"lane": lane, "slots": share, "worker_id": worker_id, **wanted}
+        if tenant is None:
+            taken += await session.chain(CLAIM, **params)
+        else:
+            taken += await session.chain(CLAIM_LIMITED, tenant=tenant, **params)
+    taken.sort(key=lambda row: (row["rank"], row["id"]))
+    again = not is_whole or memory.lane_after != "" or memory.queue_after != ("", "")
+    return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
+
+
+class _Locks:
+    """The locks that a claim takes: alone where there is a bound to be exact about, shared otherwise."""
+
+    def __init__(self, memory: LaneMemory, dialect: Dialect) -> None:
+        self._lanes = {name: name in memory.capped for name in memory.names}
+        self._tenants = {name: name in memory.capped_tenants for name in memory.tenants}
+        self._not_needed = dialect == "sqlite"
+        both = [(lane_lock(name), capped) for name, capped in self._lanes.items()]
+        both += [(slots_lock(name), capped) for name, capped in self._tenants.items()]
+        self.exclusive = [key for key, capped in both if capped]
+        self.shared = [key for key, capped in both if not capped]
+
+    def covers(self, row: Row) -> bool:
+        """Whether a surveyed queue may be served under the locks that were taken before."""
+        return self._not_needed or (
+            _is_held(self._lanes, row["lane"], row["max_slots"])
+            and (row["tenant"] is None or _is_held(self._tenants, row["tenant"], row["max_running"]))
+        )
+
+
+def _is_held(held: Mapping[str, bool], name: str, bound: int | None) -> bool:
+    alone = held.get(name)
+    return alone is not None and (alone or bound is None)
+
+
+class _Seen(NamedTuple):
+    """What a survey found."""
+
+    online: bool
+    free: Sequence[Row]
+    limited: Sequence[Row]
+    quarantined: Sequence[Row]
+
+    @property
+    def queues(self) -> Sequence[Row]:
+        return [*self.free, *self.limited]
+
+
+async def _survey(session: Session, worker_id: str, wanted: Mapping[str, Any], memory: LaneMemory) -> _Seen:
+    served = None if memory.only is None else [(name,) for name in sorted(memory.only)]
+    some = served is not None
+    first = {} if some else {"lane_after": memory.lane_after}
+    rows = await session.fetch(LANES_OF_SOME if some else LANES, served, worker_id=worker_id, **first, **wanted)
+    worker = rows[0]
+    memory.poll_seconds = (worker["poll_interval_ms"] or _POLL_MS) / 1000
+    limited: Sequence[Row] = ()
+    quarantined: Sequence[Row] = ()
+    if worker["any_limited"]:
+        lane, tenant = memory.queue_after
+        after = {"queue_lane": lane, "queue_tenant": tenant}
+        limited = await session.fetch(LIMITED_OF_SOME if some else LIMITED, served, **after, **wanted)
+    if worker["any_quarantined"]:
+        quarantined = await session.fetch(QUARANTINED_OF_SOME if some else QUARANTINED, served, **wanted)
+    return _Seen(bool(worker["online"]), [row for row in rows if row["lane"] is not None], limited, quarantined)
+
+
+def _remember(memory: LaneMemory, rows: Sequence[Row]) -> None:
+    _use(memory.names, memory.capped, [(row["lane"], row["max_slots"]) for row in rows])
+    limited = [(row["tenant"], row["max_running"]) for row in rows if row["tenant"] is not None]
+    _use(memory.tenants, memory.capped_tenants, limited)
+
+
+def _turn_page(memory: LaneMemory, seen: _Seen) -> None:
+    """Let the next survey begin behind this one if there may be more, and at the start otherwise."""
+    lanes_left = memory.only is None and len(seen.free) == MAX_LANES
+    memory.lane_after = max(row["lane"] for row in seen.free) if lanes_left else ""
+    queues = [(row["lane"], row["tenant"]) for row in seen.limited]
+    memory.queue_after = max(queues) if len(queues) == MAX_QUEUES else ("", "")
+
+
+def _use(names: dict[str, None], capped: set[str], seen: Sequence[tuple[str, int | None]]) -> None:
+    """Keep the latest, so that the number of locks stays bounded."""
+    for name, bound in seen:
+        names.pop(name, None)
+        names[name] = None
+        (capped.discard if bound is None else capped.add)(name)
+    for name in list(names)[:-_MAX_LOCKS]:
+        del names[name]
+        capped.discard(name)
+
+
+def _queue(row: Row) -> Queue:
+    lane = SlotCap(row["max_slots"], row["lane_running"])
+    if row["tenant"] is None:
+        return Queue(QueueKey(row["lane"]), row["head"], bool(row["enabled"]), lane)
+    tenant = SlotCap(row["max_running"], row["tenant_running"])
+    return Queue(QueueKey(row["lane"], row["tenant"]), row["head"], bool(row["enabled"]), lane, tenant)
+
+
+async def _quarantined(session: Session, worker_id: str, rows: Sequence[Row]) -> list[Quarantined]:
+    overdue = {row["id"] for row in rows if row["waited_us"] > _PATIENCE_US}
+    online = await session.fetch(_ONLINE) if overdue else ()
+    return [
+        Quarantined(
+            row["id"],
+            row["max_neighbors"],
+            _queue(row),
+            needs_room=row["id"] in overdue and _maker_of_room(row, online) == worker_id,
+        )
+        for row in rows
+    ]
+
+
+def _maker_of_room(run: Row, online: Sequence[Row]) -> str | None:
+    """The one worker that claims nothing else until the run fits. The others go on."""
+    able = [worker["id"] for worker in online if _can_execute(worker, run)]
+    return min(able, key=lambda worker: sha256(f"{run['id']} {worker}".encode()).digest(), default=None)
+
+
+def _can_execute(worker: Row, run: Row) -> bool:
+    lanes_of, targets = load_json(worker["lanes"]), load_json(worker["targets"] or "null")
+    serves = "*" in lanes_of or run["lane"] in lanes_of
+    return serves and (targets is None or run["target"] in targets or run["target"].startswith((ORCHESTRATION, AGENT)))
+
+
+def _claimed(row: Row) -> Claimed:
+    return Claimed(
+        run_id=row["id"],
+        target=row["target"],
+        lane=row["lane"],
+        attempt=row["attempt"],
+        failures=row["failures"],
+        max_attempts=row["max_attempts"],
+        ordering_key=row["ordering_key"],
+        accepted_at_us=row["accepted_at"],
+        claimed_at_us=row["claimed_at"],
+        input=row["input"],
+        saved=row["saved"],
+        notice=Notice(row["id"], row["last_seq"], (_picked_up(row),)),
+        tenant=row["tenant"],
+        trace=row["trace"],
+        plan=row["plan"],
+        max_neighbors=row["max_neighbors"],
+        losses=row["losses"],
+    )
+
+
+def _picked_up(row: Row) -> StoredEvent:
+    tries = row["failures"] + row["losses"] + 1
+    data = f'{{"worker_id":"{row["worker_id"]}","tries":{tries}}}'
+    return StoredEvent(row["last_seq"], EventType.PICKED_UP.value, row["attempt"], row["claimed_at"], data)

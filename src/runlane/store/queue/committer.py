@@ -1,0 +1,381 @@
+"""The committer: one transaction for everything that a process wants to store at the moment.
+
+While one batch commits, the next gathers, so batches grow with the load and an idle process waits for nobody.
+Each member has its own fence and its own verdict. A caller gets its answer after the commit, never before. A
+member that the database refuses is found by halving the batch, and fails alone. A commit whose answer was lost is
+looked up by its mark before anything is tried again, so nothing is stored twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from runlane.domain.events import Notice
+from runlane.domain.run import Status
+from runlane.errors import LeaseLost, RunlaneError, StorageRefused, Unavailable
+from runlane.failpoints import failpoint
+from runlane.observability import metrics
+from runlane.store.queue.accept import NewRun, Verdict, accept, accept_alone, stand_alone
+from runlane.store.queue.ordering import ReleasedRun, key_locks
+from runlane.store.queue.record import Recorded, RecordEntry, record
+from runlane.store.sql.database import CommitInDoubt, Database, Session
+
+# Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
+BATCH_SIZE = 1000
+# And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
+BATCH_CHARACTERS = 8 * 1024 * 1024
+_PAUSE_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Accept:
+    runs: Sequence[NewRun]
+    answer: asyncio.Future[list[Verdict]]
+    give_up_at: float
+
+    @property
+    def size(self) -> int:
+        return len(self.runs)
+
+    @property
+    def characters(self) -> int:
+        return sum(len(run.input) for run in self.runs)
+
+
+@dataclass(slots=True)
+class _Record:
+    entry: RecordEntry
+    answer: asyncio.Future[Recorded]
+    give_up_at: float
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    @property
+    def characters(self) -> int:
+        finish = self.entry.finish
+        texts = [self.entry.checkpoint, *(data for _, data in self.entry.events)]
+        texts += [text for step in self.entry.steps for text in (step.input, step.output)]
+        texts += [call.payload for call in self.entry.calls]
+        if finish is not None:
+            texts += [finish.result, finish.error, finish.state]
+        return sum(len(text) for text in texts if text is not None)
+
+
+_Member = _Accept | _Record
+
+
+@dataclass(slots=True)
+class _Result:
+    """What a transaction decided, to be told once it has committed."""
+
+    accepted: list[list[Verdict]] = field(default_factory=list[list[Verdict]])
+    recorded: dict[tuple[str, int], Recorded] = field(default_factory=dict[tuple[str, int], Recorded])
+    released: list[ReleasedRun] = field(default_factory=list[ReleasedRun])
+    late: list[RecordEntry] = field(default_factory=list[RecordEntry])
+
+
+class Stopping(Unavailable):
+    """The committer has stopped, so waiting is of no use."""
+
+
+class Committer:
+    """Gathers members and commits them in batches.
+
+    After each commit `ring` is told the lanes in which runs became ready, and `publish` what readers may want to know.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        ring: Callable[[set[str]], None],
+        publish: Callable[[Sequence[Notice]], None] = lambda notices: None,
+    ) -> None:
+        self._database = database
+        self._ring = ring
+        self._publish = publish
+        self._waiting: deque[_Member] = deque()
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._stopping = False
+        self.commits = 0
+        self.members = 0
+
+    async def start(self) -> None:
+        """Begin to commit."""
+        self._stopping = False
+        self._task = asyncio.create_task(self._loop(), name="runlane-committer")
+
+    async def stop(self) -> None:
+        """Commit what has arrived, then end. Later members are refused."""
+        self._stopping = True
+        self._arrived.set()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    async def accept(self, runs: Sequence[NewRun], timeout_seconds: float) -> list[Verdict]:
+        """Store new runs; the verdicts are in their order."""
+        answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
+        self._submit(_Accept(runs, answer, time.monotonic() + timeout_seconds))
+        return await answer
+
+    async def record(self, entry: RecordEntry, give_up_at: float) -> Recorded:
+        """Store what an attempt has to say; LeaseLost when the run is not its own any more.
+
+        `give_up_at` is on the monotonic clock: past it the attempt may not write any more.
+        """
+        answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
+        self._submit(_Record(entry, answer, give_up_at))
+        return await answer
+
+    def _submit(self, member: _Member) -> None:
+        if self._stopping or self._task is None or self._task.done():
+            raise Stopping("This process is stopping and stores nothing more.")
+        self._waiting.append(member)
+        self._arrived.set()
+
+    async def _loop(self) -> None:
+        while True:
+            if not self._waiting:
+                if self._stopping:
+                    return
+                self._arrived.clear()
+                await self._arrived.wait()
+                # Whoever is about to submit in this turn of the loop shares the batch.
+                await asyncio.sleep(0)
+                continue
+            batch = self._next_batch()
+            try:
+                await self._commit(batch)
+            except Exception as error:  # noqa: BLE001 - it is told, and whoever waits is refused
+                # Loaded here: whoever only looks at runs or hands them in need not pay for it at start.
+                import structlog
+
+                structlog.get_logger(__name__).exception("commit_failed", members=len(batch))
+                for member in batch:
+                    _refuse(member, error)
+
+    def _next_batch(self) -> list[_Member]:
+        batch: list[_Member] = []
+        size = characters = 0
+        while self._waiting:
+            member = self._waiting[0]
+            if not member.answer.done():
+                size += member.size
+                characters += member.characters
+                if batch and (size > BATCH_SIZE or characters > BATCH_CHARACTERS):
+                    break
+                batch.append(member)
+            self._waiting.popleft()
+        return batch
+
+    async def _commit(self, batch: list[_Member]) -> None:
+        """Commit a batch, halving it around a member that the database refuses."""
+        if not batch:
+            return
+        try:
+            result = await self._commit_patiently(batch)
+        except Unavailable as error:
+            for member in batch:
+                _refuse(member, error)
+        except Exception as error:  # noqa: BLE001 - the verdict on one member, found below
+            if len(batch) == 1:
+                _refuse(batch[0], error)
+                return
+            middle = len(batch) // 2
+            await self._commit(batch[:middle])
+            await self._commit(batch[middle:])
+        else:
+            self._tell(batch, result)
+
+    async def _commit_patiently(self, batch: list[_Member]) -> _Result:
+        """Commit, waiting out a database that is away for as long as the most patient member may wait."""
+        patience = max(member.give_up_at for member in batch)
+        result = _Result()
+
+        async def work(session: Session) -> _Result:
+            nonlocal result
+            result = await _store(session, batch)
+            return result
+
+        mark: str | None = None
+        while True:
+            try:
+                if mark is not None:
+                    if await self._database.was_committed(mark):
+                        return result
+                    mark = None
+                    batch[:] = [member for member in batch if not member.answer.done()]
+                    if not batch:
+                        return _Result()
+                if all(isinstance(member, _Accept) for member in batch):
+                    at_once = await self._accept_at_once([member for member in batch if isinstance(member, _Accept)])
+                    if at_once is not None:
+                        return at_once
+                return await self._database.transact(work)
+            except CommitInDoubt as doubt:
+                # Without a mark nothing was written, so nothing can be doubled.
+                mark = doubt.mark
+            except Unavailable as error:
+                if time.monotonic() + _PAUSE_SECONDS > patience:
+                    raise
+                for member in batch:
+                    if member.give_up_at < time.monotonic():
+                        _refuse(member, error)
+                if mark is None:
+                    # Whoever was told that it failed must not be stored after all. In doubt they stay: the answer,
+                    # if it committed, is for all of them.
+                    batch[:] = [member for member in batch if not member.answer.done()]
+                await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _accept_at_once(self, batch: list[_Accept]) -> _Result | None:
+        """Store the runs in one round trip if they allow it."""
+        new_runs = [run for member in batch for run in member.runs]
+        if not stand_alone(new_runs):
+            return None
+        failpoint("accept.before_commit")
+        stored = await accept_alone(self._database, new_runs)
+        if stored is None:
+            return None
+        return _Result(accepted=[[stored[run.id] for run in member.runs] for member in batch])
+
+    def _tell(self, batch: list[_Member], result: _Result) -> None:
+        self.commits += 1
+        self.members += len(batch)
+        metrics.COMMITS.add()
+        metrics.BATCH_SIZE.observe(sum(member.size for member in batch))
+        ready = {item.lane for item in result.released if item.status is Status.QUEUED}
+        finished = False
+        accepts = iter(result.accepted)
+        for member in batch:
+            if isinstance(member, _Accept):
+                verdicts = next(accepts)
+                ready.update(
+                    verdict.lane
+                    for verdict in verdicts
+                    if not isinstance(verdict, Exception) and verdict.status is Status.QUEUED
+                )
+                metrics.ACCEPTS.add(len(verdicts))
+                if not member.answer.done():
+                    member.answer.set_result(verdicts)
+                failpoint("accept.committed")
+            else:
+                finished = finished or member.entry.finish is not None
+                verdict = result.recorded.get((member.entry.run_id, member.entry.attempt))
+                if any(entry is member.entry for entry in result.late):
+                    verdict = None
+                if verdict is not None and verdict.status is Status.QUEUED and member.entry.finish is not None:
+                    ready.add(member.entry.lane)
+                if member.answer.done():
+                    continue
+                if verdict is None:
+                    metrics.FENCED_WRITES.add()
+                    member.answer.set_exception(_Lost(member.entry))
+                else:
+                    member.answer.set_result(verdict)
+        if result.recorded:
+            failpoint("finish.committed" if finished else "record.committed")
+        if ready:
+            self._ring(ready)
+        notices = [verdict.notice for verdict in result.recorded.values() if verdict.notice.lines]
+        notices += [Notice(item.run_id, item.last_seq) for item in result.released]
+        if notices:
+            self._publish(notices)
+
+
+def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
+    """The runs in their order, in pieces that are good for one transaction each."""
+    batch: list[NewRun] = []
+    characters = 0
+    for run in new_runs:
+        characters += len(run.input)
+        if batch and (len(batch) == BATCH_SIZE or characters > BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], len(run.input)
+        batch.append(run)
+    if batch:
+        yield batch
+
+
+class _Lost(LeaseLost):
+    """The fence refused an entry."""
+
+    def __init__(self, entry: RecordEntry) -> None:
+        super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are refused.")
+
+
+async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
+    result = _Result()
+    accepts = [member for member in batch if isinstance(member, _Accept)]
+    entries, result.late = _merged([member.entry for member in batch if isinstance(member, _Record)])
+    new_runs = [run for member in accepts for run in member.runs]
+    await session.lock(
+        exclusive=key_locks(
+            [
+                *(run.ordering_key for run in new_runs),
+                *(entry.ordering_key for entry in entries if entry.finish is not None),
+            ]
+        )
+    )
+    if new_runs:
+        verdicts = iter(await accept(session, new_runs, [member.size for member in accepts]))
+        result.accepted = [[next(verdicts) for _ in member.runs] for member in accepts]
+        failpoint("accept.before_commit")
+    elif accepts:
+        result.accepted = [[] for _ in accepts]
+    if entries:
+        # Accepts come first: a run accepted behind a key that is freed now must be seen by the release.
+        result.recorded, result.released = await record(session, entries)
+        finishes = any(entry.finish is not None for entry in entries)
+        failpoint("finish.before_commit" if finishes else "record.before_commit")
+    return result
+
+
+def _merged(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], list[RecordEntry]]:
+    """One entry per attempt: what an attempt said in this batch, in its order. Apart, what came after its end."""
+    merged: dict[tuple[str, int], RecordEntry] = {}
+    late: list[RecordEntry] = []
+    for entry in entries:
+        key = (entry.run_id, entry.attempt)
+        known = merged.get(key)
+        if known is None:
+            merged[key] = entry
+            continue
+        if known.finish is not None:
+            late.append(entry)
+            continue
+        merged[key] = RecordEntry(
+            run_id=entry.run_id,
+            attempt=entry.attempt,
+            lane=entry.lane,
+            # Only an end names its key, and what was said after it must not take the key's lock away.
+            ordering_key=entry.ordering_key or known.ordering_key,
+            events=[*known.events, *entry.events],
+            checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,
+            progress=entry.progress if entry.progress is not None else known.progress,
+            progress_note=entry.progress_note if entry.progress_note is not None else known.progress_note,
+            steps=[*known.steps, *entry.steps],
+            calls=[*known.calls, *entry.calls],
+            tenant=known.tenant or entry.tenant,
+            waits=[*known.waits, *entry.waits],
+            settled=[*known.settled, *entry.settled],
+            finish=entry.finish,
+        )
+    return list(merged.values()), late
+
+
+def _refuse(member: _Member, error: Exception) -> None:
+    if member.answer.done():
+        return
+    if isinstance(error, RunlaneError):
+        member.answer.set_exception(error)
+    else:
+        refused = StorageRefused(f"The database refuses to store this: {type(error).__name__}: {error}")
+        refused.__cause__ = error
+        member.answer.set_exception(refused)

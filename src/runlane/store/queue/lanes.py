@@ -1,0 +1,282 @@
+"""Lanes: their settings, changed while everything runs, and which kind of run goes to which.
+
+A change holds the lane's lock alone. Claims hold it while they take runs, so when a change returns, no claim
+under the old settings is left: a drained lane starts nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Boolean, FromClause, Integer, Text, bindparam, delete, func, or_, select, true, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.lane import MAX_NAME, POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
+from runlane.domain.run import Status
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.text import check_text
+from runlane.errors import InvalidRequest, UnknownLane
+from runlane.store.access.audit import append_audit
+from runlane.store.queue.claim import lane_lock
+from runlane.store.queue.claim_survey import all_ready
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.schema import lane_kinds, lanes, runs
+from runlane.store.sql.statement import Row, Statement
+
+# How many waiting runs move to another lane in one transaction.
+_MOVE_AT_ONCE = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class LaneChange:
+    """What to change; a field that is left out stays. `uncapped` removes the cap, which max_slots=None cannot say."""
+
+    enabled: bool | None = None
+    max_slots: int | None = None
+    uncapped: bool = False
+    poll_interval_ms: int | None = None
+
+
+def _declare(batch: FromClause) -> Executable:
+    return (
+        insert(lanes)
+        .from_select(
+            ["name", "tenant", "updated_at"],
+            select(batch.c.name, batch.c.tenant, now_us()).select_from(batch).where(true()),
+        )
+        .on_conflict_do_nothing(index_elements=["name"])
+    )
+
+
+DECLARE = Statement("declare_lanes", _declare, {"name": Text(), "tenant": Text()})
+_NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name))
+_LIST = Statement(
+    "list_lanes",
+    select(
+        lanes,
+        select(func.count())
+        .where(runs.c.lane == lanes.c.name, runs.c.status == lit(Status.RUNNING))
+        .scalar_subquery()
+        .label("running"),
+    ).order_by(lanes.c.name),
+)
+_ready = all_ready(runs.c.lane, runs.c.accepted_at).c
+_READY_IN_LANES = Statement(
+    "ready_in_lanes",
+    select(_ready.lane, func.count().label("queued"), func.min(_ready.accepted_at).label("oldest")).group_by(
+        _ready.lane
+    ),
+)
+_SETTINGS = Statement(
+    "lane_settings",
+    select(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms).where(
+        lanes.c.name == bindparam("lane")
+    ),
+)
+_KINDS = Statement("list_lane_kinds", select(lane_kinds).order_by(lane_kinds.c.kind))
+_SET = Statement(
+    "set_lane",
+    update(lanes)
+    .where(lanes.c.name == bindparam("lane"))
+    .values(
+        enabled=func.coalesce(bindparam("new_enabled", type_=Boolean()), lanes.c.enabled),
+        max_slots=func.nullif(func.coalesce(bindparam("new_max_slots", type_=Integer()), lanes.c.max_slots), lit(-1)),
+        poll_interval_ms=func.coalesce(bindparam("new_poll", type_=Integer()), lanes.c.poll_interval_ms),
+        # What an operator has set must outlive the definitions that named the lane.
+        tenant=None,
+        updated_at=now_us(),
+    )
+    .returning(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms),
+)
+
+
+def _assign(batch: FromClause) -> Executable:
+    statement = insert(lane_kinds).from_select(
+        ["kind", "lane", "updated_at"],
+        select(batch.c.kind, batch.c.lane, now_us()).select_from(batch).where(true()),
+    )
+    return statement.on_conflict_do_update(
+        index_elements=["kind"],
+        set_={"lane": statement.excluded.lane, "updated_at": statement.excluded.updated_at},
+    )
+
+
+_ASSIGN = Statement("assign_kinds", _assign, {"kind": Text(), "lane": Text()})
+_UNASSIGN = Statement("unassign_kinds", delete(lane_kinds).where(member(lane_kinds.c.kind, "kinds")))
+_waiting = (
+    select(runs.c.id)
+    .where(
+        runs.c.id > bindparam("after"),
+        member(runs.c.target, "kinds"),
+        runs.c.lane != bindparam("lane"),
+        runs.c.status.in_([lit(status) for status in Status if status.waiting]),
+    )
+    .order_by(runs.c.id)
+    .limit(lit(_MOVE_AT_ONCE))
+    .cte("waiting")
+)
+_MOVE = Statement(
+    "move_waiting",
+    update(runs)
+    .where(
+        runs.c.id == _waiting.c.id,
+        or_(*(runs.c.status == lit(status) for status in Status if status.waiting)),
+    )
+    .values(lane=bindparam("lane"))
+    .returning(runs.c.id),
+)
+
+
+async def declare_lanes(database: Database, names: Collection[str]) -> None:
+    """Make sure that the lanes exist which code names."""
+    await read(database, DECLARE, [(name, None) for name in sorted(names)])
+
+
+async def list_lanes(database: Database) -> list[Lane]:
+    """Every lane with what runs and waits in it, and the kinds an operator assigned to it."""
+    return await database.transact(lanes_in)
+
+
+async def lanes_in(session: Session) -> list[Lane]:
+    """The same within a transaction."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for row in await session.fetch(_KINDS):
+        kinds[row["lane"]].append(row["kind"])
+    ready = {row["lane"]: (row["queued"], row["oldest"]) for row in await session.fetch(_READY_IN_LANES)}
+    return [
+        Lane(
+            name=row["name"],
+            enabled=bool(row["enabled"]),
+            max_slots=row["max_slots"],
+            poll_interval_ms=row["poll_interval_ms"],
+            running=row["running"],
+            queued=ready.get(row["name"], (0, None))[0],
+            oldest_queued_at_us=ready.get(row["name"], (0, None))[1],
+            kinds=tuple(kinds[row["name"]]),
+        )
+        for row in await session.fetch(_LIST)
+    ]
+
+
+async def check_lanes(database: Database, names: Collection[str]) -> None:
+    """Refuse a name that is no lane."""
+    known = {row["name"] for row in await read(database, _NAMES)}
+    for name in sorted(names):
+        if name not in known:
+            raise UnknownLane(name, known)
+
+
+async def set_lane(
+    database: Database, name: str, change: LaneChange, *, create: bool = False, actor: str = "local"
+) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+    """Change a lane; exact when it returns. Its settings before, None for a new lane, and its settings now."""
+    check_text(name, "The lane name", MAX_NAME)
+    _check_bounds("max_slots", change.max_slots, SLOT_BOUNDS)
+    _check_bounds("poll_interval_ms", change.poll_interval_ms, POLL_BOUNDS_MS)
+
+    async def work(session: Session) -> tuple[Mapping[str, Any] | None, Mapping[str, Any]]:
+        await session.lock(exclusive=[lane_lock(name)])
+        old = await _settings(session, name)
+        if create and old is None:
+            await session.fetch(DECLARE, [(name, None)])
+        rows = await session.fetch(
+            _SET,
+            lane=name,
+            new_enabled=change.enabled,
+            new_max_slots=-1 if change.uncapped else change.max_slots,
+            new_poll=change.poll_interval_ms,
+        )
+        if not rows:
+            raise UnknownLane(name, {row["name"] for row in await session.fetch(_NAMES)})
+        new = _audit_fields(rows[0])
+        if old != new:
+            await append_audit(
+                session,
+                actor=actor,
+                tenant=DEFAULT_TENANT,
+                action="lane.set",
+                subject=name,
+                old=old,
+                new=new,
+            )
+        return old, new
+
+    return await database.transact(work)
+
+
+async def _settings(session: Session, name: str) -> Mapping[str, Any] | None:
+    rows = await session.fetch(_SETTINGS, lane=name)
+    return _audit_fields(rows[0]) if rows else None
+
+
+def _audit_fields(row: Row) -> Mapping[str, Any]:
+    return {**row, "enabled": bool(row["enabled"])}
+
+
+async def move_kinds(database: Database, kinds: Collection[str], lane: str, *, actor: str = "local") -> int:
+    """Send these kinds of runs to a lane from now on, the waiting ones included; how many of those moved."""
+    await check_lanes(database, [lane])
+    for kind in kinds:
+        check_text(kind, "The kind", 200)
+
+    async def assign(session: Session) -> None:
+        old = await _assigned(session)
+        await session.fetch(_ASSIGN, [(kind, lane) for kind in sorted(kinds)])
+        for kind in sorted(kinds):
+            if old.get(kind) != lane:
+                await _audit_kind(session, actor, kind, old.get(kind), lane)
+
+    await database.transact(assign)
+    moved, after = 0, ""
+    while True:
+        rows = await _move_some(database, kinds, lane, after)
+        moved += len(rows)
+        if len(rows) < _MOVE_AT_ONCE:
+            return moved
+        after = max(row["id"] for row in rows)
+
+
+async def unassign_kinds(database: Database, kinds: Collection[str], *, actor: str = "local") -> None:
+    """Let the lane declared in code decide again for new runs of these kinds."""
+
+    async def work(session: Session) -> None:
+        old = await _assigned(session)
+        await session.fetch(_UNASSIGN, kinds=session.texts(sorted(kinds)))
+        for kind in sorted(kinds):
+            if kind in old:
+                await _audit_kind(session, actor, kind, old[kind], None)
+
+    await database.transact(work)
+
+
+async def _assigned(session: Session) -> dict[str, str]:
+    return {row["kind"]: row["lane"] for row in await session.fetch(_KINDS)}
+
+
+async def _audit_kind(session: Session, actor: str, kind: str, old: str | None, new: str | None) -> None:
+    await append_audit(
+        session,
+        actor=actor,
+        tenant=DEFAULT_TENANT,
+        action="kind.move",
+        subject=kind,
+        old=None if old is None else {"lane": old},
+        new=None if new is None else {"lane": new},
+    )
+
+
+async def _move_some(database: Database, kinds: Collection[str], lane: str, after: str) -> list[Any]:
+    async def work(session: Session) -> list[Any]:
+        return list(await session.fetch(_MOVE, kinds=session.texts(sorted(kinds)), lane=lane, after=after))
+
+    return await database.transact(work)
+
+
+def _check_bounds(name: str, value: int | None, bounds: tuple[int, int]) -> None:
+    if value is not None and not bounds[0] <= value <= bounds[1]:
+        raise InvalidRequest(f"{name}={value} is out of bounds: it must be between {bounds[0]} and {bounds[1]}.")

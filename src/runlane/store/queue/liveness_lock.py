@@ -1,0 +1,158 @@
+"""The liveness lock: something that a worker's death releases at once, whatever killed it.
+
+On Postgres it is a session advisory lock on the connection that also renews the lease; the server drops it when the
+socket closes. On SQLite it is a lock on a file beside the database; the kernel drops it with the process. Behind
+PgBouncer in transaction mode a session belongs to nobody, so there is none and only the lease counts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from sqlalchemy import text
+
+from runlane.domain.ids import lock_key
+from runlane.private_files import make_folder
+from runlane.settings import Settings
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.sqlite import SqliteDatabase
+from runlane.store.sql.statement import Statement
+
+_TAKE = Statement("take_liveness_lock", text("select pg_try_advisory_lock(:key) as got"))
+
+
+class LivenessConnection(Protocol):
+    """A worker's own way to the database, which holds its liveness lock for as long as it is open."""
+
+    @property
+    def database(self) -> Database: ...
+
+    @property
+    def has_lock(self) -> bool:
+        """Whether the reaper may look for the lock at all."""
+        ...
+
+    async def hold(self) -> None:
+        """Take the lock if it is not held: a new connection may have found it taken by the old one's remains."""
+        ...
+
+    async def close(self) -> None:
+        """Give the lock up and disconnect."""
+        ...
+
+
+async def open_line(settings: Settings, worker_id: str) -> LivenessConnection:
+    """Connect and take the worker's lock. It must be held before the worker's row is there to be judged."""
+    if settings.sqlite_path is not None:
+        lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
+        lock.take()
+        try:
+            database = await SqliteDatabase.open(settings.sqlite_path, settings.database_timeout_seconds)
+        except BaseException:
+            lock.drop()
+            raise
+        return _FileLine(database, lock)
+    from runlane.store.sql.postgres import PostgresDatabase
+
+    line = _SessionLine(lock_key("alive", worker_id), settings.lease_seconds, has_lock=not settings.pgbouncer)
+    line.database = await PostgresDatabase.open(settings, 1, on_connect=line.connected)
+    await line.hold()
+    return line
+
+
+async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> bool:
+    """Whether nobody holds the worker's lock."""
+    if settings.sqlite_path is None:
+        return await session.try_lock(lock_key("alive", worker_id))
+    lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
+    if not lock.try_take():
+        return False
+    lock.drop()
+    return True
+
+
+class _SessionLine:
+    database: Database
+
+    def __init__(self, key: int, lease_seconds: float, *, has_lock: bool) -> None:
+        self.has_lock = has_lock
+        self._key = key
+        self._lease_seconds = lease_seconds
+        self._held = False
+
+    async def connected(self, connection: Any) -> None:
+        """A lock belongs to its connection; a new one has none yet."""
+        self._held = False
+        if self.has_lock:
+            # An interpreter that is held in the middle of a heartbeat has until the end of its lease. Ended earlier
+            # for being idle, the session would take the lock with it, and the worker would pass for dead.
+            from runlane.store.sql.postgres import limit_transactions
+
+            milliseconds = int(self._lease_seconds * 1000)
+            await connection.execute(f"set idle_in_transaction_session_timeout = {milliseconds}")
+            await limit_transactions(connection, milliseconds)
+
+    async def hold(self) -> None:
+        if self.has_lock and not self._held:
+            # Not the waiting form: after a cut line the server may keep our old session, and its lock, for a
+            # while. Then that one stands for us, and the next heartbeat tries again.
+            rows = await read(self.database, _TAKE, key=self._key)
+            self._held = bool(rows[0]["got"])
+
+    async def close(self) -> None:
+        await self.database.close()
+
+
+class _FileLine:
+    has_lock = True
+
+    def __init__(self, database: Database, lock: _FileLock) -> None:
+        self.database = database
+        self._lock = lock
+
+    async def hold(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        await self.database.close()
+        self._lock.drop()
+
+
+class _FileLock:
+    """flock on a file of its own: not inherited by programs that a task starts, gone when the process is."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: int | None = None
+
+    def take(self) -> None:
+        make_folder(self._path.parent)
+        if not self.try_take():
+            raise RuntimeError(f"The lock file {self._path} of a new worker is taken.")
+
+    def try_take(self) -> bool:
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return True  # the whole folder is gone, so nobody holds anything in it
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def drop(self) -> None:
+        if self._file is not None:
+            # Unlinked while still held: nobody can take a file that is about to vanish for a live worker's.
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            self._file = None
+
+
+def _lock_file(database: Path, worker_id: str) -> Path:
+    return database.parent / f"{database.name}.workers" / worker_id

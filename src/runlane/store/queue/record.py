@@ -1,0 +1,341 @@
+"""What a worker writes about its run: events, checkpoints, progress and the end, all behind the fence.
+
+RECORD's head is the fence: it names the run, the attempt and `running`, and only the members it returns have won.
+What follows, in the chain and in the transaction, is for those members alone. A member that lost changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    FromClause,
+    Integer,
+    Text,
+    and_,
+    case,
+    func,
+    insert,
+    null,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.events import EventType, Notice, StoredEvent
+from runlane.domain.run import Status
+from runlane.store.orchestration.calls import RECORD_CALLS, CallKind, CallRecord
+from runlane.store.orchestration.children import wake_paused_too_late
+from runlane.store.orchestration.steps import CHECKPOINT_PATH, RECORD_STEPS, SAVE_STEPS, StepRecord, last_of_each
+from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, WAKE_ANSWERED, NewWait
+from runlane.store.queue.dead_letters import add_dead_letters
+from runlane.store.queue.events import APPEND_FENCED, EventRow
+from runlane.store.queue.ordering import ReleasedRun, release_next
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import MARK, by_key_only, json_of, lit, now_us
+from runlane.store.sql.schema import run_attempts, run_events, run_results, runs
+from runlane.store.sql.statement import Row
+from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended; stored with it."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    RETRY_LATER = "retry_later"
+    HANDED_BACK = "handed_back"
+    CANCELLED = "cancelled"
+    PAUSED = "paused"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of an attempt: where its run goes, and what is kept. `result`, `error` and `state` are JSON text."""
+
+    outcome: AttemptOutcome
+    status: Status
+    result: str | None = None
+    error: str | None = None
+    delay_us: int | None = None
+    state: str | None = None
+
+    @property
+    def failures(self) -> int:
+        """1 when the attempt counts against the run's attempts."""
+        return 1 if self.outcome is AttemptOutcome.FAILED else 0
+
+
+@dataclass(slots=True)
+class RecordEntry:
+    """Everything one attempt wants written in one transaction. `settled` are the paths of waits that are over."""
+
+    run_id: str
+    attempt: int
+    lane: str
+    ordering_key: str | None = None
+    events: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    checkpoint: str | None = None
+    progress: float | None = None
+    progress_note: str | None = None
+    steps: list[StepRecord] = field(default_factory=list[StepRecord])
+    calls: list[CallRecord] = field(default_factory=list[CallRecord])
+    waits: list[NewWait] = field(default_factory=list[NewWait])
+    settled: list[str] = field(default_factory=list[str])
+    finish: Finish | None = None
+    tenant: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The verdict on an entry that won: its run's status now, and what readers are to be told."""
+
+    status: Status
+    notice: Notice
+
+
+_TERMINAL = tuple(lit(status) for status in sorted(s for s in Status if s.terminal))
+
+
+def _record(batch: FromClause) -> Executable:
+    b = batch.c
+    # A run that somebody cancelled is not put back: it ends here.
+    new_status = case(
+        (b.new_status.is_(None), runs.c.status),
+        (
+            and_(
+                runs.c.cancel_requested_at.is_not(None),
+                b.new_status.in_([lit(Status.QUEUED), lit(Status.SCHEDULED), lit(Status.PAUSED)]),
+            ),
+            lit(Status.CANCELLED),
+        ),
+        else_=b.new_status,
+    )
+    ends = new_status.in_(_TERMINAL)
+    keeps_key = and_(new_status == lit(Status.FAILED), runs.c.on_dead == lit("block"))
+    return (
+        update(runs)
+        .where(runs.c.id == b.id, runs.c.attempt == b.attempt, by_key_only(runs.c.status) == lit(Status.RUNNING))
+        .values(
+            status=new_status,
+            failures=runs.c.failures + b.failures,
+            due_at=now_us() + b.delay_us,
+            ended_at=case((ends, now_us()), else_=None),
+            last_seq=runs.c.last_seq + b.events + case((ends, lit(1)), else_=lit(0)),
+            holds_key=case((or_(~ends, keeps_key), runs.c.holds_key), else_=False),
+            progress=func.coalesce(b.progress, runs.c.progress),
+            progress_note=func.coalesce(b.progress_note, runs.c.progress_note),
+        )
+        .returning(
+            runs.c.id,
+            runs.c.attempt,
+            runs.c.status,
+            runs.c.last_seq,
+            runs.c.claimed_at,
+            runs.c.worker_id,
+            runs.c.ordering_key,
+            runs.c.holds_key,
+            now_us().label("at"),
+            MARK,
+        )
+    )
+
+
+def end_attempts(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: the attempts that ended with this change. `changed` carries their outcome and error."""
+    c = changed.c
+    return insert(run_attempts).from_select(
+        ["run_id", "attempt", "worker_id", "started_at", "ended_at", "outcome", "error"],
+        select(c.id, c.attempt, c.worker_id, c.claimed_at, c.at, c.outcome, c.error)
+        .select_from(changed)
+        .where(c.outcome.is_not(None)),
+    )
+
+
+def store_results(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: the results of the runs that ended with this change. Only a worker's own end has a state."""
+    c = changed.c
+    state = c.state if "state" in c else null()
+    return insert(run_results).from_select(
+        ["run_id", "result", "error", "state"],
+        select(c.id, c.result, c.error, state).select_from(changed).where(c.status.in_(_TERMINAL)),
+    )
+
+
+def say_done(batch: FromClause | None, changed: FromClause) -> Executable:
+    """A link: the last event of the runs that ended with this change."""
+    c = changed.c
+    return insert(run_events).from_select(
+        ["run_id", "seq", "attempt", "type", "at", "data"],
+        select(c.id, c.last_seq, c.attempt, lit(EventType.DONE), c.at, json_of(status=c.status))
+        .select_from(changed)
+        .where(c.status.in_(_TERMINAL)),
+    )
+
+
+RECORD = CompoundWrite(
+    "record",
+    _record,
+    columns={
+        "id": Text(),
+        "attempt": Integer(),
+        "new_status": Text(),
+        "failures": Integer(),
+        "delay_us": BigInteger(),
+        "events": Integer(),
+        "progress": Float(),
+        "progress_note": Text(),
+        "outcome": Text(),
+        "result": Text(),
+        "error": Text(),
+        "state": Text(),
+    },
+    returns={
+        "id": Text(),
+        "attempt": Integer(),
+        "status": Text(),
+        "last_seq": Integer(),
+        "claimed_at": BigInteger(),
+        "worker_id": Text(),
+        "ordering_key": Text(),
+        "holds_key": Boolean(),
+        "at": BigInteger(),
+        "mark": Text(),
+    },
+    key=("id", "attempt"),
+    carries=("outcome", "result", "error", "state"),
+    links=[end_attempts, store_results, say_done],
+    final=lambda changed: select(
+        *(
+            changed.c[name]
+            for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "at", "mark")
+        )
+    ),
+)
+
+
+async def record(
+    session: Session, entries: Sequence[RecordEntry]
+) -> tuple[dict[tuple[str, int], Recorded], list[ReleasedRun]]:
+    """Write the entries; those missing from the answer lost their run. One entry per run and attempt.
+
+    The caller holds the locks of the ordering keys of every entry that finishes.
+    """
+    # By id, so that two transactions over the same runs lock them in the same order.
+    ordered = sorted(entries, key=lambda entry: (entry.run_id, entry.attempt))
+    rows = await session.chain(RECORD, [_member(entry) for entry in ordered])
+    won: dict[tuple[str, int], Row] = {(row["id"], row["attempt"]): row for row in rows}
+    events: list[EventRow] = []
+    checkpoints: list[tuple[Any, ...]] = []
+    steps: list[tuple[Any, ...]] = []
+    calls: list[tuple[Any, ...]] = []
+    used: list[CallUsage] = []
+    opened: list[tuple[Any, ...]] = []
+    settled: list[tuple[Any, ...]] = []
+    ended: list[Row] = []
+    verdicts: dict[tuple[str, int], Recorded] = {}
+    for entry in ordered:
+        row = won.get((entry.run_id, entry.attempt))
+        if row is None:
+            continue
+        numbered = _numbered(entry, row)
+        events.extend(numbered)
+        verdicts[entry.run_id, entry.attempt] = Recorded(Status(row["status"]), _notice(entry, row, numbered))
+        if entry.checkpoint is not None:
+            checkpoints.append((entry.run_id, CHECKPOINT_PATH, entry.attempt, "checkpoint", entry.checkpoint))
+        steps += [step.row(entry.run_id, entry.attempt) for step in last_of_each(entry.steps)]
+        calls += [call.row(entry.run_id, entry.attempt) for call in entry.calls]
+        used += [_usage(entry, call) for call in entry.calls if call.kind is CallKind.MODEL]
+        opened += [wait.row(entry.run_id, entry.attempt) for wait in entry.waits]
+        settled += [(entry.run_id, path, entry.attempt) for path in entry.settled]
+        if entry.finish is not None and Status(row["status"]).terminal:
+            ended.append(row)
+    await session.fetch(SAVE_STEPS, checkpoints)
+    await session.fetch(RECORD_STEPS, steps)
+    await session.fetch(RECORD_CALLS, calls)
+    await session.fetch(ADD_USAGE, usage_rows(used))
+    await session.fetch(OPEN_WAITS, opened)
+    await session.fetch(SETTLE_WAITS, settled)
+    await session.fetch(APPEND_FENCED, events)
+    released = await settle_ended(session, ended)
+    for run_id, attempt in await _paused_too_late(session, verdicts):
+        verdicts[run_id, attempt] = replace(verdicts[run_id, attempt], status=Status.QUEUED)
+    return verdicts, released
+
+
+async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
+    """Runs that paused after somebody had answered, or a run of theirs had ended: they are ready again at once."""
+    paused = {run_id: attempt for (run_id, attempt), verdict in verdicts.items() if verdict.status is Status.PAUSED}
+    if not paused:
+        return []
+    answered = [row["id"] for row in await session.fetch(WAKE_ANSWERED, ids=session.texts(sorted(paused)))]
+    woken = {*answered, *await wake_paused_too_late(session, sorted(paused))}
+    return [(run_id, paused[run_id]) for run_id in sorted(woken)]
+
+
+async def settle_ended(session: Session, ended: Sequence[Row]) -> list[ReleasedRun]:
+    """After runs ended in this transaction: bury the dead, hand their ordering keys on."""
+    dead = [row["id"] for row in ended if row["status"] == Status.FAILED]
+    if dead:
+        await add_dead_letters(session, dead)
+    return await release_next(
+        session, [row["ordering_key"] for row in ended if row["ordering_key"] and not row["holds_key"]]
+    )
+
+
+def _usage(entry: RecordEntry, call: CallRecord) -> CallUsage:
+    return CallUsage(
+        entry.run_id,
+        entry.attempt,
+        entry.tenant,
+        call.agent or "",
+        call.model or "",
+        call.tokens_in,
+        call.tokens_out,
+        call.cost_usd,
+    )
+
+
+def _member(entry: RecordEntry) -> tuple[Any, ...]:
+    finish = entry.finish
+    return (
+        entry.run_id,
+        entry.attempt,
+        finish.status.value if finish else None,
+        finish.failures if finish else 0,
+        finish.delay_us if finish else None,
+        len(entry.events),
+        entry.progress,
+        entry.progress_note,
+        finish.outcome.value if finish else None,
+        finish.result if finish else None,
+        finish.error if finish else None,
+        finish.state if finish else None,
+    )
+
+
+def _numbered(entry: RecordEntry, row: Row) -> list[EventRow]:
+    # The closing event, if there is one, has the last number and is written by the chain.
+    last = row["last_seq"] - (1 if entry.finish is not None and Status(row["status"]).terminal else 0)
+    first = last - len(entry.events) + 1
+    return [
+        (entry.run_id, first + offset, entry.attempt, kind, row["at"], data)
+        for offset, (kind, data) in enumerate(entry.events)
+    ]
+
+
+def _notice(entry: RecordEntry, row: Row, numbered: Sequence[EventRow]) -> Notice:
+    lines = [StoredEvent(seq, kind, attempt, row["at"], data) for _, seq, attempt, kind, _, data in numbered]
+    if entry.finish is not None and Status(row["status"]).terminal:
+        data = f'{{"status":"{row["status"]}"}}'
+        lines.append(StoredEvent(row["last_seq"], EventType.DONE.value, entry.attempt, row["at"], data))
+    return Notice(entry.run_id, row["last_seq"], tuple(lines))

@@ -1,0 +1,263 @@
+"""An attempt's entry without the secrets that the attempt has used.
+
+Two kinds of JSON meet in what is stored. In data of users every text, number and key is replaced where it is a secret.
+In what Runlane writes itself the field names, numbers and words of a fixed vocabulary mean something to readers and to
+the next attempt: those stay as they are, whatever a tenant has stored as a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from runlane.domain.events import Delta, EventType
+from runlane.redaction import Redactor
+from runlane.store.orchestration.calls import CallKind, CallRecord
+from runlane.store.orchestration.steps import StepOutcome, StepRecord
+from runlane.store.queue.record import Finish, RecordEntry
+
+# Says what a value is without secrets.
+_Clean = Callable[[Any, Redactor], Any]
+
+# Paths, ids of steps and answers, and words that readers and the next attempt compare with: none of them holds data.
+_FIXED: Final = frozenset(
+    {
+        "answer",
+        "answerable_by",
+        "code",
+        "decision",
+        "orch_step_id",
+        "path",
+        "status",
+        "step_type",
+        "target_step_id",
+        "waiting_for",
+    }
+)
+
+_ABOUT_CALLS: Final = frozenset(
+    {"arguments", "call_id", "error", "idempotency_key", "limit_usd", "scope", "spent_usd", "tool_name"}
+)
+
+
+def redacted(entry: RecordEntry, redactor: Redactor) -> RecordEntry:
+    """The entry without the secrets that its attempt has used."""
+    if redactor.is_empty or not any(map(redactor.occurs, _texts(entry))):
+        return entry
+
+    def clean(text: str, shape: _Clean) -> str:
+        return _clean_text(text, shape, redactor)
+
+    def maybe(text: str | None, shape: _Clean) -> str | None:
+        return None if text is None else clean(text, shape)
+
+    def clean_step(step: StepRecord) -> StepRecord:
+        output = _cursor if step.outcome is StepOutcome.SNAPSHOT else _data
+        return replace(
+            step, output=maybe(step.output, output), error=maybe(step.error, _own), input=maybe(step.input, _table)
+        )
+
+    def clean_call(call: CallRecord) -> CallRecord:
+        return replace(call, payload=clean(call.payload, _CALLS.get(call.kind, _own)))
+
+    def clean_finish(finish: Finish) -> Finish:
+        return replace(
+            finish,
+            result=maybe(finish.result, _data),
+            error=maybe(finish.error, _own),
+            state=maybe(finish.state, _data),
+        )
+
+    note = entry.progress_note
+    return replace(
+        entry,
+        events=[(kind, clean(data, _EVENTS.get(kind, _event))) for kind, data in entry.events],
+        checkpoint=maybe(entry.checkpoint, _data),
+        progress_note=None if note is None else redactor.clean(note),
+        steps=[clean_step(step) for step in entry.steps],
+        calls=[clean_call(call) for call in entry.calls],
+        waits=[replace(wait, request=clean(wait.request, _question)) for wait in entry.waits],
+        finish=None if entry.finish is None else clean_finish(entry.finish),
+    )
+
+
+def redacted_delta(delta: Delta, redactor: Redactor) -> Delta:
+    """The live piece without the secrets that its attempt has used."""
+    if redactor.is_empty:
+        return delta
+    return delta._replace(data=_clean_text(delta.data, _own, redactor))
+
+
+def _clean_text(text: str, shape: _Clean, redactor: Redactor) -> str:
+    if not redactor.occurs(text):
+        return text
+    return json.dumps(shape(json.loads(text), redactor), ensure_ascii=False, separators=(",", ":"))
+
+
+def _texts(entry: RecordEntry) -> Iterator[str]:
+    for _, data in entry.events:
+        yield data
+    for step in entry.steps:
+        yield from filter(None, (step.output, step.error, step.input))
+    for call in entry.calls:
+        yield call.payload
+    for wait in entry.waits:
+        yield wait.request
+    yield from filter(None, (entry.checkpoint, entry.progress_note))
+    if (finish := entry.finish) is not None:
+        yield from filter(None, (finish.result, finish.error, finish.state))
+
+
+# --- what stands where
+
+
+def _data(value: Any, redactor: Redactor) -> Any:
+    """Data of users: everything in it."""
+    return redactor.clean_value(value)
+
+
+def _unchanged(value: Any, _redactor: Redactor) -> Any:
+    return value
+
+
+def _own(value: Any, redactor: Redactor) -> Any:
+    """A text, a number, or an object with fields of ours. What is nested in its fields is data."""
+    match value:
+        case str():
+            return redactor.clean(value)
+        case dict():
+            return _object({})(value, redactor)
+        case list():
+            return _data(value, redactor)
+        case _:
+            return value
+
+
+def _field(value: Any, redactor: Redactor) -> Any:
+    """What a field of ours holds: a text or a number of ours, or data."""
+    return _data(value, redactor) if isinstance(value, (dict, list)) else _own(value, redactor)
+
+
+def _object(fields: Mapping[str, _Clean]) -> _Clean:
+    """An object with fields of ours; some of them have a shape of their own."""
+
+    def clean(value: Any, redactor: Redactor) -> Any:
+        if not isinstance(value, dict):
+            return _own(value, redactor)
+        cleaned: dict[str, Any] = {}
+        for name, inner in cast("dict[str, Any]", value).items():
+            shape = fields.get(name)
+            if shape is None:
+                shape = _unchanged if name in _FIXED else _field
+            cleaned[name] = shape(inner, redactor)
+        return cleaned
+
+    return clean
+
+
+def _each(shape: _Clean) -> _Clean:
+    """A list of such values."""
+
+    def clean(value: Any, redactor: Redactor) -> Any:
+        if not isinstance(value, list):
+            return _own(value, redactor)
+        return [shape(inner, redactor) for inner in cast("list[Any]", value)]
+
+    return clean
+
+
+def _table(value: Any, redactor: Redactor) -> Any:
+    """Data by names that a definition has given: input keys and keys of the state."""
+    if not isinstance(value, dict):
+        return _data(value, redactor)
+    return {name: _data(inner, redactor) for name, inner in cast("dict[str, Any]", value).items()}
+
+
+def _texts_only(value: Any, redactor: Redactor) -> Any:
+    """A schema, whose keys and numbers have a meaning: only its texts."""
+    match value:
+        case dict():
+            table = cast("dict[str, Any]", value)
+            return {key: _texts_only(inner, redactor) for key, inner in table.items()}
+        case list():
+            return [_texts_only(inner, redactor) for inner in cast("list[Any]", value)]
+        case str():
+            return redactor.clean(value)
+        case _:
+            return value
+
+
+def _cursor(value: Any, redactor: Redactor) -> Any:
+    """The step machine: a tree of fields of its own, some of which hold data of users."""
+    match value:
+        case dict():
+            table = cast("dict[str, Any]", value)
+            return {name: _CURSOR.get(name, _cursor)(inner, redactor) for name, inner in table.items()}
+        case list():
+            return [_cursor(inner, redactor) for inner in cast("list[Any]", value)]
+        case _:
+            return value
+
+
+def _sized(value: Any, redactor: Redactor) -> Any:
+    """Data by names, each with its size."""
+    if not isinstance(value, dict):
+        return value
+    table = cast("dict[str, list[Any]]", value)
+    return {name: [_data(pair[0], redactor), *pair[1:]] for name, pair in table.items()}
+
+
+def _context(value: Any, redactor: Redactor) -> Any:
+    """What a person looks at: data of the run, or what Runlane says about a call or a cap."""
+    if not isinstance(value, dict):
+        return _data(value, redactor)
+    cleaned: dict[str, Any] = {}
+    for name, inner in cast("dict[str, Any]", value).items():
+        if name in _ABOUT_CALLS:
+            cleaned[name] = _field(inner, redactor)
+        else:
+            cleaned[redactor.clean(name)] = _data(inner, redactor)
+    return cleaned
+
+
+def _raw(value: Any, redactor: Redactor) -> Any:
+    """An answer as its provider wrote it, with signatures over its texts: as a whole or not at all."""
+    return None if isinstance(value, str) and redactor.occurs(value) else value
+
+
+# Answers are checked by the names, types and options of a form.
+_form: Final = _each(_object({"name": _unchanged, "options": _unchanged, "type": _unchanged}))
+_question: Final = _object({"fields": _form, "context": _context, "arguments_schema": _texts_only})
+_FIELDS: Final[Mapping[str, _Clean]] = {
+    "agent_context": _context,
+    "args": _data,
+    "error": _own,
+    "final_state": _data,
+    "response": _data,
+    "result": _data,
+    "tool_calls": _each(_own),
+    "value": _data,
+}
+_event: Final = _object(_FIELDS)
+# Fields of a log line are the user's, those of a question are a form of ours.
+_EVENTS: Final[Mapping[str, _Clean]] = {
+    EventType.LOG.value: _object({**_FIELDS, "fields": _data}),
+    "human_input_required": _object({**_FIELDS, "fields": _form}),
+}
+_CALLS: Final[Mapping[CallKind, _Clean]] = {
+    CallKind.MODEL: _object({"calls": _each(_own), "raw": _raw}),
+    CallKind.TOOL: _object({"value": _data}),
+    CallKind.DISCOVERY: _each(_object({"input_schema": _texts_only})),
+}
+_CURSOR: Final[Mapping[str, _Clean]] = {
+    "entries": _table,
+    "error": _own,
+    "items": _data,
+    "last": _data,
+    "output": _data,
+    "outputs": _sized,
+    "response": _data,
+    "values": _table,
+}

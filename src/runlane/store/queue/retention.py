@@ -1,0 +1,184 @@
+"""Retention: what ended long ago is deleted in small transactions. A run that has not ended is never touched.
+
+A run goes whole; what was said in a chat is kept, with its session. A run's events may go earlier, all but the last:
+`done` stays, so that whoever still reads the stream comes to its end, and `runs.first_seq` says where it begins now.
+Runs are cut in the order in which they ended, so those that are left are the newest: a look back from the newest finds
+where they begin, however many were cut before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Float, Integer, Table, bindparam, cast, delete, select, update
+from sqlalchemy.types import BigInteger
+
+from runlane.store.chat.turns import KEEP_TURNS
+from runlane.store.queue.workers import FORGET
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import lit, member, now_once
+from runlane.store.sql.schema import (
+    dead_letters,
+    idempotency_keys,
+    run_attempts,
+    run_calls,
+    run_children,
+    run_events,
+    run_inputs,
+    run_results,
+    run_steps,
+    run_waits,
+    runs,
+)
+from runlane.store.sql.statement import Row, Statement
+
+AT_ONCE = 500
+DEAD_LETTERS_KEPT_TIMES = 3
+_WORKERS_KEPT_SECONDS = 86400.0
+# Events that one transaction deletes, about; and the length from which a stream is cut piece by piece.
+EVENTS_AT_ONCE = 5_000
+_LONG = 1_000
+# So many runs in a row that are cut already prove that everything before them is, too.
+LOOK_BACK = 1_000
+
+_age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
+_ended_long_ago = (runs.c.ended_at.is_not(None), runs.c.ended_at < now_once() - _age)
+# A dead run that blocks its ordering key is not over: somebody still has to decide about it.
+_OLD = Statement(
+    "old_runs",
+    select(runs.c.id)
+    .where(*_ended_long_ago, ~runs.c.holds_key)
+    .order_by(runs.c.ended_at)
+    .limit(lit(AT_ONCE))
+    .with_for_update(skip_locked=True),
+)
+_OLD_LETTERS = Statement("delete_old_letters", delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age))
+
+
+def _delete_of(table: Table) -> Statement:
+    return Statement(f"delete_{table.name}", delete(table).where(member(table.c.run_id, "ids")))
+
+
+_DELETES = [
+    *(
+        _delete_of(table)
+        for table in (
+            run_inputs,
+            run_results,
+            run_attempts,
+            run_steps,
+            run_calls,
+            run_waits,
+            run_events,
+            run_children,
+            idempotency_keys,
+        )
+    ),
+    Statement("delete_runs", delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None))),
+]
+
+_before = bindparam("before", type_=BigInteger())
+_BACKWARDS = Statement(
+    "ended_before",
+    select(runs.c.ended_at, (runs.c.first_seq < runs.c.last_seq).label("whole"))
+    .where(*_ended_long_ago, runs.c.ended_at < _before)
+    .order_by(runs.c.ended_at.desc())
+    .limit(lit(LOOK_BACK)),
+)
+# Waits for whoever has one of them: a run that is passed over might not be found again.
+_TO_CUT = Statement(
+    "runs_to_cut",
+    select(runs.c.id, runs.c.first_seq, runs.c.last_seq)
+    .where(
+        *_ended_long_ago,
+        runs.c.ended_at >= bindparam("since", type_=BigInteger()),
+        runs.c.first_seq < runs.c.last_seq,
+    )
+    .order_by(runs.c.ended_at)
+    .limit(lit(AT_ONCE))
+    .with_for_update(),
+)
+_MOVE_ALL = Statement(
+    "move_first_events",
+    update(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None)).values(first_seq=runs.c.last_seq),
+)
+_first_of_run = select(runs.c.first_seq).where(runs.c.id == run_events.c.run_id).scalar_subquery()
+_CUT_ALL = Statement(
+    "cut_events", delete(run_events).where(member(run_events.c.run_id, "ids"), run_events.c.seq < _first_of_run)
+)
+_first = bindparam("first", type_=Integer())
+_MOVE_ONE = Statement(
+    "move_first_event",
+    update(runs).where(runs.c.id == bindparam("run_id"), runs.c.ended_at.is_not(None)).values(first_seq=_first),
+)
+_CUT_ONE = Statement(
+    "cut_events_of_run",
+    delete(run_events).where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq < _first),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedBatch:
+    """What a transaction cut. `more` says that there may be more to cut."""
+
+    events: int
+    more: bool
+
+
+async def delete_old(session: Session, keep_seconds: float) -> int:
+    """Delete some of the runs that ended longer ago than that; how many."""
+    ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
+    if ids:
+        await session.fetch(KEEP_TURNS, ids=session.texts(ids))
+        await delete_runs(session, ids)
+    return len(ids)
+
+
+async def delete_runs(session: Session, ids: Sequence[str]) -> None:
+    """Delete these runs, which have ended, with everything that belongs to them alone."""
+    bound = session.texts(ids)
+    for statement in _DELETES:
+        await session.fetch(statement, ids=bound)
+
+
+async def delete_leftovers(session: Session, keep_seconds: float) -> None:
+    """Delete dead letters that are older still, and forget workers that ended a day ago."""
+    await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
+    await session.fetch(FORGET, keep_seconds=_WORKERS_KEPT_SECONDS)
+
+
+async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> tuple[int, bool]:
+    """One look back from a moment: where it came to, and whether older runs may still have to be cut."""
+    rows = await session.fetch(_BACKWARDS, keep_seconds=keep_seconds, before=before)
+    if not rows:
+        return before, False
+    return rows[-1]["ended_at"], len(rows) == LOOK_BACK and any(row["whole"] for row in rows)
+
+
+async def cut_events(session: Session, keep_seconds: float, since: int) -> DeletedBatch:
+    """Delete some events, all but the last, of runs that ended longer ago than that and not before `since`."""
+    rows = await session.fetch(_TO_CUT, keep_seconds=keep_seconds, since=since)
+    budget = EVENTS_AT_ONCE
+    short: list[str] = []
+    for row in rows:
+        if budget <= 0:
+            break
+        length = row["last_seq"] - row["first_seq"]
+        if length > _LONG:
+            length = await _cut_one(session, row, budget)
+        else:
+            short.append(row["id"])
+        budget -= length
+    if short:
+        bound = session.texts(short)
+        await session.fetch(_MOVE_ALL, ids=bound)
+        await session.fetch(_CUT_ALL, ids=bound)
+    return DeletedBatch(EVENTS_AT_ONCE - budget, more=budget <= 0 or len(rows) == AT_ONCE)
+
+
+async def _cut_one(session: Session, row: Row, budget: int) -> int:
+    first = min(row["last_seq"], row["first_seq"] + budget)
+    await session.fetch(_MOVE_ONE, run_id=row["id"], first=first)
+    await session.fetch(_CUT_ONE, run_id=row["id"], first=first)
+    return first - row["first_seq"]

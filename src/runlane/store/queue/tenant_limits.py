@@ -1,0 +1,77 @@
+"""A tenant's limits, decided in the transaction that stores the runs and under a lock on the tenant.
+
+So they are exact whoever posts where at the same moment. Only runs of tenants with limits come here: the statement
+that accepts runs leaves them out, which is how it finds out that a tenant has limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import BigInteger, FromClause, Text, case, func, select, update
+from sqlalchemy.sql.base import Executable
+
+from runlane.domain.tenant import TenantUsage, admit, rate_quota
+from runlane.errors import Forbidden, NotFound, RateLimited, RateQuota
+from runlane.store.access.tenants import limits_of, tenant_lock
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.schema import runs, tenants
+from runlane.store.sql.statement import Statement
+
+Refusal = RateLimited | NotFound | Forbidden
+
+
+_open = select(func.count()).where(runs.c.tenant == tenants.c.id, runs.c.limited, runs.c.ended_at.is_(None))
+_USAGE = Statement(
+    "tenant_usage",
+    select(
+        tenants,
+        now_us().label("now"),
+        case((tenants.c.max_queued.is_not(None), _open.scalar_subquery()), else_=lit(0)).label("open"),
+    ).where(member(tenants.c.id, "ids")),
+)
+
+
+def _pay(batch: FromClause) -> Executable:
+    return (
+        update(tenants)
+        .where(tenants.c.id == batch.c.tenant)
+        .values(rate_paid_until=batch.c.paid_until)
+        .returning(tenants.c.id)
+    )
+
+
+_PAY = Statement("pay_rate", _pay, {"tenant": Text(), "paid_until": BigInteger()})
+
+
+async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[Refusal | RateQuota | None]:
+    """For each group of so many runs of a tenant: why it is refused whole, or what is left of the tenant's rate.
+
+    Earlier groups come first.
+    """
+    names = sorted({tenant for tenant, _ in groups})
+    await session.lock(exclusive=[tenant_lock(name) for name in names])
+    rows = {row["id"]: row for row in await session.fetch(_USAGE, ids=session.texts(names))}
+    usages = {name: TenantUsage(row["open"], row["rate_paid_until"], row["now"] * 1000) for name, row in rows.items()}
+    verdicts: list[Refusal | RateQuota | None] = []
+    for tenant, count in groups:
+        row = rows.get(tenant)
+        if row is None:
+            verdicts.append(NotFound(f'No tenant "{tenant}" exists. See: runlane tenants list'))
+        elif not row["enabled"]:
+            verdicts.append(Forbidden(f'The tenant "{tenant}" is disabled and takes no runs.'))
+        else:
+            limits = limits_of(row)
+            refusal = admit(tenant, limits, usages[tenant], count)
+            quota = rate_quota(limits, usages[tenant])
+            if refusal is not None:
+                refusal.quota = quota
+            verdicts.append(refusal or quota)
+    paid = [
+        (name, usage.rate_paid_until_ns)
+        for name, usage in usages.items()
+        if usage.rate_paid_until_ns != rows[name]["rate_paid_until"]
+    ]
+    await session.fetch(_PAY, paid)
+    return verdicts

@@ -1,0 +1,43 @@
+"""Timers: scheduled runs whose time has come, and paused ones that waited for a time or past their patience."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import select, update
+
+from runlane.domain.run import Status
+from runlane.store.sql.database import Session
+from runlane.store.sql.expressions import by_key_only, lit, now_once
+from runlane.store.sql.schema import runs
+from runlane.store.sql.statement import Statement
+
+AT_ONCE = 1000
+
+
+def _queue_due(status: Status) -> Statement:
+    due = (
+        select(runs.c.id)
+        .where(runs.c.status == lit(status), runs.c.due_at.is_not(None), runs.c.due_at <= now_once())
+        .order_by(runs.c.due_at)
+        .limit(lit(AT_ONCE))
+        .with_for_update(skip_locked=True)
+        .cte("due")
+    )
+    return Statement(
+        f"queue_due_{status}",
+        update(runs)
+        .where(runs.c.id == due.c.id, by_key_only(runs.c.status) == lit(status))
+        .values(status=lit(Status.QUEUED))
+        .returning(runs.c.lane),
+    )
+
+
+_QUEUE_SCHEDULED = _queue_due(Status.SCHEDULED)
+_QUEUE_PAUSED = _queue_due(Status.PAUSED)
+
+
+async def queue_due(session: Session) -> Sequence[str]:
+    """Make due runs ready, a bounded number at once; the lane of each."""
+    rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
+    return [row["lane"] for row in rows]

@@ -1,0 +1,229 @@
+"""Workers: their registration, their lease, their end. A worker's row is written by the worker alone while it lives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Float,
+    Integer,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from runlane.domain.run import Status
+from runlane.domain.text import dump_json, load_json
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.schema import runs, workers
+from runlane.store.sql.statement import Statement
+
+LIVE = (lit("online"), lit("draining"))
+_by_id = workers.c.id == bindparam("worker_id")
+_seconds = bindparam("lease_seconds", type_=Float())
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker as operators see it. `targets` is None when it did not tell what it can execute."""
+
+    id: str
+    status: str
+    host: str
+    pid: int
+    version: str
+    lanes: tuple[str, ...]
+    capacity: int
+    active: int
+    started_at_us: int
+    heartbeat_at_us: int
+    lease_until_us: int
+    ended_at_us: int | None
+    targets: tuple[str, ...] | None = None
+
+
+def micros(seconds: Any) -> Any:
+    """Seconds as microseconds, inside a statement."""
+    return cast(seconds * 1_000_000, BigInteger)
+
+
+_REGISTER = Statement(
+    "register_worker",
+    insert(workers).from_select(
+        [
+            "id", "status", "host", "pid", "version", "lanes", "capacity", "has_lock", "started_at",
+            "heartbeat_at", "lease_until", "targets",
+        ],
+        select(
+            bindparam("worker_id", type_=Text()),
+            lit("online"),
+            bindparam("host", type_=Text()),
+            bindparam("pid", type_=Integer()),
+            bindparam("version", type_=Text()),
+            bindparam("lanes", type_=Text()),
+            bindparam("capacity", type_=Integer()),
+            bindparam("has_lock", type_=Boolean()),
+            now_us(),
+            now_us(),
+            now_us() + micros(_seconds),
+            bindparam("targets", type_=Text()),
+        ),
+    ),
+)  # fmt: skip
+HEARTBEAT = Statement(
+    "heartbeat",
+    update(workers)
+    .where(_by_id, workers.c.status.in_(LIVE))
+    .values(
+        heartbeat_at=now_us(),
+        lease_until=now_us() + micros(_seconds),
+        active=bindparam("active", type_=Integer()),
+    )
+    .returning(workers.c.status),
+)
+_CANCELS = Statement(
+    "read_cancels",
+    select(runs.c.id, runs.c.attempt).where(
+        runs.c.worker_id == bindparam("worker_id"),
+        runs.c.status == lit(Status.RUNNING),
+        runs.c.cancel_requested_at.is_not(None),
+    ),
+)
+_BEGIN_DRAINING = Statement(
+    "begin_draining",
+    update(workers).where(_by_id, workers.c.status.in_(LIVE)).values(status=lit("draining")).returning(workers.c.id),
+)
+_SIGN_OFF = Statement(
+    "sign_off_worker",
+    update(workers)
+    .where(
+        _by_id,
+        workers.c.status.in_(LIVE),
+        ~exists().where(runs.c.worker_id == workers.c.id, runs.c.status == lit(Status.RUNNING)),
+    )
+    .values(status=lit("offline"), ended_at=now_us(), active=0)
+    .returning(workers.c.id),
+)
+_RUNS_OF = Statement(
+    "runs_of_workers",
+    select(runs.c.id, runs.c.attempt).where(
+        member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING)
+    ),
+)
+_LIST = Statement(
+    "list_workers",
+    select(workers)
+    .where(or_(workers.c.status.in_(LIVE), bindparam("all", type_=Boolean())))
+    .order_by(workers.c.id.desc())
+    .limit(lit(500)),
+)
+CAPACITY = Statement(
+    "slots_of_workers",
+    select(func.coalesce(func.sum(workers.c.capacity), lit(0)).label("slots")).where(workers.c.status.in_(LIVE)),
+)
+FORGET = Statement(
+    "forget_workers",
+    delete(workers).where(
+        workers.c.status.in_([lit("lost"), lit("offline")]),
+        workers.c.ended_at < now_us() - micros(bindparam("keep_seconds", type_=Float())),
+        ~exists().where(runs.c.worker_id == workers.c.id, runs.c.status == lit(Status.RUNNING)),
+    ),
+)
+
+
+async def register(
+    database: Database,
+    *,
+    worker_id: str,
+    host: str,
+    pid: int,
+    version: str,
+    lanes: Sequence[str],
+    capacity: int,
+    has_lock: bool,
+    lease_seconds: float,
+    targets: Sequence[str] | None = None,
+) -> None:
+    """Write the row of a worker that holds its liveness lock, if it has one, already."""
+    await read(
+        database,
+        _REGISTER,
+        worker_id=worker_id,
+        host=host,
+        pid=pid,
+        version=version,
+        lanes=dump_json(list(lanes)),
+        capacity=capacity,
+        has_lock=has_lock,
+        lease_seconds=lease_seconds,
+        targets=None if targets is None else dump_json(list(targets)),
+    )
+
+
+async def renew(
+    database: Database, worker_id: str, lease_seconds: float, active: int
+) -> Sequence[tuple[str, int]] | None:
+    """Renew the lease; None when the worker was declared gone, else the runs somebody asked to cancel."""
+
+    async def work(session: Session) -> Sequence[tuple[str, int]] | None:
+        if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
+            return None
+        if not active:
+            return ()
+        return [(row["id"], row["attempt"]) for row in await session.fetch(_CANCELS, worker_id=worker_id)]
+
+    return await database.transact(work)
+
+
+async def begin_draining(database: Database, worker_id: str) -> None:
+    """Tell everybody that the worker claims nothing more."""
+    await read(database, _BEGIN_DRAINING, worker_id=worker_id)
+
+
+async def sign_off(database: Database, worker_id: str) -> bool:
+    """Mark the worker offline, unless runs are still its own: those are the reaper's to move."""
+    return bool(await read(database, _SIGN_OFF, worker_id=worker_id))
+
+
+async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]:
+    """The running runs of a worker, with their attempts."""
+
+    async def work(session: Session) -> set[tuple[str, int]]:
+        rows = await session.fetch(_RUNS_OF, worker_ids=session.texts([worker_id]))
+        return {(row["id"], row["attempt"]) for row in rows}
+
+    return await database.transact(work)
+
+
+async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerRow]:
+    """The live workers, newest first; with `gone_too` also those that ended and are not yet forgotten."""
+    return [
+        WorkerRow(
+            id=row["id"],
+            status=row["status"],
+            host=row["host"],
+            pid=row["pid"],
+            version=row["version"],
+            lanes=tuple(load_json(row["lanes"])),
+            capacity=row["capacity"],
+            active=row["active"],
+            started_at_us=row["started_at"],
+            heartbeat_at_us=row["heartbeat_at"],
+            lease_until_us=row["lease_until"],
+            ended_at_us=row["ended_at"],
+            targets=None if row["targets"] is None else tuple(load_json(row["targets"])),
+        )
+        for row in await read(database, _LIST, all=gone_too)
+    ]

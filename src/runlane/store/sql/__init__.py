@@ -1,0 +1,1 @@
+"""SQL: the seam over Postgres and SQLite, statements, compound writes, tables, migrations."""

@@ -1,0 +1,122 @@
+"""The database seam: what every aggregate needs of a database, and nothing of which one it is.
+
+A transaction is one async function over a Session. On Postgres its awaits are round trips; on SQLite they
+complete at once and the whole function runs in the database's thread in a single hop. So each transaction is
+written once. It must await nothing but its session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from runlane.errors import Unavailable
+from runlane.settings import Settings
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.statement import Dialect, Row, Statement
+
+T = TypeVar("T")
+
+
+class CommitInDoubt(Unavailable):
+    """The connection broke while the commit was on its way. `mark` lets committed() find out what happened."""
+
+    def __init__(self, mark: str | None) -> None:
+        self.mark = mark
+        super().__init__("The connection to the database broke during a commit.")
+
+
+class Duplicate(Exception):
+    """A row with this key is there already."""
+
+
+class Session(Protocol):
+    """One open transaction."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    async def fetch(
+        self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        """Run a statement and return its rows."""
+        ...
+
+    async def chain(
+        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        """Run a change and what hangs on it."""
+        ...
+
+    async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
+        """Wait for locks that live as long as this transaction, in one agreed order, so that none deadlock."""
+        ...
+
+    async def try_lock(self, key: int) -> bool:
+        """Take such a lock if it is free."""
+        ...
+
+    def texts(self, values: Sequence[str]) -> Any:
+        """A list of text as one bound value, for statements that use `member`."""
+        ...
+
+
+class Database(Protocol):
+    """An open database."""
+
+    @property
+    def dialect(self) -> Dialect: ...
+
+    @property
+    def steady_since(self) -> float:
+        """Since when, on the monotonic clock, no connection broke. Others may have lost theirs with ours."""
+        ...
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Run `work` in one transaction and return its value after the commit."""
+        ...
+
+    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored.
+
+        Duplicate when one of the keys is taken; nothing is stored then.
+        """
+        ...
+
+    async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        """Read with one statement, in one round trip and without waiting for anybody's writes."""
+        ...
+
+    async def was_committed(self, mark: str) -> bool:
+        """Whether the transaction with this mark committed; waits until that is decided."""
+        ...
+
+    async def close(self) -> None:
+        """Close every connection. Safe to call twice."""
+        ...
+
+    def forget(self) -> None:
+        """Let go of every connection when the event loop that used them is closed already."""
+        ...
+
+
+async def open_database(settings: Settings, connections: int | None = None) -> Database:
+    """Connect to the database that the settings name, with at most so many connections."""
+    if settings.sqlite_path is not None:
+        from runlane.store.sql.sqlite import SqliteDatabase
+
+        return await SqliteDatabase.open(settings.sqlite_path, settings.database_timeout_seconds)
+    from runlane.store.sql.postgres import PostgresDatabase
+
+    return await PostgresDatabase.open(settings, connections or settings.database_connections)
+
+
+async def read(
+    database: Database, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+) -> Sequence[Row]:
+    """One statement in a transaction of its own."""
+
+    async def work(session: Session) -> Sequence[Row]:
+        return await session.fetch(statement, members, **params)
+
+    return await database.transact(work)

@@ -1,0 +1,387 @@
+"""Postgres behind the seam: asyncpg without its pool, whose reset query would cost every transaction a round trip.
+
+Every connection carries settings that make plans independent of statistics (only index look-ups and nested loops:
+a queue's tables change faster than ANALYZE runs) and that end a transaction whose client froze, because its
+locks would stop a lane.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Sequence
+from typing import Any, Self, TypeVar, cast
+
+import asyncpg
+from sqlalchemy import text
+
+from runlane.errors import ConfigurationError, Unavailable
+from runlane.settings import Settings
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import CommitInDoubt, Duplicate, Session
+from runlane.store.sql.statement import Dialect, Row, Statement, text_list
+
+T = TypeVar("T")
+
+# A frozen client is disconnected by the server after this long inside a transaction.
+IDLE_IN_TRANSACTION_MS = 5000
+# And one that froze or vanished half way through a statement, which the server does not count as idle, after this.
+# Nothing of ours takes nearly so long. Servers before 17 cannot do it; there only the keepalives below help.
+TRANSACTION_MS = 30_000
+
+_SESSION_SETTINGS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_sort": "off",
+    "jit": "off",
+    "plan_cache_mode": "force_generic_plan",
+    "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
+}
+# A client whose machine or network is gone says no goodbye; by default the server would keep its locks for hours.
+_KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
+
+CONNECTION_ERRORS = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # shutdown, crash of another backend, starting up
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InsufficientResourcesError,  # disk full, too many connections
+    asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover the next connection finds the primary
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the server's last words arrived, the end of the connection has not yet
+    OSError,
+    TimeoutError,
+)
+_TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
+
+_TRIES = 5
+_TURNS_TO_LET_GO = 5
+
+_LOCK = Statement(
+    "lock",
+    text(
+        "select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end "
+        "from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive)"
+    ),
+)
+_TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
+_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
+_WITNESS = Statement(
+    "witness_of_mark",
+    text(
+        "select exists (select 1 from unnest(cast(:runs as text[]), cast(:numbers as integer[])) as told(run_id, seq) "
+        "join run_events on run_events.run_id = told.run_id and run_events.seq = told.seq "
+        "where run_events.xmin = cast(cast(cast(:mark as text) as xid8) as xid)) as seen"
+    ),
+)
+
+
+class PostgresSession:
+    """One open transaction on one connection."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._marked: Sequence[Row] = ()
+
+    @property
+    def mark(self) -> str | None:
+        """The transaction's number and the events that it wrote, as far as rows with a mark told of them."""
+        if not self._marked:
+            return None
+        events = [(row.get("id") or row["run_id"], row.get("last_seq", 1)) for row in self._marked]
+        return " ".join([self._marked[0]["mark"], *(f"{run_id}:{seq}" for run_id, seq in events)])
+
+    async def fetch(
+        self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        return await self._fetch(*statement.filled_in("postgresql", params, members))
+
+    async def chain(
+        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        return await self._fetch(*chain.filled_in(params, members))
+
+    async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
+        rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
+        if rows and not self._marked and "mark" in rows[0]:
+            self._marked = rows
+        return rows
+
+    async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
+        wanted = dict.fromkeys(shared, False) | dict.fromkeys(exclusive, True)
+        if wanted:
+            keys = sorted(wanted)
+            await self.fetch(_LOCK, keys=keys, exclusive=[wanted[key] for key in keys])
+
+    async def try_lock(self, key: int) -> bool:
+        return bool((await self.fetch(_TRY_LOCK, key=key))[0]["got"])
+
+    def texts(self, values: Sequence[str]) -> Any:
+        return text_list("postgresql", values)
+
+
+class PostgresDatabase:
+    """A few connections to one server, opened when needed and reused last in, first out."""
+
+    dialect: Dialect = "postgresql"
+
+    def __init__(
+        self, settings: Settings, connections: int, on_connect: Callable[[Any], Awaitable[None]] | None = None
+    ) -> None:
+        self._settings = settings
+        self._on_connect = on_connect
+        self.steady_since = float("-inf")
+        self._idle: list[Any] = []
+        self._open: set[Any] = set()
+        self._using: set[asyncio.Future[Any]] = set()
+        self._slots = asyncio.Semaphore(connections)
+        self._closed = False
+        # PgBouncer in transaction mode hands each transaction to some server connection, so the settings
+        # travel with the transaction there.
+        local = "".join(f"; set local {name} = {value}" for name, value in _SESSION_SETTINGS.items())
+        self._begin = f"begin{local}" if settings.pgbouncer else "begin"
+
+    @classmethod
+    async def open(
+        cls,
+        settings: Settings,
+        connections: int,
+        on_connect: Callable[[Any], Awaitable[None]] | None = None,
+    ) -> Self:
+        """Connect once, so that a wrong URL is an error now and not at the first run.
+
+        `on_connect` is called with every new connection before it is used.
+        """
+        database = cls(settings, connections, on_connect)
+        try:
+            database._idle.append(await database._connect())
+        except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
+            raise ConfigurationError(
+                f"The database {settings.shown_database} refuses us: {error}. Check RUNLANE_DATABASE_URL."
+            ) from None
+        except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
+            raise Unavailable(
+                f"The database {settings.shown_database} cannot be reached: {_describe_error(error)}. "
+                "Check that it runs and that RUNLANE_DATABASE_URL is right."
+            ) from None
+        database._open.update(database._idle)
+        return database
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._transact_once(work)
+            except _TRY_AGAIN as error:
+                if tries == _TRIES:
+                    # Crowded, not wrong: whoever waits may ask again, and nobody's content is at fault.
+                    raise Unavailable(f"The database is too busy: {_describe_error(error)}.") from error
+
+    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        try:
+            return await self._alone(lambda session: session.chain(chain, members))
+        except asyncpg.UniqueViolationError as error:
+            raise Duplicate from error
+
+    async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        return await self._alone(lambda session: session.fetch(statement, **params))
+
+    async def _alone(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        """One statement that is its own transaction. Once begun it comes to its end, also if whoever asked goes away.
+
+        The driver would tell the server over a connection of its own, and ending ours would cost a new one: readers
+        that come and go would make the server do nothing else.
+        """
+        using = asyncio.ensure_future(self._use(await self._take(), work))
+        self._using.add(using)
+        using.add_done_callback(self._used)
+        return await asyncio.shield(using)
+
+    async def _use(self, connection: Any, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
+        async with self._lent(connection):
+            return await work(PostgresSession(connection))
+
+    def _used(self, using: asyncio.Future[Any]) -> None:
+        self._using.discard(using)
+        if not using.cancelled():
+            using.exception()  # there may be nobody left to hear it
+
+    @contextlib.asynccontextmanager
+    async def _lent(self, connection: Any) -> AsyncGenerator[None]:
+        """A connection for statements that are transactions of their own; it ends with whatever leaves it in doubt."""
+        try:
+            yield
+        except CONNECTION_ERRORS as error:
+            connection.terminate()
+            raise Unavailable(f"The database does not answer: {_describe_error(error)}.") from error
+        except asyncio.CancelledError:
+            # Its event loop ends. What the driver would do about the statement would outlive that.
+            self._end(connection)
+            raise
+        finally:
+            self._give_back(connection)
+
+    async def was_committed(self, mark: str) -> bool:
+        number, *events = mark.split(" ")
+        while True:
+            connection = await self._take()
+            async with self._lent(connection):
+                try:
+                    status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
+                except asyncpg.InvalidParameterValueError:
+                    return False  # a number that the server, after a crash, has not given again yet
+                if status == "committed" and events:
+                    # A server that crashed gives numbers again that never reached its disk, so the number alone may
+                    # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
+                    pairs = [event.rsplit(":", 1) for event in events]
+                    told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
+                    sql, arguments = _WITNESS.filled_in("postgresql", {**told, "mark": number}, None)
+                    return bool(await connection.fetchval(sql, *arguments))
+            if status != "in progress":
+                return status == "committed"
+            await asyncio.sleep(0.05)
+
+    async def close(self) -> None:
+        self._closed = True
+        for connection in self._open:
+            # close() waits for the server and would hang behind a cut line; nothing is open in a transaction.
+            connection.terminate()
+        self._open.clear()
+        self._idle.clear()
+        # A statement that was given up has a connection of the driver's own under way to say so. It lets go of it
+        # within these turns; a loop that is closed before would leave it open.
+        for _ in range(_TURNS_TO_LET_GO):
+            await asyncio.sleep(0)
+
+    def forget(self) -> None:
+        self._closed = True
+        for connection in self._open:
+            with contextlib.suppress(Exception):  # its event loop is closed; all that counts is that the socket goes
+                connection.terminate()
+        self._open.clear()
+        self._idle.clear()
+
+    async def _transact_once(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        connection = await self._take()
+        session = PostgresSession(connection)
+        committing = False
+        try:
+            await connection.execute(self._begin)
+            result = await work(session)
+            committing = True
+            await connection.execute("commit")
+        except CONNECTION_ERRORS as error:
+            connection.terminate()
+            if committing:
+                raise CommitInDoubt(session.mark) from error
+            raise Unavailable(f"The database does not answer: {_describe_error(error)}.") from error
+        except Exception:
+            await self._roll_back(connection)
+            raise
+        except BaseException:
+            # Cancelled between two statements or inside one: ending the connection ends the transaction.
+            self._end(connection)
+            raise
+        finally:
+            self._give_back(connection)
+        return result
+
+    async def _roll_back(self, connection: Any) -> None:
+        try:
+            await connection.execute("rollback")
+        except (asyncpg.PostgresError, *CONNECTION_ERRORS):
+            connection.terminate()
+
+    async def _take(self) -> Any:
+        if self._closed:
+            raise Unavailable("The database is closed in this process.")
+        await self._slots.acquire()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            self._forget(connection)
+        try:
+            connection = await self._connect()
+        except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
+            self._slots.release()
+            self.steady_since = time.monotonic()
+            raise Unavailable(
+                f"The database {self._settings.shown_database} cannot be reached: {_describe_error(error)}."
+            ) from None
+        except BaseException:
+            self._slots.release()
+            raise
+        self._open.add(connection)
+        return connection
+
+    def _give_back(self, connection: Any) -> None:
+        if connection.is_closed() or self._closed:
+            connection.terminate()
+            self._forget(connection)
+        else:
+            self._idle.append(connection)
+        self._slots.release()
+
+    def _end(self, connection: Any) -> None:
+        """End a connection by our own will, which says nothing about the server or the way to it."""
+        self._open.discard(connection)
+        connection.terminate()
+
+    def _forget(self, connection: Any) -> None:
+        if connection in self._open:
+            self._open.discard(connection)
+            self.steady_since = time.monotonic()
+
+    async def _connect(self) -> Any:
+        connection = await connect(self._settings)
+        if self._on_connect is not None:
+            with _ended_unless_ready(connection):
+                await self._on_connect(connection)
+        return connection
+
+
+async def connect(settings: Settings) -> Any:
+    """One connection with the settings above; PgBouncer would refuse them at start-up."""
+    assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
+    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": "runlane"}
+    connection = await cast("Any", asyncpg).connect(
+        settings.database_url.get_secret_value(),
+        timeout=settings.database_timeout_seconds,
+        command_timeout=settings.database_timeout_seconds,
+        statement_cache_size=0 if settings.pgbouncer else 256,
+        server_settings=ours,
+    )
+    if not settings.pgbouncer:
+        with _ended_unless_ready(connection):
+            await limit_transactions(connection, TRANSACTION_MS)
+    return connection
+
+
+@contextlib.contextmanager
+def _ended_unless_ready(connection: Any) -> Generator[None]:
+    """A new connection that nobody has yet: whatever stops its preparation ends it, or it would stay for ever."""
+    try:
+        yield
+    except BaseException:
+        connection.terminate()
+        raise
+
+
+async def limit_transactions(connection: Any, milliseconds: int) -> None:
+    """Let the server end a transaction of this connection that takes longer; servers that cannot are left alone."""
+    limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
+    await connection.fetch(limit, str(milliseconds))
+
+
+def _describe_error(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,79 @@
+"""Who may ask for what: tenants, keys, roles, what was done, and what callers were told."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, Table, Text, text
+
+from runlane.store.sql.schema.base import metadata
+
+# `rate_paid_until` is the rate limit's only state: up to when the accepted runs have used up the rate. Nanoseconds.
+tenants = Table(
+    "tenants",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("max_queued", Integer),
+    Column("max_running", Integer),
+    Column("rate_per_second", Float),
+    Column("enabled", Boolean, nullable=False, server_default=text("true")),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+    Column("rate_paid_until", BigInteger, nullable=False, server_default="0"),
+    # What models may cost on one day, and what happens then. Nothing that accepting a run looks at.
+    Column("max_cost_usd_per_day", Float),
+    Column("on_cap", Text, nullable=False, server_default="fail"),
+)
+
+# The key itself is nowhere: `hash` is its SHA-256, `prefix` what people recognise it by.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("role", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("revoked_at", BigInteger),
+    Column("last_used_at", BigInteger),
+    Column("created_by", Text, nullable=False),
+)
+Index("api_keys_hash", api_keys.c.hash, unique=True)
+
+roles = Table(
+    "roles",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("permissions", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+# Ids sort by time, so pages are walked by id.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("at", BigInteger, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("old", Text),
+    Column("new", Text),
+)
+Index("audit_tenant", audit.c.tenant, audit.c.id)
+
+# What callers were told under an Idempotency-Key; without a status the request is under way.
+api_answers = Table(
+    "api_answers",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("status", Integer),
+    Column("body", Text),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("api_answers_created", api_answers.c.created_at)

@@ -1,0 +1,290 @@
+"""Runs, and everything that belongs to one: input, result, attempts, steps, calls, waits, events, children."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, SmallInteger, Table, Text, text
+
+from runlane.store.sql.schema.base import metadata
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("rank", BigInteger, nullable=False),
+    Column("priority", SmallInteger, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default="0"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("losses", Integer, nullable=False, server_default="0"),
+    Column("max_attempts", Integer, nullable=False),
+    Column("max_losses", Integer, nullable=False),
+    Column("last_seq", Integer, nullable=False, server_default="0"),
+    Column("accepted_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Column("claimed_at", BigInteger),
+    Column("ended_at", BigInteger),
+    Column("cancel_requested_at", BigInteger),
+    Column("worker_id", Text),
+    Column("hold", Boolean, nullable=False, server_default=text("false")),
+    Column("ordering_key", Text),
+    Column("key_no", BigInteger),
+    Column("holds_key", Boolean, nullable=False, server_default=text("false")),
+    Column("on_dead", Text, nullable=False, server_default="skip"),
+    Column("progress", Float),
+    Column("progress_note", Text),
+    Column("tenant", Text, nullable=False, server_default="default"),
+    Column("limited", Boolean, nullable=False, server_default=text("false")),
+    Column("first_seq", Integer, nullable=False, server_default="1"),
+    # Of the workers that were lost with this run (`losses`), those that executed no other run beside it.
+    Column("lone_losses", Integer, nullable=False, server_default="0"),
+    # A quarantined run: how many other runs its worker may execute beside it. Null for all others.
+    Column("max_neighbors", Integer),
+)
+
+# Each ready run is in one of three indexes: those of tenants without limits, those of tenants with limits, and
+# quarantined ones. A claim reads the head of each queue, so a long queue costs no more than a short one.
+Index(
+    "runs_ready",
+    runs.c.lane,
+    runs.c.rank,
+    postgresql_where=text("status = 'queued' and not limited and max_neighbors is null"),
+    sqlite_where=text("status = 'queued' and limited = 0 and max_neighbors is null"),
+)
+Index(
+    "runs_ready_limited",
+    runs.c.lane,
+    runs.c.tenant,
+    runs.c.rank,
+    postgresql_where=text("status = 'queued' and limited and max_neighbors is null"),
+    sqlite_where=text("status = 'queued' and limited = 1 and max_neighbors is null"),
+)
+Index(
+    "runs_ready_quarantined",
+    runs.c.rank,
+    postgresql_where=text("status = 'queued' and max_neighbors is not null"),
+    sqlite_where=text("status = 'queued' and max_neighbors is not null"),
+)
+Index(
+    "runs_running_limited",
+    runs.c.tenant,
+    postgresql_where=text("status = 'running' and limited"),
+    sqlite_where=text("status = 'running' and limited = 1"),
+)
+Index(
+    "runs_running",
+    runs.c.worker_id,
+    postgresql_where=runs.c.status == "running",
+    sqlite_where=runs.c.status == "running",
+)
+Index(
+    "runs_running_lane",
+    runs.c.lane,
+    postgresql_where=runs.c.status == "running",
+    sqlite_where=runs.c.status == "running",
+)
+Index(
+    "runs_due",
+    runs.c.due_at,
+    postgresql_where=runs.c.status == "scheduled",
+    sqlite_where=runs.c.status == "scheduled",
+)
+Index(
+    "runs_paused_due",
+    runs.c.due_at,
+    postgresql_where=text("status = 'paused' and due_at is not null"),
+    sqlite_where=text("status = 'paused' and due_at is not null"),
+)
+# At most one holder per ordering key is a fact of the database, not of query logic.
+Index(
+    "runs_key_holder",
+    runs.c.ordering_key,
+    unique=True,
+    postgresql_where=text("holds_key"),
+    sqlite_where=text("holds_key = 1"),
+)
+Index(
+    "runs_key_waiting",
+    runs.c.ordering_key,
+    runs.c.key_no,
+    postgresql_where=runs.c.status == "blocked",
+    sqlite_where=runs.c.status == "blocked",
+)
+Index(
+    "runs_ended",
+    runs.c.ended_at,
+    postgresql_where=runs.c.ended_at.is_not(None),
+    sqlite_where=runs.c.ended_at.is_not(None),
+)
+# A tenant's runs by age, since ids sort by time. It never changes after the insert, so later updates do not pay for it.
+Index("runs_tenant", runs.c.tenant, runs.c.id)
+# What a tenant with limits has open. Runs of tenants without limits are not in it and pay nothing for it.
+Index(
+    "runs_limited",
+    runs.c.tenant,
+    postgresql_where=text("limited and ended_at is null"),
+    sqlite_where=text("limited = 1 and ended_at is null"),
+)
+
+run_inputs = Table(
+    "run_inputs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("input", Text, nullable=False),
+    Column("trace", Text),
+    # What only orchestrations have: the versions they are pinned to, where they were forked from.
+    Column("plan", Text),
+    sqlite_with_rowid=False,
+)
+
+run_results = Table(
+    "run_results",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("result", Text),
+    Column("error", Text),
+    Column("state", Text),
+    sqlite_with_rowid=False,
+)
+
+# One row per ended attempt. The attempt that is running is told by its run's own row.
+run_attempts = Table(
+    "run_attempts",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("worker_id", Text),
+    Column("started_at", BigInteger, nullable=False),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("error", Text),
+    sqlite_with_rowid=False,
+)
+
+run_steps = Table(
+    "run_steps",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("output", Text),
+    Column("ended_at", BigInteger, nullable=False),
+    # Steps of an orchestration have the rest too; `no` is the order in which a run's steps were recorded.
+    Column("no", Integer),
+    Column("step_id", Text),
+    Column("outcome", Text),
+    Column("route", Text),
+    Column("error", Text),
+    Column("tries", Integer),
+    Column("input", Text),
+    Column("duration_us", BigInteger),
+    Column("cost_usd", Float),
+    Column("tokens", Integer),
+    sqlite_with_rowid=False,
+)
+
+# The journal of steps that ask models and call tools. `key` names a call within its step and is stored data.
+run_calls = Table(
+    "run_calls",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("model", Text),
+    Column("agent", Text),
+    Column("tokens_in", Integer),
+    Column("tokens_out", Integer),
+    Column("cost_usd", Float),
+    Column("at", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+# What a run waits for: a person, a time, or an event that somebody sends. The answer is kept with the question.
+run_waits = Table(
+    "run_waits",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("path", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("step_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("opened_at", BigInteger, nullable=False),
+    Column("due_at", BigInteger),
+    Column("answer", Text),
+    Column("answered_at", BigInteger),
+    Column("answered_by", Text),
+    Column("settled_at", BigInteger),
+)
+# The inbox, oldest question first.
+Index(
+    "run_waits_open",
+    run_waits.c.tenant,
+    run_waits.c.opened_at,
+    run_waits.c.run_id,
+    postgresql_where=text("kind = 'human' and answered_at is null and settled_at is null"),
+    sqlite_where=text("kind = 'human' and answered_at is null and settled_at is null"),
+)
+
+run_events = Table(
+    "run_events",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("attempt", Integer, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("data", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("fingerprint", Text, nullable=False),
+    Column("run_id", Text, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+)
+Index("idempotency_keys_run", idempotency_keys.c.run_id)
+
+# Runs that a run has started as tools, by their idempotency keys. `seen_at`: the parent knows that the run has ended;
+# `cancel_at`: the parent was to be cancelled, and nobody has looked yet what that means for this one.
+run_children = Table(
+    "run_children",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("run_id", Text, nullable=False),
+    Column("path", Text, nullable=False),
+    Column("begun_at", BigInteger, nullable=False),
+    Column("seen_at", BigInteger),
+    Column("cancel_at", BigInteger),
+)
+Index("run_children_run", run_children.c.run_id, run_children.c.begun_at)
+Index(
+    "run_children_marked",
+    run_children.c.cancel_at,
+    postgresql_where=run_children.c.cancel_at.is_not(None),
+    sqlite_where=run_children.c.cancel_at.is_not(None),
+)
+
+# A dead letter is complete in itself: it outlives the run it tells about.
+dead_letters = Table(
+    "dead_letters",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("input", Text, nullable=False),
+    Column("error", Text, nullable=False),
+    Column("attempts", Text, nullable=False),
+    Column("died_at", BigInteger, nullable=False),
+)
+Index("dead_letters_died", dead_letters.c.died_at)

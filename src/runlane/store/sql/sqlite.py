@@ -1,0 +1,215 @@
+"""SQLite behind the seam: the standard library's driver, one thread per open file, a whole transaction per hop.
+
+Every transaction begins IMMEDIATE, so a read that leads to a write cannot be overtaken and nothing is lost to a
+late lock upgrade. synchronous=FULL, because accepted means finished: the committer's batches pay for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+import orjson
+
+from runlane.daemon_executor import DaemonExecutor
+from runlane.errors import ConfigurationError, Unavailable
+from runlane.private_files import make_file, make_folder
+from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.database import Duplicate, Session
+from runlane.store.sql.sqlite_clock import SqliteClock
+from runlane.store.sql.statement import Dialect, Row, Statement, text_list
+
+T = TypeVar("T")
+
+_PASSING = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+    sqlite3.SQLITE_READONLY,
+}
+_BUSY_SECONDS = 0.02
+
+
+class SqliteSession:
+    """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is alone."""
+
+    dialect: Dialect = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    async def fetch(
+        self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        cursor = self._connection.execute(*statement.filled_in("sqlite", params, members))
+        return cast("list[Row]", cursor.fetchall())
+
+    async def chain(
+        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    ) -> Sequence[Row]:
+        if members is not None and not members:
+            return []
+        head, links, final = chain.parts()
+        rows = await self.fetch(head, members, **params)
+        if not rows:
+            return []
+        changed = orjson.dumps(chain.changed(rows, members)).decode()
+        for link in links:
+            self._connection.execute(link.sql, chain.bind_part(link, params, members, changed))
+        if final is None:
+            return rows
+        cursor = self._connection.execute(final.sql, chain.bind_part(final, params, members, changed))
+        return cast("list[Row]", cursor.fetchall())
+
+    async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
+        return None
+
+    async def try_lock(self, key: int) -> bool:
+        return True
+
+    def texts(self, values: Sequence[str]) -> Any:
+        return text_list("sqlite", values)
+
+
+class SqliteDatabase:
+    """One connection to one file, used from one thread."""
+
+    dialect: Dialect = "sqlite"
+    steady_since = float("-inf")
+
+    def __init__(self, path: Path, timeout_seconds: float) -> None:
+        self.path = path
+        self._timeout_seconds = timeout_seconds
+        self._thread = DaemonExecutor(asyncio.get_running_loop(), "runlane-sqlite", limit=1)
+        self._connection: sqlite3.Connection | None = None
+        self._clock: SqliteClock | None = None
+
+    @classmethod
+    async def open(cls, path: Path, timeout_seconds: float) -> Self:
+        """Open the file, creating it and its folder if need be."""
+        database = cls(path, timeout_seconds)
+        try:
+            await database._thread.submit(database._connect)
+        except BaseException:
+            database._thread.stop()
+            raise
+        return database
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        self._open_connection()
+        # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
+        return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
+
+    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        try:
+            return await self.transact(lambda session: session.chain(chain, members))
+        except sqlite3.IntegrityError as error:
+            raise Duplicate from error
+
+    async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
+        self._open_connection()
+        return await self._thread.submit(lambda: self._look(statement, params))
+
+    async def was_committed(self, mark: str) -> bool:
+        raise AssertionError("a commit on SQLite is never in doubt")
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            await self._thread.submit(self._disconnect)
+        self._thread.stop()
+
+    def forget(self) -> None:
+        self._thread.abandon(self._disconnect)
+
+    def _connect(self) -> None:
+        try:
+            make_folder(self.path.parent)
+            make_file(self.path)
+            connection = sqlite3.connect(
+                self.path, timeout=self._timeout_seconds, isolation_level=None, check_same_thread=False
+            )
+            connection.row_factory = sqlite3.Row
+            self._clock = SqliteClock.open(self.path)
+            connection.create_function("now_us", 0, self._clock.now_us)
+            self._use_log(connection)
+            for pragma in ("synchronous=full", "foreign_keys=on", "cache_size=-16000"):
+                connection.execute(f"pragma {pragma}")
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigurationError(
+                f"The database file {self.path} cannot be opened: {error}. "
+                "Check the folder's permissions, or set RUNLANE_DATABASE_URL=sqlite:///path/to/file.db"
+            ) from error
+        self._connection = connection
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log. SQLite's own timeout does not cover others who are making the file now."""
+        give_up_at = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                connection.execute("pragma journal_mode=wal")
+            except sqlite3.OperationalError as error:
+                if (error.sqlite_errorcode or 0) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                    raise
+                time.sleep(_BUSY_SECONDS)
+            else:
+                return
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._clock is not None:
+            self._clock.close()
+
+    def _look(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
+        connection = self._open_connection()
+        try:
+            return run_to_end(cast("Coroutine[Any, Any, Any]", SqliteSession(connection).fetch(statement, **params)))
+        except sqlite3.OperationalError as error:
+            raise self._translate_error(error) from error
+
+    def _transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        connection = self._open_connection()
+        try:
+            connection.execute("begin immediate")
+            try:
+                result = run_to_end(cast("Coroutine[Any, Any, T]", work(SqliteSession(connection))))
+                connection.execute("commit")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+                raise
+        except sqlite3.OperationalError as error:
+            raise self._translate_error(error) from error
+        return result
+
+    def _open_connection(self) -> sqlite3.Connection:
+        # Asked before the hop as well: after close() there is no thread that would ever answer.
+        if self._connection is None:
+            raise Unavailable(f"The database {self.path} is closed.")
+        return self._connection
+
+    def _translate_error(self, error: sqlite3.OperationalError) -> Exception:
+        # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
+        if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
+            return error
+        return Unavailable(f"The database {self.path} cannot be used right now: {error}.")
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Drive a coroutine that awaits nothing but a SqliteSession, which never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    coroutine.close()
+    raise RuntimeError("A transaction awaited something other than its session; on SQLite that would never end.")

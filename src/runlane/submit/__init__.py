@@ -1,0 +1,1 @@
+"""Submission: requests are checked and become runs that the store accepts: tasks, orchestrations, chat turns."""

@@ -1,0 +1,127 @@
+"""Requests: what somebody wants run and how, checked and made into what the store accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple, cast
+
+import orjson
+
+from runlane.domain.ids import new_id
+from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, OnDead
+from runlane.domain.task import Task
+from runlane.domain.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
+from runlane.domain.text import check_text
+from runlane.errors import InvalidRequest
+from runlane.store.queue.accept import NewRun
+
+MAX_KEY = 512
+MAX_TRACE = 512
+MAX_DELAY_SECONDS = 366 * 86400
+_ON_DEAD = {choice.value: choice.value for choice in OnDead}
+
+
+class TaskRequest(NamedTuple):
+    """A run to accept, with options of its own. A tuple, since bulk requests make very many."""
+
+    task: str
+    input: Mapping[str, Any] | None = None
+    priority: int = 0
+    ordering_key: str | None = None
+    on_dead: str = OnDead.SKIP
+    idempotency_key: str | None = None
+    delay_seconds: float = 0
+    hold: bool = False
+
+
+def task_run(
+    task: Task,
+    request: TaskRequest,
+    max_input_bytes: int,
+    max_losses: int,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    trace: str | None = None,
+) -> NewRun:
+    """A run of a task, with arguments that fit its function."""
+    text = task.check({} if request.input is None else request.input, max_input_bytes)
+    return new_run(
+        request,
+        text,
+        lane=task.lane,
+        max_attempts=task.max_attempts,
+        max_losses=capped_losses(task.max_losses, max_losses),
+        tenant=tenant,
+        trace=trace,
+    )
+
+
+def capped_losses(asked: int | None, most: int) -> int:
+    """Return the losses that a run may have: what it asks for, within the operator's bound, which is the default."""
+    return most if asked is None else min(asked, most)
+
+
+def new_run(
+    request: TaskRequest,
+    text: str,
+    *,
+    lane: str,
+    max_attempts: int,
+    max_losses: int,
+    tenant: str,
+    trace: str | None,
+    plan: str | None = None,
+    mark: Any = None,
+) -> NewRun:
+    """A run whose input is this JSON text, with options that are within their bounds.
+
+    `mark` is what else tells this request from others that are sent with the same idempotency key.
+    """
+    _, _, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold = request
+    check_priority(priority)
+    if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
+        raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
+    delay_us = int(delay_seconds * 1_000_000)
+    if ordering_key is not None:
+        check_text(ordering_key, "The ordering key", MAX_KEY)
+    fingerprint = ""
+    if idempotency_key is not None:
+        check_text(idempotency_key, "The idempotency key", MAX_KEY)
+        # Sorted and in the units that are stored: the same request must not differ by how it was written.
+        body = [request.task, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
+        if mark is not None:
+            body.append(mark)
+        fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
+    return NewRun(
+        id=new_id("run"),
+        target=request.task,
+        lane=lane,
+        input=text,
+        priority=priority,
+        max_attempts=max_attempts,
+        max_losses=max_losses,
+        delay_us=delay_us,
+        hold=bool(hold),
+        ordering_key=None if ordering_key is None else scoped_key(tenant, ordering_key),
+        on_dead=_on_dead(on_dead),
+        idempotency_key=None if idempotency_key is None else scoped_key(tenant, idempotency_key),
+        fingerprint=fingerprint,
+        tenant=check_tenant_id(tenant),
+        trace=trace if trace is None else check_text(trace, "The trace", MAX_TRACE),
+        plan=plan,
+    )
+
+
+def check_priority(priority: int) -> None:
+    """InvalidRequest unless it is a whole number within its bounds."""
+    if isinstance(priority, bool) or not isinstance(cast("object", priority), int):
+        raise InvalidRequest(f"priority={priority!r} must be a whole number.")
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidRequest(f"priority={priority} must be between {MIN_PRIORITY} and {MAX_PRIORITY}.")
+
+
+def _on_dead(value: str) -> str:
+    if not isinstance(cast("object", value), str) or value not in _ON_DEAD:
+        raise InvalidRequest(f'on_dead={value!r} must be "skip" or "block".')
+    return _ON_DEAD[value]

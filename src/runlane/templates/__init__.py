@@ -1,0 +1,1 @@
+"""Templates: the languages of text and URL templates, and JSON Schema validation."""

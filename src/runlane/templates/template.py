@@ -1,0 +1,291 @@
+"""Templates: texts with places that the state of a run fills.
+
+`{state.key}`, `{state.key.sub.0}`, `{{key}}` and `{{key.sub}}` are places; other braces, such as those of JSON, are
+text. A place that nothing fills is an error and never pasted through. A backslash before a place makes it text. What
+is filled in is not looked at again, so that no value can bring places of its own; nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, cast
+
+from runlane.domain.text import dump_json, utf8_size
+from runlane.errors import InvalidPlaceholder, TemplateTooLarge, UnknownPlaceholder
+
+__all__ = [
+    "MAX_BYTES",
+    "FilledTemplate",
+    "InvalidPlaceholder",
+    "RenderBudget",
+    "TemplateTooLarge",
+    "UnknownPlaceholder",
+    "fill",
+    "look_alikes_in",
+    "look_up",
+    "placeholders",
+    "placeholders_in",
+    "render",
+    "render_value",
+    "size_of",
+    "text_of",
+    "with_key",
+]
+
+# A few characters of template may stand for megabytes of state, so a filled template is counted before it is built.
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_BYTES_SETTING: Final = "RUNLANE_MAX_STEP_BYTES"
+_NOTHING: Final = ("", 0)
+_MAX_DEPTH: Final = 200
+_GUESSED_NAMES: Final = 200
+_SHOWN_CHARACTERS: Final = 80
+
+# Every repetition is possessive or bounded: no text makes the search slower than linear.
+_KEY: Final = r"[A-Za-z_][A-Za-z0-9_]*+"
+_SUBS: Final = r"(?:\.[\w\-]++)*+"
+_PLACE: Final = re.compile(
+    rf"\{{\{{\s*+(?:state\.)?+(?P<double>{_KEY}{_SUBS})\s*+\}}\}}"
+    rf"|\{{\s*+state\.(?P<single>{_KEY}{_SUBS})\s*+\}}"
+    # What was meant as a place and is none must not be taken for text.
+    r"|(?P<wrong>\{\{\s*+[^\W\d][\w\s.|\-\[\]]{0,200}+\}\}|\{\s*+state\.[^{}\n]{0,60}+\}?+)"
+)
+# What people write as places in other formats: {key}, ${key}, {{#each list}}, {% if key %}.
+_LOOK_ALIKE: Final = re.compile(
+    rf"(?<![\w}}{{\\])\$?+\{{\s*+(?P<path>{_KEY}{_SUBS})\s*+\}}(?!\}})"
+    r"|(?<!\\)\{\{\s*+[#/^>!&]?+\s*+[A-Za-z_][^{}\n]{0,200}+\}\}"
+    r"|(?<!\\)\{%[^{}\n]{0,200}?%\}"
+)
+_INDEX: Final = re.compile(r"-?[0-9]{1,9}")
+
+
+def placeholders(text: str) -> list[str]:
+    """What a text refers to, as dotted paths without `state.`, each once, in order."""
+    return list(dict.fromkeys(path for _, _, path in _places(text) if path is not None))
+
+
+def placeholders_in(value: Any) -> list[str]:
+    """What all texts within a value refer to; keys of objects are no templates."""
+    return list(dict.fromkeys(path for text in _texts(value, 0) for path in placeholders(text)))
+
+
+def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
+    """What all texts within a value have that looks like a place and is text: as written, and the path it may mean."""
+    found: dict[tuple[str, str | None], None] = {}
+    for text in _texts(value, 0):
+        end = 0
+        for start, stop, _ in [*_places(text), (len(text), len(text), None)]:
+            for match in _LOOK_ALIKE.finditer(text, end, max(start, end)):
+                found[match.group(), match["path"]] = None
+            end = stop
+    return list(found)
+
+
+class RenderBudget:
+    """Bytes that may still be filled in. `bound_by` is what sets the limit."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES, bound_by: str = MAX_BYTES_SETTING) -> None:
+        self.max_bytes = max_bytes
+        self.used = 0
+        self._bound_by = bound_by
+
+    def add(self, size: int) -> None:
+        """Count bytes. Raises TemplateTooLarge as soon as they are too many."""
+        self.used += size
+        if self.used > self.max_bytes:
+            raise TemplateTooLarge(
+                f"The value that is filled in has more than {self.max_bytes} bytes ({self._bound_by}). "
+                "Refer to smaller parts of the state."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FilledTemplate:
+    """A template with every place filled, before its parts are joined. A value that it names often is there once."""
+
+    parts: Sequence[str]
+    size: int
+
+    def text(self) -> str:
+        """Return the whole text."""
+        return "".join(self.parts)
+
+
+def fill(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None) -> FilledTemplate:
+    """Fill every place of a text. Its size in bytes is known before the memory for it is needed."""
+    budget = RenderBudget() if budget is None else budget
+    before = budget.used
+    parts: list[str] = []
+    known: dict[str, tuple[str, int]] = {}
+    end = 0
+    for start, stop, path in _places(text):
+        kept = text[end:start]
+        end = stop
+        # Without a path it is a backslash, which is left out.
+        filled = _NOTHING if path is None else known.get(path)
+        if filled is None:
+            filled = known[path or ""] = _sized(text_of(look_up(path or "", state)))
+        budget.add(utf8_size(kept) + filled[1])
+        parts += (kept, filled[0])
+    parts.append(text[end:])
+    budget.add(utf8_size(parts[-1]))
+    return FilledTemplate(parts, budget.used - before)
+
+
+def render(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None) -> str:
+    """The text with every place filled."""
+    if "{" in text:
+        return fill(text, state, budget).text()
+    if budget is not None:
+        budget.add(utf8_size(text))
+    return text
+
+
+def render_value(value: Any, state: Mapping[str, Any], budget: RenderBudget | None = None) -> Any:
+    """The value with the texts in it rendered. A text that is exactly one place becomes what fills it."""
+    return _Rendering(state, RenderBudget() if budget is None else budget).value(value, 0)
+
+
+def size_of(value: Any) -> int:
+    """The size of a value in bytes: of a text as it is, of everything else as JSON."""
+    return utf8_size(value if isinstance(value, str) else dump_json(value))
+
+
+def with_key(text: str, key: str, other: str) -> str:
+    """The text with places of one key made places of another."""
+    parts: list[str] = []
+    end = 0
+    for start, stop, path in _places(text):
+        if path is not None and path.partition(".")[0] == key:
+            parts += (text[end:start], f"{{state.{other}{path[len(key) :]}}}")
+            end = stop
+    parts.append(text[end:])
+    return "".join(parts)
+
+
+def look_up(path: str, state: Mapping[str, Any]) -> Any:
+    """The value at a dotted path: keys of objects, positions in lists (from the end if negative)."""
+    key, *subs = path.split(".")
+    if key not in state:
+        raise UnknownPlaceholder(path, key, "the state", _names(state))
+    value: Any = state[key]
+    reached = key
+    for sub in subs:
+        if isinstance(value, Mapping):
+            table = cast("Mapping[str, Any]", value)
+            if sub not in table:
+                raise UnknownPlaceholder(path, sub, f'"{reached}"', _names(table))
+            value = table[sub]
+        elif isinstance(value, (list, tuple)):
+            items = cast("Sequence[Any]", value)
+            if _INDEX.fullmatch(sub) is None or not -len(items) <= int(sub) < len(items):
+                raise UnknownPlaceholder(path, sub, f'"{reached}", a list of {len(items)},', [])
+            value = items[int(sub)]
+        else:
+            raise UnknownPlaceholder(path, sub, f'"{reached}", which is {_kind(value)},', [])
+        reached = f"{reached}.{sub}"
+    return value
+
+
+def text_of(value: Any) -> str:
+    """A value as it appears in prose: text as it is, nothing for null, JSON for everything else."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return ""
+    return dump_json(dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value)
+
+
+def _places(text: str) -> Iterator[tuple[int, int, str | None]]:
+    """Start, stop and path of every place; a place made text by a backslash has the backslashes to drop, and None.
+
+    Backslashes before a place count in pairs, as in most languages; all others are text.
+    """
+    end = 0
+    for found in _PLACE.finditer(text):
+        start = found.start()
+        first = start
+        while first > end and text[first - 1] == "\\":
+            first -= 1
+        slashes = start - first
+        end = found.end()
+        if slashes >= 2:
+            yield first, first + slashes // 2, None
+        if slashes % 2:
+            yield start - 1, start, None
+            continue
+        path = found["double"] or found["single"]
+        if path is None:
+            raise InvalidPlaceholder(found["wrong"])
+        yield start, end, path
+
+
+def _texts(value: Any, depth: int) -> Iterator[str]:
+    _check_depth(depth)
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in cast("Mapping[Any, Any]", value).values():
+            yield from _texts(item, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("Sequence[Any]", value):
+            yield from _texts(item, depth + 1)
+
+
+class _Rendering:
+    """Renders the texts of a value. One that is named several times is measured once: each naming costs its size."""
+
+    def __init__(self, state: Mapping[str, Any], budget: RenderBudget) -> None:
+        self._state = state
+        self._budget = budget
+        self._sizes: dict[str, int] = {}
+
+    def value(self, value: Any, depth: int) -> Any:
+        _check_depth(depth)
+        if isinstance(value, str):
+            whole = _PLACE.fullmatch(value)
+            path = (whole["double"] or whole["single"]) if whole else None
+            return render(value, self._state, self._budget) if path is None else self._looked_up(path)
+        if isinstance(value, Mapping):
+            table = cast("Mapping[Any, Any]", value)
+            return {key: self.value(item, depth + 1) for key, item in table.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, depth + 1) for item in cast("Sequence[Any]", value)]
+        return value
+
+    def _looked_up(self, path: str) -> Any:
+        found = look_up(path, self._state)
+        if path not in self._sizes:
+            self._sizes[path] = size_of(found)
+        self._budget.add(self._sizes[path])
+        return found
+
+
+def _sized(text: str) -> tuple[str, int]:
+    return text, utf8_size(text)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise TemplateTooLarge(f"The value is nested more than {_MAX_DEPTH} levels deep. Make it flatter.")
+
+
+def _names(table: Mapping[Any, Any]) -> list[str]:
+    """Names to tell or to guess from; a state may have more and longer ones than a message should."""
+    return [str(name)[:_SHOWN_CHARACTERS] for name in islice(table, _GUESSED_NAMES)]
+
+
+def _kind(value: Any) -> str:
+    match value:
+        case None:
+            return "empty"
+        case bool():
+            return "true or false"
+        case str():
+            return "text"
+        case int() | float():
+            return "a number"
+        case _:
+            return f"of type {type(value).__name__}"

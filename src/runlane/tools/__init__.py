@@ -1,0 +1,1 @@
+"""Tools outside of this process: HTTP services and MCP servers."""

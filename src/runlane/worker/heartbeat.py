@@ -1,0 +1,294 @@
+"""Liveness: the thread that proves the worker is alive, and that stops its runs when it cannot.
+
+It has its own event loop and its own connection, so that user code which blocks the worker's loop cannot stop the
+heartbeat. The right to work is counted from when a renewal was sent, on the monotonic clock, less a margin. A
+renewal that failed in any way is no renewal. When the right ends, or the database says that the worker was declared
+gone, the worker's runs are stopped and it starts again under a new name.
+
+A worker whose event loop is stuck is not alive, whatever this thread does: its lease is given up, so that its runs
+move, and it registers again only when the loop turns. If the loop never does, `on_stuck` decides about the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from runlane.domain.ids import new_id
+from runlane.errors import ConfigurationError, RunlaneError, Unavailable
+from runlane.failpoints import failpoint
+from runlane.observability.outage import outage
+from runlane.settings import Settings
+from runlane.store.queue.liveness_lock import LivenessConnection, open_line
+from runlane.store.queue.workers import register, renew, sign_off
+from runlane.version import VERSION
+from runlane.worker.health import HealthServer, WorkerHealth
+from runlane.worker.stall import LoopWatch, stall_limit
+
+log = structlog.get_logger(__name__)
+
+_RETRY_SECONDS = 0.1
+
+
+def fence_margin(lease_seconds: float) -> float:
+    """How long before the end of its lease a worker stops by itself."""
+    return max(0.5, lease_seconds * 0.15)
+
+
+@dataclass(slots=True)
+class Registration:
+    """One life of a worker, from a registration to its loss. `deadline` is on the monotonic clock."""
+
+    worker_id: str
+    deadline: float
+    lost: bool = False
+
+    def may_work(self) -> bool:
+        """Whether the lease covers this moment."""
+        return not self.lost and time.monotonic() < self.deadline
+
+
+class Heartbeat:
+    """Runs in its own thread from start() to stop(). Callbacks arrive in the worker's event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        lanes: Sequence[str],
+        targets: Sequence[str],
+        capacity: int,
+        health: WorkerHealth,
+        on_begin: Callable[[Registration], None],
+        on_lost: Callable[[Registration], None],
+        on_cancels: Callable[[Registration, Sequence[tuple[str, int]]], None],
+        on_stuck: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._lanes = lanes
+        self._targets = targets
+        self._capacity = capacity
+        self._health = health
+        self._on_begin = on_begin
+        self._on_lost = on_lost
+        self._on_cancels = on_cancels
+        self._on_stuck = on_stuck
+        self._worker_loop = asyncio.get_running_loop()
+        self._watch = LoopWatch(self._worker_loop, health, stall_limit(settings))
+        self._stop = threading.Event()
+        self._registered = False
+        self._wake: asyncio.Event | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
+        self._first: asyncio.Future[None] = self._worker_loop.create_future()
+        self._ended: asyncio.Future[None] = self._worker_loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="runlane-liveness", daemon=True)
+
+    async def start(self) -> None:
+        """Return when the worker is registered; raise what prevented it."""
+        self._thread.start()
+        await self._first
+
+    async def stop(self) -> None:
+        """Sign off and end. Safe to call twice."""
+        self._stop.set()
+        self.check_now()
+        if self._thread.is_alive():
+            await asyncio.shield(self._ended)
+
+    def check_now(self) -> None:
+        """Renew at once: somebody saw that the worker may have been declared gone."""
+        if self._own_loop is not None and self._wake is not None:
+            # The thread may end, and close its loop, at any moment; then there is nothing to check.
+            with contextlib.suppress(RuntimeError):
+                self._own_loop.call_soon_threadsafe(self._wake.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            if not isinstance(error, RunlaneError):
+                log.exception("liveness_ended")
+            self._tell(_fail_future, self._first, error)
+        finally:
+            self._tell(_finish_future, self._ended)
+
+    async def _main(self) -> None:
+        self._own_loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        server = HealthServer(self._settings, self._health)
+        await server.start()
+        try:
+            while not self._stop.is_set():
+                try:
+                    await self._wait_for_the_loop()
+                    if not self._stop.is_set():
+                        await self._live()
+                except Exception as error:
+                    if not self._registered:
+                        raise
+                    # Whatever it is, it may pass; without this thread the worker would be up and do nothing.
+                    if isinstance(error, Unavailable):
+                        outage.failed("a registration", _describe_error(error))
+                    else:
+                        log.warning("worker_cannot_register", error=_describe_error(error))
+                    await self._pause(1.0)
+        finally:
+            await server.stop()
+
+    async def _wait_for_the_loop(self) -> None:
+        """Wait until a stuck event loop turns again: nothing that this worker claims would be executed before."""
+        if not self._health.stalled:
+            return
+        while self._watch.stalled and not self._stop.is_set():
+            self._watch.ping()
+            await self._pause(self._settings.heartbeat_seconds)
+            if self._watch.hopeless:
+                log.error("worker_stuck", silent_seconds=round(self._watch.silent_seconds(), 1))
+                self._on_stuck()
+                # Without a decision to end the process, ask again after another period.
+                await self._pause(self._watch.stall_seconds)
+        self._health.stalled = False
+        log.info("worker_moves_again")
+
+    async def _live(self) -> None:
+        """One incarnation, from registration to stop or loss."""
+        worker_id = new_id("wrk")
+        sent = time.monotonic()
+        line = await open_line(self._settings, worker_id)
+        try:
+            await register(
+                line.database,
+                worker_id=worker_id,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=VERSION,
+                lanes=self._lanes,
+                capacity=self._capacity,
+                has_lock=line.has_lock,
+                lease_seconds=self._settings.lease_seconds,
+                targets=self._targets,
+            )
+            failpoint("register.committed")
+            incarnation = Registration(worker_id, self._deadline(sent))
+            self._watch.restart()
+            self._health.begin(incarnation.may_work, worker_id)
+            self._tell(self._on_begin, incarnation)
+            self._tell(_finish_future, self._first)
+            log.info("worker_online", worker_id=worker_id, again=self._registered)
+            self._registered = True
+            await self._renew_until_the_end(line, incarnation)
+        finally:
+            await line.close()
+
+    async def _renew_until_the_end(self, line: LivenessConnection, incarnation: Registration) -> None:
+        pause = self._settings.heartbeat_seconds
+        while not self._stop.is_set():
+            if incarnation.lost:
+                # The worker gave this life up by itself: leave at once, so that the reaper sees the lock free.
+                return
+            left = incarnation.deadline - time.monotonic()
+            if left <= 0:
+                self._lose(incarnation, "its lease could not be renewed in time")
+                return
+            self._watch.ping()
+            await self._pause(min(pause, left))
+            if self._stop.is_set() or incarnation.lost:
+                continue
+            if self._watch.stalled:
+                self._give_up_stalled(incarnation)
+                return
+            sent = time.monotonic()
+            try:
+                async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
+                    cancels = await renew(
+                        line.database,
+                        incarnation.worker_id,
+                        self._settings.lease_seconds,
+                        self._health.active(),
+                    )
+                    # After the renewal, which may have had to connect anew.
+                    await line.hold()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the lease was not renewed
+                if isinstance(error, (Unavailable, TimeoutError)):
+                    outage.failed("a heartbeat", _describe_error(error))
+                else:
+                    log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=_describe_error(error))
+                pause = _RETRY_SECONDS
+                continue
+            if cancels is None:
+                self._lose(incarnation, "it was declared gone")
+                return
+            outage.succeeded()
+            pause = self._settings.heartbeat_seconds
+            incarnation.deadline = self._deadline(sent)
+            if cancels:
+                self._tell(self._on_cancels, incarnation, cancels)
+        await self._sign_off(line, incarnation)
+
+    async def _sign_off(self, line: LivenessConnection, incarnation: Registration) -> None:
+        try:
+            async with asyncio.timeout(self._settings.database_timeout_seconds):
+                offline = await sign_off(line.database, incarnation.worker_id)
+        except Exception as error:  # noqa: BLE001 - the reaper does it then
+            log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=_describe_error(error))
+        else:
+            failpoint("sign_off.committed")
+            log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
+
+    def _lose(self, incarnation: Registration, reason: str) -> None:
+        incarnation.lost = True
+        log.error("worker_lost", worker_id=incarnation.worker_id, reason=reason)
+        self._tell(self._on_lost, incarnation)
+
+    def _give_up_stalled(self, incarnation: Registration) -> None:
+        self._health.stalled = True
+        log.error(
+            "worker_stalled",
+            worker_id=incarnation.worker_id,
+            silent_seconds=round(self._watch.silent_seconds(), 1),
+            stall_seconds=self._watch.stall_seconds,
+            stack=self._watch.stack(),
+        )
+        self._lose(incarnation, "its event loop stands still")
+
+    def _deadline(self, sent: float) -> float:
+        return sent + self._settings.lease_seconds - fence_margin(self._settings.lease_seconds)
+
+    async def _pause(self, seconds: float) -> None:
+        assert self._wake is not None  # noqa: S101 - set before anything here runs
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+            self._wake.clear()
+        except TimeoutError:
+            pass
+
+    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._worker_loop.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            log.debug("worker_loop_closed")
+
+
+def _describe_error(error: Exception) -> str:
+    return str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
+
+
+def _finish_future(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _fail_future(future: asyncio.Future[None], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(
+            error if isinstance(error, Exception) else ConfigurationError(f"The liveness thread ended: {error!r}")
+        )

@@ -1,0 +1,104 @@
+"""What executes an app's runs: its workers, with models and tools.
+
+Apart from the app itself, since whoever only hands runs in need not load any of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping
+
+import structlog
+
+from runlane.domain.task import Task
+from runlane.llm.models import ModelRegistry
+from runlane.llm.providers import Providers, register_providers
+from runlane.llm.scripted import scripted
+from runlane.orchestration.children import ChildRequest
+from runlane.orchestration.executor import OrchestrationExecutor
+from runlane.orchestration.integrations import Integrations
+from runlane.resources import Resources
+from runlane.settings import DEFINITIONS_FOLDER, SCRIPTED, Settings
+from runlane.submit.orchestrations import StartRequest, orchestration_run
+from runlane.worker.worker import Worker
+
+log = structlog.get_logger(__name__)
+
+
+class WorkerFactory:
+    """Makes workers that know these tasks and models."""
+
+    def __init__(
+        self, settings: Settings, tasks: Mapping[str, Task], connect: Callable[[], Awaitable[Resources]]
+    ) -> None:
+        self._tasks = tasks
+        self._connect = connect
+        self._settings: Settings
+        self._providers: Providers
+        self.models = ModelRegistry()
+        self.configure(settings)
+
+    def configure(self, settings: Settings) -> None:
+        """Use these settings for every later worker. Models that were registered stay registered."""
+        models = ModelRegistry(settings.default_model)
+        if settings.scripted_models:
+            models.register(SCRIPTED, scripted([settings.definitions_dir or DEFINITIONS_FOLDER]))
+        else:
+            models.turn_off(SCRIPTED, "RUNLANE_SCRIPTED_MODELS")
+        providers = register_providers(models, settings, self._secret_values)
+        self.models.adopt(models)
+        self._settings, self._providers = settings, providers
+
+    async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
+        """A worker; the caller starts and stops it."""
+        connection = await self._connect()
+        self._warn_of_capped_tasks()
+        outside = Integrations(self._settings, connection.database, self._secret_values, self._providers)
+        return Worker(
+            settings=self._settings,
+            database=connection.database,
+            committer=connection.committer,
+            bus=connection.bus,
+            tasks=self._tasks,
+            orchestrations=OrchestrationExecutor(
+                self._settings, connection.database, self._tasks, self.models, self._start_child, outside
+            ),
+            secrets=connection.vault.values,
+            lanes=lanes,
+            concurrency=concurrency,
+        )
+
+    def _warn_of_capped_tasks(self) -> None:
+        most = self._settings.max_losses
+        for task in self._tasks.values():
+            if task.max_losses is not None and task.max_losses > most:
+                log.warning(
+                    "max_losses_capped",
+                    task=task.name,
+                    asked=task.max_losses,
+                    used=most,
+                    fix="raise RUNLANE_MAX_LOSSES where runs are accepted, or lower max_losses of the task",
+                )
+
+    async def _secret_values(self, tenant: str, names: Collection[str]) -> Mapping[str, str]:
+        return await (await self._connect()).vault.values(tenant, names)
+
+    async def _start_child(self, wish: ChildRequest) -> str:
+        """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""
+        start = StartRequest(
+            wish.orchestration,
+            wish.message,
+            wish.input,
+            idempotency_key=wish.key,
+            pins=wish.pins,
+            parent={"run_id": wish.parent, "path": wish.path},
+        )
+        connection = await self._connect()
+        wanted = await orchestration_run(
+            connection.database,
+            start,
+            tasks=(),
+            max_input_bytes=self._settings.max_input_bytes,
+            max_losses=self._settings.max_losses,
+            tenant=wish.tenant,
+        )
+        return (await connection.accept([wanted]))[0].run_id
