@@ -37,7 +37,7 @@ HELPER = {
         {"when": "think", "thinking": "Let me see.", "say": "I have thought about it."},
         {"when": "story", "thinking": "hm", "say": "Once upon a time. " * 20, "piece_delay_seconds": 2},
         {"when": "slow", "say": "too late", "delay_seconds": 60},
-        {"when": "fail", "fail": {"code": "broken", "message": "It is broken.", "passing": False}},
+        {"when": "fail", "fail": {"code": "broken", "message": "It is broken.", "retryable": False}},
         {"say": "Hello, and welcome."},
     ],
 }

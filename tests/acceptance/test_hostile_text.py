@@ -80,7 +80,7 @@ HELPER = {
     "answers": [
         {"when": EVIL[:12], "thinking": EVIL, "say": f"Answer {EVIL}"},
         {"when": "use", "thinking": EVIL, "tool": "lookup", "arguments": {"a": EVIL}},
-        {"when": "fail", "fail": {"code": "broken", "message": EVIL, "passing": False}},
+        {"when": "fail", "fail": {"code": "broken", "message": EVIL, "retryable": False}},
         {"say": f"Hello {EVIL}"},
     ],
 }

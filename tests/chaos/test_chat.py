@@ -115,7 +115,7 @@ async def test_a_server_killed_while_it_takes_a_message_leaves_one_turn_or_none(
 
 
 async def test_messages_to_two_servers_at_once_run_in_order_and_one_stream_tells_all(cluster: Cluster) -> None:
-    await flows_of(cluster, answers=[{"when": "<bad>", "fail": {"passing": False}}, "said"])
+    await flows_of(cluster, answers=[{"when": "<bad>", "fail": {"retryable": False}}, "said"])
     await cluster.start_workers(2)
     urls = await cluster.start_servers(2)
     key = await server_key(cluster)

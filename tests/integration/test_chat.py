@@ -37,7 +37,7 @@ class Parrot:
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
         self.requests.append(request)
         if "fail" in request.prompt:
-            raise ModelFailed("broken", "It fails.", passing=False)
+            raise ModelFailed("broken", "It fails.", retryable=False)
         if "wait" in request.prompt:
             await self.go_on.wait()
         return ModelReply(f"heard: {request.prompt}", model="parrot")

@@ -102,7 +102,7 @@ async def test_a_missing_secret_is_named_and_nothing_is_sent() -> None:
     async with calling(answering({})) as (server, call):
         made = tool(server, headers={"a": "{secret.TOKEN}", "b": "{secret.GONE}", "c": "{secret.LOST}"})
         error = await failed(call, made)
-        assert (error.code, error.passing) == ("unknown_secret", False)
+        assert (error.code, error.retryable) == ("unknown_secret", False)
         assert "GONE, LOST" in error.message
         assert not error.begun
         assert server.asked == []
@@ -146,7 +146,7 @@ async def test_answers(answer: Answering, result: Any) -> None:
 async def test_answers_that_are_no_result(answer: Answering, said: str) -> None:
     async with calling(answer) as (server, call):
         error = await failed(call, tool(server))
-        assert (error.code, error.passing) == ("tool_output", False)
+        assert (error.code, error.retryable) == ("tool_output", False)
         assert said in error.message
 
 
@@ -167,17 +167,17 @@ async def test_an_answer_is_cut_to_its_schema_and_checked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "passing"),
+    ("status", "retryable"),
     [("400 Bad", False), ("404 Not", False), ("429 Slow", True), ("500 X", True), ("503 X", True)],
 )
-async def test_refusals_are_errors(status: str, passing: bool) -> None:
+async def test_refusals_are_errors(status: str, retryable: bool) -> None:
     body = f'{{"error":\r\n\t "no such\\u0000 thing", "you sent": "{SECRET}"}}{"x" * 5000}'.encode()
     async with calling(plain(body, status, {"retry-after": "7"})) as (server, call):
         error = await failed(call, tool(server, headers={"a": "{secret.TOKEN}"}))
-        assert (error.code, error.passing) == ("tool_error", passing)
+        assert (error.code, error.retryable) == ("tool_error", retryable)
         # A server that is asked too much has not acted: also a tool with an effect may be called again.
         assert error.begun is not status.startswith("429")
-        assert error.retry_after_seconds == (7.0 if passing else None)
+        assert error.retry_after_seconds == (7.0 if retryable else None)
         assert f'was answered with {status[:3]}: {{"error": "no such' in error.message
         assert REDACTED in error.message
         assert len(error.message) < 400
@@ -222,7 +222,7 @@ async def test_secrets_that_come_back_are_taken_out() -> None:
 async def test_limits_of_a_tool() -> None:
     async with calling(plain(b"x" * 101)) as (server, call):
         error = await failed(call, tool(server, max_output_bytes=100))
-        assert (error.code, error.passing) == ("outbound_too_large", False)
+        assert (error.code, error.retryable) == ("outbound_too_large", False)
         assert await call(tool(server, max_output_bytes=101), {}, "k") == "x" * 101
 
     async def silent(_asked: Asked, writer: Writer) -> None:
@@ -230,13 +230,15 @@ async def test_limits_of_a_tool() -> None:
 
     async with calling(silent) as (server, call):
         error = await failed(call, tool(server, timeout_seconds=1))
-        assert (error.code, error.passing, error.begun) == ("tool_timeout", True, True)
+        assert (error.code, error.retryable, error.begun) == ("tool_timeout", True, True)
 
 
 async def test_tools_lead_nowhere_but_where_they_may() -> None:
     async with calling(redirect("http://169.254.169.254/latest/meta-data/")) as (server, call):
         error = await failed(call, tool(server, headers={"a": "{secret.TOKEN}"}))
-        assert (error.code, error.passing, error.begun) == ("outbound_refused", False, True), "a redirect came after it"
+        assert (error.code, error.retryable, error.begun) == ("outbound_refused", False, True), (
+            "a redirect came after it"
+        )
         inner = Tool.model_validate({"name": "x", "url": f"http://localhost:{server.port + 1}/"})
         error = await failed(call, inner)
         assert (error.code, error.begun) == ("outbound_refused", False)
@@ -255,7 +257,7 @@ async def test_a_server_that_is_down_may_come_back() -> None:
     outbound = Outbound(load_settings(outbound_allow="127.0.0.1"))
     down = Tool.model_validate({"name": "down", "url": f"http://127.0.0.1:{port}/"})
     error = await failed(HttpTools(outbound, values).for_run("acme", Redactor()), down)
-    assert (error.code, error.passing, error.begun) == ("outbound_unreachable", True, False)
+    assert (error.code, error.retryable, error.begun) == ("outbound_unreachable", True, False)
     await outbound.close()
 
 
@@ -272,7 +274,7 @@ async def test_a_connection_that_breaks_after_the_request_leaves_doubt() -> None
 
     async with calling(cut) as (server, call):
         error = await failed(call, tool(server, method="POST"))
-        assert (error.code, error.passing, error.begun) == ("outbound_unreachable", True, True)
+        assert (error.code, error.retryable, error.begun) == ("outbound_unreachable", True, True)
 
 
 async def test_no_half_of_a_secret_is_left_where_an_excerpt_is_cut() -> None:

@@ -103,9 +103,9 @@ async def test_tools_are_found_and_called(fake: FakeMcp, caller: McpCaller, way:
         {"type": "image", "mime_type": "image/png", "size": 8},
     ]
     failed = await failure_of(caller.call(server, "fail", {"message": "no paper"}, "run/four"))
-    assert (failed.code, failed.message, failed.passing) == ("tool_failed", "no paper", False)
+    assert (failed.code, failed.message, failed.retryable) == ("tool_failed", "no paper", False)
     unknown = await failure_of(caller.call(server, "nothing", {}, "run/five"))
-    assert (unknown.code, unknown.passing) == ("tool_failed", False)
+    assert (unknown.code, unknown.retryable) == ("tool_failed", False)
     assert "Unknown tool: nothing" in unknown.message
     made = fake.calls()[called_before:]
     assert [call.tool for call in made] == ["add", "echo", "picture", "fail", "nothing"]
@@ -155,11 +155,11 @@ async def test_a_server_that_came_back_is_connected_anew(fake: FakeMcp, caller: 
     assert fake.connections - before == (0 if way == "http" else 1)
     await asyncio.to_thread(fake.kill)
     away = await failure_of(caller.call(server, "echo", {"text": "three"}, "3"))
-    assert (away.code, away.passing) == ("mcp_unreachable", True)
+    assert (away.code, away.retryable) == ("mcp_unreachable", True)
     # Over event streams the end of the answers may be seen before the fate of the request is known.
     assert way == "sse" or not away.begun
     away = await failure_of(caller.tools(server))
-    assert (away.code, away.passing, away.begun) == ("mcp_unreachable", True, False)
+    assert (away.code, away.retryable, away.begun) == ("mcp_unreachable", True, False)
     await asyncio.to_thread(fake.start)
     assert await caller.call(server, "echo", {"text": "four"}, "4") == "four"
 
@@ -189,7 +189,7 @@ async def test_nobody_knows_about_a_call_whose_connection_breaks(fake: FakeMcp, 
     server = server_over(fake, way)
     before = len(fake.calls("drop"))
     broken = await failure_of(caller.call(server, "drop", {}, "1"))
-    assert (broken.code, broken.passing, broken.begun) == ("mcp_unreachable", True, True)
+    assert (broken.code, broken.retryable, broken.begun) == ("mcp_unreachable", True, True)
     assert len(fake.calls("drop")) == before + 1
     assert await caller.call(server, "echo", {"text": "on"}, "2") == "on"
 
@@ -203,7 +203,7 @@ async def test_connections_that_are_dropped_break_the_calls_on_them(fake: FakeMc
     fake.drop()
     for failed in await asyncio.gather(*calls, return_exceptions=True):
         assert isinstance(failed, ToolFailed)
-        assert (failed.code, failed.passing, failed.begun) == ("mcp_unreachable", True, True)
+        assert (failed.code, failed.retryable, failed.begun) == ("mcp_unreachable", True, True)
     assert await caller.call(server, "echo", {"text": "on"}, "2") == "on"
 
 
@@ -225,7 +225,7 @@ async def test_secrets_go_along_as_headers_and_do_not_come_back(
     assert (seen["authorization"], seen["x-team"]) == (f"Bearer {CANARY}", "team blue-canary-team")
     secrets["TOKEN"] = "a newer value"
     refused = await failure_of(caller.call(server, "echo", {"text": "x"}, "2"))
-    assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
+    assert (refused.code, refused.retryable, refused.begun) == ("mcp_refused", False, False)
     assert "401" in refused.message
     fake.control(token="a newer value", legacy=way == "legacy")
     assert await caller.call(server, "echo", {"text": "x"}, "3") == "x"
@@ -260,11 +260,11 @@ async def test_a_program_gets_its_own_environment_and_little_of_ours(
 async def test_results_are_bounded(fake: FakeMcp, caller: McpCaller, way: str) -> None:
     small = server_over(fake, way, max_output_bytes=1000)
     large = await failure_of(caller.call(small, "huge", {"size": 999}, "1"))
-    assert (large.code, large.passing) == ("mcp_too_large", False)
+    assert (large.code, large.retryable) == ("mcp_too_large", False)
     assert len(await caller.call(small, "huge", {"size": 998}, "2")) == 998
     # More than is read at all: the answer is given up while it comes in.
     huge = await failure_of(caller.call(small, "huge", {"size": 6_000_000}, "3"))
-    assert (huge.code, huge.passing) == ("mcp_too_large", False)
+    assert (huge.code, huge.retryable) == ("mcp_too_large", False)
     assert await caller.call(small, "echo", {"text": "on"}, "4") == "on"
 
 
@@ -274,7 +274,7 @@ async def test_offers_are_bounded_and_so_are_their_names(fake: FakeMcp, caller: 
     assert len(await caller.tools(server)) == 256
     fake.control(extra_tools=247)
     many = await failure_of(caller.tools(server))
-    assert (many.code, many.passing) == ("mcp_too_large", False)
+    assert (many.code, many.retryable) == ("mcp_too_large", False)
     assert "allowed_tools" in many.message
     chosen = server_over(fake, "http", allowed_tools=["extra_246", "add"])
     assert [offer.name for offer in await caller.tools(chosen)] == ["add", "extra_246"]
@@ -288,7 +288,7 @@ async def test_offers_are_bounded_and_so_are_their_names(fake: FakeMcp, caller: 
 
 @pytest.mark.parametrize("way", OVER_HTTP)
 @pytest.mark.parametrize(
-    ("status", "code", "passing"),
+    ("status", "code", "retryable"),
     [
         (401, "mcp_refused", False),
         (403, "mcp_refused", False),
@@ -299,18 +299,18 @@ async def test_offers_are_bounded_and_so_are_their_names(fake: FakeMcp, caller: 
     ],
 )
 async def test_what_a_status_means(
-    fake: FakeMcp, caller: McpCaller, way: str, status: int, code: str, passing: bool
+    fake: FakeMcp, caller: McpCaller, way: str, status: int, code: str, retryable: bool
 ) -> None:
     server = server_over(fake, way)
     fake.control(status=status)
     opening = await failure_of(caller.tools(server))
-    assert (opening.code, opening.passing, opening.begun) == (code, passing, False)
+    assert (opening.code, opening.retryable, opening.begun) == (code, retryable, False)
     assert str(status) in opening.message
     fake.control(legacy=way == "legacy")
     assert await caller.call(server, "echo", {"text": "on"}, "1") == "on"
     fake.control(status=status)
     later = await failure_of(caller.call(server, "echo", {"text": "on"}, "2"))
-    assert (later.code, later.passing) == (code, passing)
+    assert (later.code, later.retryable) == (code, retryable)
     fake.control(legacy=way == "legacy")
     assert await caller.call(server, "echo", {"text": "on"}, "3") == "on"
 
@@ -329,7 +329,7 @@ async def test_a_call_takes_no_longer_than_it_may(fake: FakeMcp, clients: McpCli
         return await call_tool(client, link._target, "slow", {"seconds": 600}, "1")
 
     slow = await failure_of(link.request(send, 1))
-    assert (slow.code, slow.passing, slow.begun) == ("mcp_timeout", True, True)
+    assert (slow.code, slow.retryable, slow.begun) == ("mcp_timeout", True, True)
     assert await caller.call(server, "echo", {"text": "on"}, "2") == "on"
 
 
@@ -346,7 +346,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(caller: McpCaller
         port = listening.sockets[0].getsockname()[1]
         server = McpServer.model_validate({"name": "mute", "url": f"http://127.0.0.1:{port}/", "timeout_seconds": 2})
         mute = await failure_of(caller.call(server, "echo", {}, "1"))
-    assert (mute.code, mute.passing, mute.begun) == ("mcp_timeout", True, False)
+    assert (mute.code, mute.retryable, mute.begun) == ("mcp_timeout", True, False)
     assert asked
 
 
@@ -363,7 +363,7 @@ async def test_what_is_no_mcp_server_is_told(caller: McpCaller) -> None:
         port = listening.sockets[0].getsockname()[1]
         server = McpServer.model_validate({"name": "page", "url": f"http://127.0.0.1:{port}/"})
         other = await failure_of(caller.tools(server))
-    assert (other.code, other.passing) == ("mcp_protocol", False)
+    assert (other.code, other.retryable) == ("mcp_protocol", False)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -406,7 +406,7 @@ async def test_programs_are_not_started_unless_that_is_allowed(fake: FakeMcp) ->
     clients = McpClients(Settings(), values, Outbound(Settings()))
     before = len(fake.programs)
     refused = await failure_of(clients.for_run("default", Redactor()).tools(server_over(fake, "stdio")))
-    assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
+    assert (refused.code, refused.retryable, refused.begun) == ("mcp_refused", False, False)
     assert "RUNLANE_MCP_STDIO=true" in refused.message
     assert len(fake.programs) == before
 
@@ -419,7 +419,7 @@ async def test_servers_within_our_own_network_are_refused_unless_they_are_allowe
     before = fake.connections
     for way in ("http", "sse"):
         refused = await failure_of(clients.for_run("default", Redactor()).tools(server_over(fake, way)))
-        assert (refused.code, refused.passing, refused.begun) == ("mcp_refused", False, False)
+        assert (refused.code, refused.retryable, refused.begun) == ("mcp_refused", False, False)
         assert "RUNLANE_OUTBOUND_ALLOW" in refused.message
     await clients.close()
     assert fake.connections == before
@@ -438,13 +438,13 @@ async def test_a_program_that_ends_or_is_none_says_why(caller: McpCaller) -> Non
     assert f"bad key {REDACTED}" in ended.message
     none = McpServer.model_validate({"name": "none", "server_type": "stdio", "command": "/nowhere/nothing"})
     missing = await failure_of(caller.tools(none))
-    assert (missing.code, missing.passing, missing.begun) == ("mcp_unreachable", False, False)
+    assert (missing.code, missing.retryable, missing.begun) == ("mcp_unreachable", False, False)
     assert "No such file" in missing.message
 
 
 async def test_a_program_that_floods_us_is_given_up(caller: McpCaller) -> None:
     flood = await failure_of(caller.tools(program("import sys\nwhile True: sys.stdout.write('x' * 100000)")))
-    assert (flood.code, flood.passing) == ("mcp_too_large", False)
+    assert (flood.code, flood.retryable) == ("mcp_too_large", False)
 
 
 async def test_a_program_that_does_not_want_to_end_is_ended(fake: FakeMcp) -> None:

@@ -316,16 +316,16 @@ def _shown(value: object) -> str:
 
 
 @pytest.mark.parametrize("prefix", MODELS)
-@pytest.mark.parametrize(("fault", "code", "passing", "throttled", "wait"), FAULTS, ids=_shown)
+@pytest.mark.parametrize(("fault", "code", "retryable", "throttled", "wait"), FAULTS, ids=_shown)
 async def test_every_fault_has_its_code_and_is_met_once(
-    prefix: str, fault: FakeFault, code: str, passing: bool, throttled: bool, wait: float | None
+    prefix: str, fault: FakeFault, code: str, retryable: bool, throttled: bool, wait: float | None
 ) -> None:
     fault = fault.model_copy(update={"message": f"Wrong: key {KEY}, header Bearer {KEY}" + " and more" * 200})
     async with provider(FakeAnswer(text="Never all of it." * 20, fault=fault)) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Hello?")
         failed = caught.value
-        assert (failed.code, failed.passing, failed.throttled) == (code, passing, throttled), failed.message
+        assert (failed.code, failed.retryable, failed.throttled) == (code, retryable, throttled), failed.message
         assert failed.retry_after_seconds == wait
         assert len(failed.message) < 500
         assert "canary" not in f"{failed!r} {failed.message}"
@@ -344,7 +344,7 @@ async def test_a_conversation_that_is_too_long_is_told(prefix: str, fault: FakeF
     async with provider(FakeAnswer(fault=fault)) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Hello?")
-        assert (caught.value.code, caught.value.passing) == ("context_too_long", False)
+        assert (caught.value.code, caught.value.retryable) == ("context_too_long", False)
 
 
 async def test_an_overload_that_comes_late_slows_everybody_down() -> None:
@@ -358,7 +358,7 @@ async def test_credit_that_is_used_up_does_not_pass() -> None:
     async with provider(FakeAnswer(fault=FakeFault(status=429, code="insufficient_quota"))) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS["openai"], "Hello?")
-        assert (caught.value.code, caught.value.passing, caught.value.throttled) == ("quota_exceeded", False, False)
+        assert (caught.value.code, caught.value.retryable, caught.value.throttled) == ("quota_exceeded", False, False)
 
 
 @pytest.mark.parametrize("prefix", MODELS)
@@ -367,10 +367,10 @@ async def test_a_refusal_and_an_answer_without_room_are_no_answers(prefix: str) 
     async with provider(*answers) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Do harm.")
-        assert (caught.value.code, caught.value.passing) == ("content_refused", False)
+        assert (caught.value.code, caught.value.retryable) == ("content_refused", False)
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Without room.")
-        assert (caught.value.code, caught.value.passing) == ("bad_answer", False)
+        assert (caught.value.code, caught.value.retryable) == ("bad_answer", False)
 
 
 @pytest.mark.parametrize("prefix", MODELS)
@@ -378,7 +378,7 @@ async def test_a_call_that_takes_too_long_is_given_up_and_hangs_up(prefix: str) 
     async with provider(FakeAnswer(fault=FakeFault(kind="hang"))) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS[prefix], "Hello?", settings=ModelSettings(timeout_seconds=1))
-        assert (caught.value.code, caught.value.passing) == ("model_timeout", True)
+        assert (caught.value.code, caught.value.retryable) == ("model_timeout", True)
         await eventually(lambda: place.fake.meter.outcomes["hung up"] == 1)
         assert place.fake.meter.in_flight == 0
 
@@ -402,7 +402,7 @@ async def test_a_provider_that_is_not_there_is_told() -> None:
     async with provider(openai_base_url=gone) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(MODELS["openai"], "Hello?")
-        assert (caught.value.code, caught.value.passing) == ("model_unreachable", True)
+        assert (caught.value.code, caught.value.retryable) == ("model_unreachable", True)
 
 
 async def test_a_tenants_own_key_wins_and_a_new_one_counts_at_once() -> None:
@@ -483,7 +483,7 @@ async def test_a_missing_key_says_what_to_set(model: str, names: str) -> None:
     async with provider(**none, providers=acme) as place:
         with pytest.raises(ModelFailed) as caught:
             await place.ask(model, "Hello?")
-        assert (caught.value.code, caught.value.passing) == ("not_authorized", False)
+        assert (caught.value.code, caught.value.retryable) == ("not_authorized", False)
         assert caught.value.message.endswith(f"Set a secret or an environment variable {names}.")
 
 

@@ -54,9 +54,9 @@ async def test_another_run_completes_while_a_scripted_answer_is_delayed(process:
     assert (ended.status, ended.result, ended.failures, ended.losses) == (Status.COMPLETED, "late", 0, 0)
     assert await model_calls(process, slow.run_id) == 1
     types = await process.types(slow.run_id)
-    assert [types.count(name) for name in ("paused", "thinking", "model_response")] == [1, 1, 1]
+    assert [types.count(name) for name in ("paused", "model_request", "model_response")] == [1, 1, 1]
     at = {event.type: event.at_us for event in await process.events(slow.run_id)}
-    assert at["model_response"] - at["thinking"] >= 6_000_000
+    assert at["model_response"] - at["model_request"] >= 6_000_000
 
 
 async def test_every_answer_of_an_agent_has_its_own_delay(process: Process) -> None:
@@ -85,7 +85,7 @@ async def test_delays_of_parallel_branches_and_of_a_fallback_model_pass_once_eac
         {"id": "join", "type": "print", "print_content": "{{a}} {{b}}"},
     ]
     answers = {
-        "away": [{"fail": {"passing": False}, "delay_seconds": 1.2}],
+        "away": [{"fail": {"retryable": False}, "delay_seconds": 1.2}],
         "there": [{"say": "first", "delay_seconds": 1.4}],
         "other": [{"say": "second", "delay_seconds": 1.6}],
     }

@@ -55,14 +55,14 @@ async def test_llm_gives_the_text_of_the_model(bench: Bench) -> None:
     answers = {"it": [{"say": "A poem.", "tokens": 7, "cost_usd": 0.5}]}
     assert await bench.done(LLM, {"user_input": "hi"}, answers=answers) == Done("A poem.", None, 0.5, 7)
     assert bench.told("final") == [{"response": "A poem."}]
-    assert len(bench.told("thinking")) == 1
+    assert len(bench.told("model_request")) == 1
     assert "".join(bench.deltas) == "A poem."
 
 
 async def test_llm_that_fails_fails_the_step(bench: Bench) -> None:
-    for passing in (True, False):
-        answers = {"it": [{"fail": {"code": "overloaded", "message": "Busy.", "passing": passing}}]}
-        assert await bench.failed(LLM, answers=answers) == Failed("overloaded", "Busy.", passing)
+    for retryable in (True, False):
+        answers = {"it": [{"fail": {"code": "overloaded", "message": "Busy.", "retryable": retryable}}]}
+        assert await bench.failed(LLM, answers=answers) == Failed("overloaded", "Busy.", retryable)
     assert not bench.told("final")
     assert (await bench.failed({"type": "llm", "model": "nope"})).code == "unknown_model"
 
@@ -282,7 +282,7 @@ async def test_agent_is_told_that_a_tool_stays_away_unless_its_step_tries_again(
 
     async def away(tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
         calls.append(key)
-        raise ToolFailed("outbound_unreachable", "Nobody answers.", passing=True)
+        raise ToolFailed("outbound_unreachable", "Nobody answers.", retryable=True)
 
     bench.have(agents=[helper(tools=["web"])], tools=[WEB], callers={"http": away})
     call = {"tool": "web", "arguments": {"q": "tea"}, "cost_usd": 0.5}
@@ -290,14 +290,14 @@ async def test_agent_is_told_that_a_tool_stays_away_unless_its_step_tries_again(
     assert calls == ["run_1/it#0/0/call_0"] * 2
     assert bench.told("tool_result")[0]["preview"] == "outbound_unreachable: Nobody answers."
     failed = await bench.failed({**AGENT, "retry": {}}, answers={"it": [call, "never"]})
-    assert (failed.code, failed.passing, failed.cost_usd) == ("outbound_unreachable", True, 0.5)
+    assert (failed.code, failed.retryable, failed.cost_usd) == ("outbound_unreachable", True, 0.5)
 
 
 async def test_agent_whose_model_fails_fails(bench: Bench) -> None:
     call = {"tool": "double", "arguments": {"n": 1}, "cost_usd": 0.5}
     bench.have(agents=[helper()], tools=[DOUBLE])
     failed = await bench.failed(AGENT, answers={"it": [call, {"fail": {"message": "away"}}]})
-    assert (failed.code, failed.message, failed.passing, failed.cost_usd) == ("model_error", "away", True, 0.5)
+    assert (failed.code, failed.message, failed.retryable, failed.cost_usd) == ("model_error", "away", True, 0.5)
     assert not bench.told("final")
 
 
@@ -325,7 +325,7 @@ async def test_tool_with_arguments_asks_no_model(bench: Bench) -> None:
     bench.have(tools=[DOUBLE])
     step = {"type": "tool", "forced_tool": "double", "arguments": {"n": "{state.n}"}}
     assert await bench.done(step, {"n": 4}) == Done({"doubled": 8})
-    assert not bench.told("thinking")
+    assert not bench.told("model_request")
     assert bench.told("tool_execution") == [{"tool_name": "double", "call_id": "0", "args": {"n": 4}}]
     assert bench.told("final") == [{"response": {"doubled": 8}}]
     assert (await bench.failed(step, {"n": "four"})).code == "bad_arguments"
@@ -375,7 +375,7 @@ async def test_a_tool_of_a_type_that_nobody_calls(bench: Bench) -> None:
     bench.have(tools=[WEB])
     step = {"type": "tool", "forced_tool": "web", "arguments": {"q": "tea"}}
     failed = await bench.failed(step)
-    assert (failed.code, failed.passing) == ("unsupported_tool", False)
+    assert (failed.code, failed.retryable) == ("unsupported_tool", False)
     calls: list[Any] = []
 
     async def call(tool: Tool, arguments: Mapping[str, Any], key: str) -> Any:
@@ -390,7 +390,7 @@ async def test_a_tool_of_a_type_that_nobody_calls(bench: Bench) -> None:
     assert (await bench.done(step)).output == {"status": 200}
     assert calls == [("web", {"q": "tea"}, "run_1/it#0/0")]
     failed = await bench.failed({**step, "arguments": {"q": "slow"}})
-    assert (failed.code, failed.passing) == ("tool_timeout", True)
+    assert (failed.code, failed.retryable) == ("tool_timeout", True)
     assert (await bench.failed({**step, "arguments": {"q": "away"}})).code == "step_error"
 
 
@@ -435,7 +435,7 @@ DRAFT = {"draft": "the draft"}
 )
 async def test_evaluator_takes_the_label_that_is_named(bench: Bench, answer: Any, label: str) -> None:
     assert await bench.done(JUDGE, DRAFT, answers={"it": [answer]}) == Done(label, route=label)
-    assert len(bench.told("thinking")) == 1
+    assert len(bench.told("model_request")) == 1
 
 
 async def test_evaluator_tells_the_routes_and_what_was_wrong(bench: Bench) -> None:
@@ -461,7 +461,7 @@ async def test_evaluator_gives_its_reasons(bench: Bench) -> None:
 async def test_evaluator_never_takes_nonsense_for_a_route(bench: Bench, nonsense: str) -> None:
     answers = {"it": [{"say": nonsense, "cost_usd": 1.0}]}
     failed = await bench.failed(JUDGE, DRAFT, answers=answers)
-    assert (failed.code, failed.cost_usd, failed.passing) == ("no_route", 3.0, False)
+    assert (failed.code, failed.cost_usd, failed.retryable) == ("no_route", 3.0, False)
     done = await bench.done({**JUDGE, "fallback_route": "stop", "max_turns": 2}, DRAFT, answers=answers)
     assert done == Done("stop", "stop", 2.0, 0)
     assert len(bench.told("step_warning")) == 1

@@ -29,7 +29,7 @@ async def test_transform(bench: Bench) -> None:
     assert (await bench.done({"type": "transform", "transform_code": "result = 'x' * 9000"})).output == "x" * 9000
     assert len(bench.told("transform_result")[1]["result"]) == 500
     failed = await bench.failed({"type": "transform", "transform_code": "x = 1\nresult = 1 / 0"})
-    assert (failed.code, failed.passing) == ("expression_error", False)
+    assert (failed.code, failed.retryable) == ("expression_error", False)
     assert failed.message.startswith("Line 2: ZeroDivisionError")
 
 
@@ -169,7 +169,7 @@ async def test_task(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "passing"),
+    ("raised", "code", "retryable"),
     [
         (Fail("for good"), "failed", False),
         (Retry(5, "later"), "retry", True),
@@ -180,10 +180,10 @@ async def test_task(bench: Bench) -> None:
         (KeyError("k"), "task_error", True),
     ],
 )
-async def test_what_a_task_raises_fails_the_step(bench: Bench, raised: Exception, code: str, passing: bool) -> None:
+async def test_what_a_task_raises_fails_the_step(bench: Bench, raised: Exception, code: str, retryable: bool) -> None:
     bench.task_result = raised
     failed = await bench.failed({"type": "task", "task": "ship"})
-    assert (failed.code, failed.passing) == (code, passing)
+    assert (failed.code, failed.retryable) == (code, retryable)
     assert failed.message
 
 
@@ -200,7 +200,7 @@ async def test_a_performer_that_breaks_fails_its_step_only(bench: Bench) -> None
 
     bench.have(emit=broken)
     failed = await bench.failed({"type": "print", "print_content": "x"})
-    assert (failed.code, failed.passing) == ("step_error", False)
+    assert (failed.code, failed.retryable) == ("step_error", False)
     assert failed.message.startswith("RuntimeError: xxx")
     assert len(failed.message) == 4000
 

@@ -56,5 +56,5 @@ async def test_a_provider_whose_package_is_missing_says_what_to_install(monkeypa
     _, model = models.find("google:gemini-2.5-flash", ModelContext())
     with pytest.raises(ModelFailed, match=r'pip install "runlane\[google\]"') as caught:
         await model.answer(ModelRequest("google:gemini-2.5-flash", (Message("user", "Hello?"),)))
-    assert (caught.value.code, caught.value.passing) == ("unknown_model", False)
+    assert (caught.value.code, caught.value.retryable) == ("unknown_model", False)
     await providers.close()

@@ -254,7 +254,7 @@ async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str,
     assert error.code == "expression_error"
     assert error.message.startswith(f"Line {line}: ")
     assert said in error.message
-    assert not error.passing
+    assert not error.retryable
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ async def test_a_killed_process_fails_its_evaluation_and_is_replaced(sandbox: Sa
     os.kill(victim, signal.SIGKILL)
     error = await failure(running)
     assert error.code == "sandbox_limit"
-    assert error.passing
+    assert error.retryable
     assert "died" in error.message
     assert await sandbox.expression("state.n", STATE) == 3
     assert victim not in processes()

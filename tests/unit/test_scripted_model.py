@@ -83,13 +83,13 @@ async def test_what_an_answer_can_be() -> None:
 
 
 async def test_an_answer_can_fail() -> None:
-    entry = {"fail": {"code": "rate_limited", "message": "Too fast.", "passing": False}}
+    entry = {"fail": {"code": "rate_limited", "message": "Too fast.", "retryable": False}}
     with pytest.raises(ModelFailed, match="Too fast") as caught:
         await said("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
-    assert (caught.value.code, caught.value.passing) == ("rate_limited", False)
+    assert (caught.value.code, caught.value.retryable) == ("rate_limited", False)
     with pytest.raises(ModelFailed) as caught:
         await said("scripted", ModelContext(orchestration(ask=[{"fail": {}}]), None, "ask"))
-    assert (caught.value.code, caught.value.passing) == ("model_error", True)
+    assert (caught.value.code, caught.value.retryable) == ("model_error", True)
 
 
 async def test_an_answer_can_take_its_time_and_be_cancelled() -> None:
@@ -163,7 +163,7 @@ def test_names_that_nobody_knows_are_told_with_those_that_exist() -> None:
         error = refusal(name, scene)
         assert error.code == "unknown_model"
         assert told in error.message
-        assert not error.passing
+        assert not error.retryable
     with pytest.raises(ModelFailed, match="No models are registered"):
         ModelRegistry().find("x", scene)
 

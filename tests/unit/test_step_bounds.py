@@ -50,7 +50,7 @@ def model(**fields: Any) -> dict[str, Any]:
 async def test_what_is_rendered_has_a_bound(bench: Bench, step: dict[str, Any]) -> None:
     state = {"big": LARGE, "json": {"a": LARGE}}
     failed = await bench.failed(step, state, answers={"it": ["a"]})
-    assert (failed.code, failed.passing) == ("template_too_large", False)
+    assert (failed.code, failed.retryable) == ("template_too_large", False)
     for part in ('Step "it"', f"{LIMIT} bytes", "RUNLANE_MAX_STEP_BYTES"):
         assert part in failed.message
     assert bench.events == []
@@ -67,7 +67,7 @@ async def test_bytes_count_and_not_characters(bench: Bench) -> None:
 async def test_the_output_of_a_task_has_a_bound(bench: Bench, result: Any) -> None:
     bench.task_result = result
     failed = await bench.failed({"type": "task", "task": "ship"})
-    assert (failed.code, failed.passing) == ("output_too_large", False)
+    assert (failed.code, failed.retryable) == ("output_too_large", False)
     for part in ('step "it"', f"at most {LIMIT}", "RUNLANE_MAX_STEP_BYTES"):
         assert part in failed.message
 

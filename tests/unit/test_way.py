@@ -85,8 +85,8 @@ WAYS: dict[str, tuple[list[Orchestration], list[tuple[str, str, bool]]]] = {
 def test_a_takeover_between_tries_stands_where_the_worker_stood(name: str) -> None:
     orchestrations, failures = WAYS[name]
     played = Recorded(*orchestrations)
-    for path, code, passing in failures:
-        played.settle(path, Failed(code, "It broke.", passing))
+    for path, code, retryable in failures:
+        played.settle(path, Failed(code, "It broke.", retryable))
         again = played.taken_over()
         assert [(todo.path, todo.tries) for todo in again.todos()] == [
             (todo.path, todo.tries) for todo in played.machine.todos()

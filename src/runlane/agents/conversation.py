@@ -23,6 +23,7 @@ from runlane.agents.inflight import InflightCall
 from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent, ModelSettings
 from runlane.definitions.schema.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
+from runlane.domain.events import EventType
 from runlane.domain.text import utf8_size
 from runlane.failpoints import failpoint
 from runlane.interpreter.failure import StepFailed, timeout_message
@@ -103,7 +104,7 @@ class Conversation:
         work = self._work
         self._check_size()
         if self._journal.find(self._delay_key(self._models[0][1])) is None:
-            await work.emit("thinking", message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
+            await work.emit(EventType.MODEL_REQUEST, message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
         request = ModelRequest(
             model="",
             messages=tuple(self.messages),
@@ -134,9 +135,9 @@ class Conversation:
         if reply.cost_usd is None and credential:
             doubt = await self._work.tools.doubt_budget(reply.model)
             if doubt is not None:
-                self._work.note("step_warning", message=doubt, code="price_unknown")
+                self._work.note(EventType.STEP_WARNING, message=doubt, code="price_unknown")
         self._work.note(
-            "model_response",
+            EventType.MODEL_RESPONSE,
             answer=flight.kept_as,
             turn=turn,
             model=reply.model,
@@ -159,7 +160,7 @@ class Conversation:
             except ModelFailed as error:
                 following = self._models[position + 1][0]
                 message = f"{name} cannot answer, {following} is asked: {error.message}"
-                await self._work.emit("step_warning", message=message, code=error.code)
+                await self._work.emit(EventType.STEP_WARNING, message=message, code=error.code)
         return await self._insist(last[1], replace(request, model=last[0]), key)
 
     async def _insist(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
@@ -173,14 +174,14 @@ class Conversation:
                 return await self._once(model, credential, request, key)
             except ModelFailed as error:
                 # A script fails on purpose; and nobody else could say that it is busy.
-                if not error.passing or not credential or tries >= patience.tries:
+                if not error.retryable or not credential or tries >= patience.tries:
                     raise
                 seconds = error.retry_after_seconds
                 if seconds is None:
                     longest = min(patience.backoff_seconds * 2 ** (tries - 1), patience.max_backoff_seconds)
                     seconds = random.uniform(longest / 2, longest)  # noqa: S311 - spreads callers, guards nothing
                 await self._work.emit(
-                    "step_warning", message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
+                    EventType.STEP_WARNING, message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
                 )
                 if seconds > patience.hold_seconds:
                     raise self._later(error.message, seconds) from error
@@ -196,7 +197,7 @@ class Conversation:
         async def waiting(reason: str) -> None:
             nonlocal has_waited
             has_waited = True
-            await work.emit("waiting", reason=reason)
+            await work.emit(EventType.WAITING, reason=reason)
 
         try:
             slot = await limiter.enter(
@@ -229,7 +230,7 @@ class Conversation:
             raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
         if delay > limit:
             # A wait stops the clock of the step, so the delay is held against its limit here.
-            raise StepFailed("timeout", timeout_message(limit), passing=True)
+            raise StepFailed("timeout", timeout_message(limit), retryable=True)
         return replace(request, waited_seconds=delay)
 
     def _delay_key(self, model: Model) -> str:

@@ -19,6 +19,7 @@ from runlane.agents.toolbox import CallableTool
 from runlane.definitions.forms import ARGUMENTS, EDIT, edited_arguments
 from runlane.definitions.schema.definition import Tool
 from runlane.definitions.schema.step import AgentStep, HumanField, Step
+from runlane.domain.events import EventType
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import InvalidInput
 from runlane.failpoints import failpoint
@@ -61,7 +62,7 @@ class ToolCallExecution:
         if settled is not None:
             return await self._keep(settled)
         await self._work.emit(
-            "tool_execution", tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
+            EventType.TOOL_EXECUTION, tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
         )
         value = await self._insist(ask_agent)
         failpoint("tool.answered")
@@ -179,10 +180,10 @@ class ToolCallExecution:
                     )
                 ) from wait
             except (ToolFailed, StepFailed) as error:
-                if not error.passing:
+                if not error.retryable:
                     if self._named_by_step(error.code):
                         # Passing, so that the next try continues the conversation and makes this call again.
-                        raise StepFailed(error.code, error.message, passing=True) from error
+                        raise StepFailed(error.code, error.message, retryable=True) from error
                     return self._describe(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
@@ -202,7 +203,7 @@ class ToolCallExecution:
         step = self._work.step
         if not isinstance(step, AgentStep):
             return True
-        return step.retry is not None and step.retry.allows(code, self._work.todo.tries, passing=True)
+        return step.retry is not None and step.retry.allows(code, self._work.todo.tries, retryable=True)
 
     def _describe(self, error: ToolFailed | StepFailed) -> ToolResult:
         """Return what the model is given of a call that failed."""
@@ -215,7 +216,7 @@ class ToolCallExecution:
             isinstance(self._work.step, AgentStep)
             and retry is not None
             and code in retry.on
-            and retry.allows(code, self._work.todo.tries, passing=False)
+            and retry.allows(code, self._work.todo.tries, retryable=False)
         )
 
     async def _make(self, ask_agent: AskAgent) -> Any:
@@ -281,7 +282,7 @@ async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:
         if not deadline.expired():
             raise
         message = f'The tool "{name}" did not answer within its timeout_seconds ({seconds:g}).'
-        raise ToolFailed("tool_timeout", message, passing=True) from None
+        raise ToolFailed("tool_timeout", message, retryable=True) from None
 
 
 def _field(name: str, kind: str, label: str, options: list[str] | None = None, *, required: bool = False) -> HumanField:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from runlane.agents.journal import Journal
 from runlane.definitions.schema.step import Step
+from runlane.domain.events import EventType
 from runlane.llm.models import ToolCall
 from runlane.steps.context import StepContext
 from runlane.store.orchestration.calls import CallKind
@@ -42,7 +43,7 @@ async def keep_result(
     if len(preview) > MAX_PREVIEW:
         preview = preview[: MAX_PREVIEW - 1] + "…"
     failed = {"failed": True} if result.failed else {}
-    work.note("tool_result", tool_name=call.name, call_id=call.id, preview=preview, **failed)
+    work.note(EventType.TOOL_RESULT, tool_name=call.name, call_id=call.id, preview=preview, **failed)
     await journal.keep(CallKind.TOOL, f"tool/{place}", {"value": result.value, "failed": result.failed})
     return result
 

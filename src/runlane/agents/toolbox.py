@@ -14,6 +14,7 @@ from typing import Any, Final
 from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent, Effect, McpServer, Tool
 from runlane.definitions.schema.step import Step
+from runlane.domain.events import EventType
 from runlane.domain.task import Task
 from runlane.errors import nearest
 from runlane.interpreter.failure import StepFailed
@@ -133,7 +134,7 @@ async def _warn_missing(work: StepContext[Step], agent: Agent, name: str, journa
     # A step that is resumed has its first answer in the journal, and its warning in the events.
     if journal.find_reply("model/0") is None:
         await work.emit(
-            "step_warning",
+            EventType.STEP_WARNING,
             message=f'There is no tool "{name}" in this run; the agent "{agent.id}" works without it.',
             code="unknown_tool",
         )

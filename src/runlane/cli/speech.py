@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from runlane.cli.terminal import DIM, Output, one_line
-from runlane.domain.events import Event
+from runlane.domain.events import Event, EventType
 from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Speech:
             case "tool_execution":
                 args = dump_json(event.data.get("args") or {})
                 self._line(f"[{event.data.get('tool_name')} {_short(args)}]")
-            case "tool_result" if event.data.get("failed"):
+            case EventType.TOOL_RESULT if event.data.get("failed"):
                 self._line(f"[{event.data.get('tool_name')} failed: {_short(str(event.data.get('preview', '')))}]")
             case "step_warning":
                 self._line(f"[{_short(str(event.data.get('message', '')))}]")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from runlane.api.sse_encoding import iso
 from runlane.cli.show import clock
-from runlane.domain.events import Event
+from runlane.domain.events import Event, EventType
 from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def sentence(event: Event) -> str:
             return f"worker {data.get('worker_id')} is gone; the run is {data.get('status')}"
         case "done":
             return str(data.get("status", "done"))
-        case _ if "path" in data or event.type in ("paused", "orchestration_start"):
+        case _ if "path" in data or event.type in (EventType.PAUSED, EventType.ORCHESTRATION_START):
             return _of_step(event.type, data)
         case _:
             return dump_json(data) if data else ""
@@ -79,7 +79,7 @@ def _of_step(kind: str, data: Mapping[str, Any]) -> str:
     match kind:
         case "orchestration_start":
             return str(data.get("orchestration_name") or data.get("orchestration_id"))
-        case "paused":
+        case EventType.PAUSED:
             return f"waits at {', '.join(data.get('waiting_for') or [])}"
         case "step_start":
             return f"{path}  {data.get('step_type')}"
@@ -95,14 +95,14 @@ def _of_step(kind: str, data: Mapping[str, Any]) -> str:
             return f"{path}  {data.get('prompt')}"
         case "resumed":
             return f"{path}  answered by {data.get('by') or 'somebody'}"
-        case "routing_decision" | "if_decision" | "switch_decision":
+        case EventType.ROUTING_DECISION | EventType.IF_DECISION | "switch_decision":
             return f"{path}  -> {data.get('target_step_id') or 'end'}"
         case "branch_start":
             return f"{path}  {int(data.get('branch_index', 0)) + 1} of {data.get('branch_count')}"
         case "loop_iteration":
             total = data.get("total")
             return f"{path}  {data.get('iteration')}{f' of {total}' if total else ''}"
-        case "thinking":
+        case EventType.MODEL_REQUEST:
             return f"{path}  {data.get('message')}, turn {data.get('turn')}"
         case "model_response":
             wanted = cast("list[Mapping[str, Any]]", data.get("tool_calls") or [])
@@ -114,7 +114,7 @@ def _of_step(kind: str, data: Mapping[str, Any]) -> str:
         case "tool_result":
             failed = "failed: " if data.get("failed") else ""
             return f"{path}  {data.get('tool_name')} {failed}{_short(data.get('preview'))}"
-        case "waiting":
+        case EventType.WAITING:
             return f"{path}  {data.get('reason')}"
         case "step_warning":
             return f"{path}  {data.get('message')}"

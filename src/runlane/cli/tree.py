@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.cli.story import tries_of
-from runlane.domain.events import Event
+from runlane.domain.events import Event, EventType
 from runlane.domain.ids import INSIDE
 from runlane.domain.text import dump_json
 
@@ -118,7 +118,7 @@ class StepTree:
                 _withdraw(self._root)
             case "orchestration_start":
                 self.title = str(data.get("orchestration_name") or data.get("orchestration_id"))
-            case "paused":
+            case EventType.PAUSED:
                 self.status = "paused"
                 for path in data.get("waiting_for") or ():
                     step = _step_path(str(path))
@@ -156,26 +156,26 @@ class StepTree:
                 node.state, node.note = State.RUNS, f"answered by {data['by']}" if data.get("by") else ""
             case "parallel_start":
                 node.branches = True
-            case "parallel_complete" | "loop_complete":
+            case EventType.PARALLEL_COMPLETE | "loop_complete":
                 node.state = State.DONE
                 node.seconds = (event.at_us - node.begun_us) / 1_000_000
             case "loop_iteration":
                 total = data.get("total")
                 node.note = f"round {data.get('iteration')}{f' of {total}' if total else ''}"
-            case "routing_decision" | "if_decision" | "switch_decision":
+            case EventType.ROUTING_DECISION | EventType.IF_DECISION | "switch_decision":
                 node.note = f"-> {data.get('target_step_id') or 'end'}"
             case "tool_execution":
                 node.state, node.note = State.RUNS, f"calls {data.get('tool_name')}"
                 _add_tool(node, f"{data.get('tool_name')} {_short(dump_json(data.get('args') or {}))}")
-            case "tool_result" if data.get("failed"):
+            case EventType.TOOL_RESULT if data.get("failed"):
                 _add_tool(node, f"{data.get('tool_name')} failed: {_short(data.get('preview'))}")
-            case "thinking":
+            case EventType.MODEL_REQUEST:
                 node.state, node.text, node.length = State.RUNS, "", 0
             case "final":
                 node.note = _short(data.get("response"))
             case "step_warning":
                 node.note = _short(data.get("message"))
-            case "waiting":
+            case EventType.WAITING:
                 node.note = _short(data.get("reason"))
             case _:
                 pass

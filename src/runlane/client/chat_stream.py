@@ -13,7 +13,7 @@ import httpx2
 
 from runlane.client.http import PREFIX, ErrorResponse, Http
 from runlane.client.sse import SseParser
-from runlane.client.stream import COMPLETE, PASSING, StreamInterrupted
+from runlane.client.stream import COMPLETE, RETRYABLE, StreamInterrupted
 from runlane.client.values import LiveEvent
 from runlane.client.wire import event_from, load_event
 from runlane.domain.events import Event, EventType
@@ -39,7 +39,7 @@ async def follow_chat(
         except httpx2.TransportError as error:
             cause = error
         except ErrorResponse as answered:
-            if answered.status not in PASSING:
+            if answered.status not in RETRYABLE:
                 raise answered.error from None
             cause = answered
         moved = position.place != before

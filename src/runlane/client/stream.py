@@ -24,7 +24,7 @@ COMPLETE = "stream_complete"
 # Its word for a hole that stays: retention took the events in between.
 _TRUNCATED = "truncated"
 # A stream outlives a server's bad moment: too many requests, or a fault of its own.
-PASSING = frozenset({429, 500, 502, 503, 504})
+RETRYABLE = frozenset({429, 500, 502, 503, 504})
 
 
 class _Hole(Exception):
@@ -54,7 +54,7 @@ async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | 
         except (httpx2.TransportError, _Hole) as error:
             cause = error
         except ErrorResponse as answered:
-            if answered.status not in PASSING:
+            if answered.status not in RETRYABLE:
                 raise answered.error from None
             cause = answered
         lived = time.monotonic() - started

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 
 class EventType(StrEnum):
-    """One name per fact. These names are stored and read by clients: they do not change."""
+    """The types of numbered, durable events. They are stored and read by clients, so they do not change."""
 
+    # Every run.
     QUEUED = "queued"
     APPROVED = "approved"
     PICKED_UP = "worker_picked_up"
@@ -24,6 +25,46 @@ class EventType(StrEnum):
     REVIVED = "revived"
     RESUMED = "resumed"
     DONE = "done"
+    # Orchestrations and their control flow.
+    ORCHESTRATION_START = "orchestration_start"
+    ORCHESTRATION_END = "orchestration_end"
+    ORCHESTRATION_COMPLETE = "orchestration_complete"
+    STEP_START = "step_start"
+    STEP_COMPLETE = "step_complete"
+    STEP_RETRY = "step_retry"
+    STEP_ERROR = "step_error"
+    STEP_WARNING = "step_warning"
+    PARALLEL_START = "parallel_start"
+    BRANCH_START = "branch_start"
+    PARALLEL_COMPLETE = "parallel_complete"
+    MERGE_COMPLETE = "merge_complete"
+    LOOP_ITERATION = "loop_iteration"
+    LOOP_COMPLETE = "loop_complete"
+    LOOP_LIMIT_REACHED = "loop_limit_reached"
+    IF_DECISION = "if_decision"
+    SWITCH_DECISION = "switch_decision"
+    ROUTING_DECISION = "routing_decision"
+    TRANSFORM_RESULT = "transform_result"
+    FINAL = "final"
+    # Models, tools and people.
+    MODEL_REQUEST = "model_request"
+    MODEL_RESPONSE = "model_response"
+    LLM_REASONING = "llm_reasoning"
+    WAITING = "waiting"
+    TOOL_EXECUTION = "tool_execution"
+    TOOL_RESULT = "tool_result"
+    HUMAN_INPUT_REQUIRED = "human_input_required"
+    PAUSED = "paused"
+
+
+class LiveType(StrEnum):
+    """The types of live events, which have no number and are not stored."""
+
+    TEXT = "text"
+    THINKING = "thinking"
+    ARGUMENTS = "arguments"
+    PROGRESS = "progress"
+    TRUNCATED = "truncated"
 
 
 @dataclass(frozen=True, slots=True)

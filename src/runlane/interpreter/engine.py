@@ -20,6 +20,7 @@ from runlane.definitions.schema.step import (
     Step,
     StepRetry,
 )
+from runlane.domain.events import EventType
 from runlane.interpreter.collect import HUMAN_RESPONSE, output_key
 from runlane.interpreter.fiber import END, Fiber
 from runlane.interpreter.for_each import ForEachFrame
@@ -133,7 +134,7 @@ class Engine:
 
     def emit_complete(self, frame: AnyFrame, output: Any) -> None:
         """A step is done that nobody performed."""
-        self.emit(frame, "step_complete", step_name=frame.step.title, step_type=frame.step.type)
+        self.emit(frame, EventType.STEP_COMPLETE, step_name=frame.step.title, step_type=frame.step.type)
         self.facts[-1] = replace(self.facts[-1], output=output)
 
     def leave(self, frame: AnyFrame, output: Any, leaving: str | None = None) -> None:
@@ -198,9 +199,9 @@ class Engine:
             self._enter(line, step, tries=frame.tries + 1)
             return
         if source is None:
-            self.emit(frame, "step_error", code=error.code, error=error.message, **_spent(error))
+            self.emit(frame, EventType.STEP_ERROR, code=error.code, error=error.message, **_spent(error))
         elif isinstance(frame, NestedFrame):
-            self.emit(frame, "step_error", code=error.code, error=error.message)
+            self.emit(frame, EventType.STEP_ERROR, code=error.code, error=error.message)
         self._take_failure(line, step, error, source or step.id)
 
     def _take_failure(self, line: Fiber, step: Step, error: Failed, source: str) -> None:
@@ -233,7 +234,7 @@ class Engine:
         self._tell_retry(frame, error, tries, delay)
 
     def _tell_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
-        self.emit(frame, "step_retry", tries=tries, delay_seconds=delay, error=error.message, **_spent(error))
+        self.emit(frame, EventType.STEP_RETRY, tries=tries, delay_seconds=delay, error=error.message, **_spent(error))
 
     def _move(self, line: Fiber, target: str | None, by_order: bool) -> None:
         passed: set[str] = set()
@@ -244,7 +245,7 @@ class Engine:
             step = line.scope.steps.get(target)
             if step is None:
                 message = f'A way leads to "{target}", and there is no such step in {line.scope.orchestration.title}.'
-                self._tell("step_error", target, line.path(target), {"code": UNKNOWN_STEP, "error": message})
+                self._tell(EventType.STEP_ERROR, target, line.path(target), {"code": UNKNOWN_STEP, "error": message})
                 self._fail_line(line, Failed(UNKNOWN_STEP, message), target)
                 return
             if line.arrive(step, by_order=by_order):
@@ -264,7 +265,7 @@ class Engine:
     def _reach_limit(self, line: Fiber, step: Step) -> None:
         self.limits[step.id] = None
         data = {"iterations": step.max_iterations, "max_iterations": step.max_iterations, "on_limit": step.on_limit}
-        self._tell("loop_limit_reached", step.id, line.path(step.id), data)
+        self._tell(EventType.LOOP_LIMIT_REACHED, step.id, line.path(step.id), data)
 
     def _refuse_way_back(self, line: Fiber, step: Step) -> None:
         """The execution that would be one too many fails, under a path of its own."""
@@ -274,13 +275,13 @@ class Engine:
             f"is {step.max_iterations}. Raise it, set on_limit to continue, or give the step an on_error.",
         )
         path = line.visit(step)
-        self._tell("step_error", step.id, path, {"code": error.code, "error": error.message})
+        self._tell(EventType.STEP_ERROR, step.id, path, {"code": error.code, "error": error.message})
         self._take_failure(line, step, error, step.id)
 
     def _enter(self, line: Fiber, step: Step, tries: int = 0) -> None:
         path = line.visit(step)
         if isinstance(step, EndStep):
-            self._tell("orchestration_end", step.id, path, {})
+            self._tell(EventType.ORCHESTRATION_END, step.id, path, {})
             self._finish(line, END)
             return
         frame = self._frame(line, step, path)
@@ -367,7 +368,7 @@ def _check_nesting(frame: AnyFrame) -> None:
 
 
 def _again(retry: StepRetry | None, error: Failed, tries: int) -> bool:
-    return retry is not None and retry.allows(error.code, tries, passing=error.passing)
+    return retry is not None and retry.allows(error.code, tries, retryable=error.retryable)
 
 
 def _spent(error: Failed) -> dict[str, Any]:

@@ -11,15 +11,15 @@ def timeout_message(seconds: float) -> str:
 
 
 class StepFailed(Exception):
-    """Carries the outcome up to where the step is performed. `passing` means that another try may go well."""
+    """Carries the outcome up to where the step is performed. `retryable` means that another try may go well."""
 
-    def __init__(self, code: str, message: str, *, passing: bool = False) -> None:
+    def __init__(self, code: str, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.passing = passing
+        self.retryable = retryable
 
     @property
     def outcome(self) -> Failed:
         """The same as an outcome."""
-        return Failed(self.code, self.message, self.passing)
+        return Failed(self.code, self.message, self.retryable)

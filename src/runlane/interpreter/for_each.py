@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from runlane.definitions.schema.step import LoopStep
+from runlane.domain.events import EventType
 from runlane.interpreter.collect import LoopOutputs
 from runlane.interpreter.fiber import Fiber
 from runlane.interpreter.frame import Frame
@@ -89,7 +90,7 @@ class ForEachFrame(Frame[LoopStep]):
             fresh.append(line)
             line.layer.put("item", (self.items or [])[line.index], 0)
             line.layer.put("index", line.index, 0)
-            walk.emit(self, "loop_iteration", iteration=line.index + 1, total=self.count)
+            walk.emit(self, EventType.LOOP_ITERATION, iteration=line.index + 1, total=self.count)
         for line in reversed(fresh):
             walk.go(line, line.first(), by_order=True)
 
@@ -115,7 +116,7 @@ class ForEachFrame(Frame[LoopStep]):
         if self.collected is not None:
             output, size = self.collected.close(self.line.layer)
         walk.store(self, output, size)
-        walk.emit(self, "loop_complete", iterations_completed=self.taken - (leaving is not None))
+        walk.emit(self, EventType.LOOP_COMPLETE, iterations_completed=self.taken - (leaving is not None))
         walk.leave(self, output, leaving)
 
     def _line(self, index: int) -> Fiber:

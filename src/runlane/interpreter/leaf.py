@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from runlane.definitions.schema.step import MergeStep, Step
+from runlane.domain.events import EventType
 from runlane.interpreter.frame import Frame
 from runlane.interpreter.routing import chosen
 from runlane.interpreter.values import Done
@@ -29,7 +30,10 @@ class LeafFrame(Frame[Step]):
             walk.store(self, done.output)
             if isinstance(self.step, MergeStep):
                 walk.emit(
-                    self, "merge_complete", input_count=len(self.step.input_keys), strategy=self.step.merge_strategy
+                    self,
+                    EventType.MERGE_COMPLETE,
+                    input_count=len(self.step.input_keys),
+                    strategy=self.step.merge_strategy,
                 )
             walk.leave(self, done.output)
             return

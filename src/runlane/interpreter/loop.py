@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.definitions.schema.step import LoopStep
+from runlane.domain.events import EventType
 from runlane.interpreter.collect import LoopOutputs
 from runlane.interpreter.fiber import Fiber
 from runlane.interpreter.frame import Frame
@@ -80,7 +81,7 @@ class LoopFrame(Frame[LoopStep]):
         self.number += 1
         line = self.current = self._line()
         line.delay = delay
-        walk.emit(self, "loop_iteration", iteration=self.number, total=self.step.loop_count)
+        walk.emit(self, EventType.LOOP_ITERATION, iteration=self.number, total=self.step.loop_count)
         walk.go(line, line.first(), by_order=True)
 
     def _close(self, walk: Engine, completed: int, leaving: str | None) -> None:
@@ -88,7 +89,7 @@ class LoopFrame(Frame[LoopStep]):
         if self.collected is not None:
             output, size = self.collected.close(self.line.layer)
         walk.store(self, output, size)
-        walk.emit(self, "loop_complete", iterations_completed=completed)
+        walk.emit(self, EventType.LOOP_COMPLETE, iterations_completed=completed)
         walk.leave(self, output, leaving)
 
     def _line(self) -> Fiber:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from runlane.definitions.schema.step import AgentStep, OrchestrationStep
+from runlane.domain.events import EventType
 from runlane.interpreter.fiber import Fiber
 from runlane.interpreter.frame import Frame
 from runlane.interpreter.scope import Scope
@@ -45,7 +46,7 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
     def begin(self, walk: Engine) -> None:
         """Fill the inner state and go to the inner first step."""
         # Nobody performs this step, so nobody else tells of it.
-        walk.emit(self, "step_start", step_name=self.step.title, step_type=self.step.type)
+        walk.emit(self, EventType.STEP_START, step_name=self.step.title, step_type=self.step.type)
         scope = self._open(walk)
         if scope.depth > MAX_NESTED:
             raise StateRejected(

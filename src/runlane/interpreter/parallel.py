@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from runlane.definitions.schema.step import ParallelStep
+from runlane.domain.events import EventType
 from runlane.interpreter.fiber import END, Fiber
 from runlane.interpreter.frame import Frame
 from runlane.interpreter.state import Layer
@@ -35,7 +36,7 @@ class ParallelFrame(Frame[ParallelStep]):
 
     def begin(self, walk: Engine) -> None:
         """Start as many branches as may run at a time."""
-        walk.emit(self, "parallel_start", branch_count=len(self.step.parallel_branches))
+        walk.emit(self, EventType.PARALLEL_START, branch_count=len(self.step.parallel_branches))
         self._start_more(walk, self.delay)
 
     def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
@@ -60,7 +61,7 @@ class ParallelFrame(Frame[ParallelStep]):
             self.running[line.index] = line
             self.started += 1
             fresh.append(line)
-            walk.emit(self, "branch_start", branch_index=line.index, branch_count=len(branches))
+            walk.emit(self, EventType.BRANCH_START, branch_index=line.index, branch_count=len(branches))
         for line in reversed(fresh):
             branch = branches[line.index]
             walk.go(line, branch[0] if branch else None, by_order=bool(line.order))
@@ -72,7 +73,7 @@ class ParallelFrame(Frame[ParallelStep]):
             self.line.layer.merge(branch.layer)
             outputs.append(branch.output)
         walk.store(self, outputs)
-        walk.emit(self, "parallel_complete", branch_count=self.started)
+        walk.emit(self, EventType.PARALLEL_COMPLETE, branch_count=self.started)
         walk.leave(self, outputs, END if self.ending else None)
 
     def _line(self, index: int) -> Fiber:

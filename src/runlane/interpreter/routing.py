@@ -9,6 +9,7 @@ from typing import Any, Final
 import orjson
 
 from runlane.definitions.schema.step import EvaluatorStep, HumanStep, IfElseStep, Step, SwitchStep, WaitStep
+from runlane.domain.events import EventType
 from runlane.interpreter.state import StateRejected
 from runlane.interpreter.values import Done
 
@@ -36,12 +37,12 @@ def chosen(step: Step, done: Done) -> Route | None:
         case IfElseStep():
             holds = bool(done.output)
             target = step.if_true_step_id if holds else step.if_false_step_id
-            return Route(target, holds, event="if_decision", data={"result": holds, "target_step_id": target})
+            return Route(target, holds, event=EventType.IF_DECISION, data={"result": holds, "target_step_id": target})
         case SwitchStep():
             case = next((text for text in spellings(done.output) if text in step.switch_cases), None)
             target = step.switch_default_step_id if case is None else step.switch_cases[case]
             told = {"value": done.output, "matched_case": case, "target_step_id": target}
-            return Route(target, done.output, event="switch_decision", data=told)
+            return Route(target, done.output, event=EventType.SWITCH_DECISION, data=told)
         case EvaluatorStep():
             label = done.route
             if label is None or label not in step.route_map:
@@ -50,7 +51,9 @@ def chosen(step: Step, done: Done) -> Route | None:
                     f"The evaluator chose {_quoted(label)}, which is none of its routes ({', '.join(step.route_map)}).",
                 )
             target = step.route_map[label]
-            return Route(target, label, event="routing_decision", data={"decision": label, "target_step_id": target})
+            return Route(
+                target, label, event=EventType.ROUTING_DECISION, data={"decision": label, "target_step_id": target}
+            )
         case HumanStep() | WaitStep() if done.route == EXPIRED:
             if step.on_expiry is None:
                 raise StateRejected(EXPIRED, "Nobody answered in time, and the step has no on_expiry to go to.")

@@ -47,11 +47,11 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A step could not be performed. `passing` means that another try may go well."""
+    """A step could not be performed. `retryable` means that another try may go well."""
 
     code: str
     message: str
-    passing: bool = False
+    retryable: bool = False
     cost_usd: float | None = None
     tokens: int = 0
 

@@ -41,7 +41,7 @@ def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: boo
             return ModelFailed("content_refused", f"{model} refused to answer.")
         case known.UnexpectedModelBehavior():
             said = shortened(error.message, redactor)
-            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {said}", passing=True)
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read: {said}", retryable=True)
         case known.UserError():
             return ModelFailed(
                 "invalid_request", f"{model} cannot be asked like this: {shortened(error.message, redactor)}"
@@ -53,13 +53,13 @@ def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: boo
         case _:
             # Its text is not told: nobody knows what is in it.
             return ModelFailed(
-                "bad_answer", f"{model} sent an answer that cannot be read ({type(error).__name__}).", passing=True
+                "bad_answer", f"{model} sent an answer that cannot be read ({type(error).__name__}).", retryable=True
             )
 
 
 def broken_off(model: str) -> ModelFailed:
     """The stream ended before the answer did."""
-    return ModelFailed("model_unreachable", f"The answer of {model} broke off.", passing=True)
+    return ModelFailed("model_unreachable", f"The answer of {model} broke off.", retryable=True)
 
 
 def shortened(text: str, redactor: Redactor) -> str:
@@ -83,7 +83,7 @@ def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bo
             return ModelFailed(
                 "rate_limited",
                 f"{model}: the provider's limit of requests or tokens is reached{said}",
-                passing=True,
+                retryable=True,
                 throttled=True,
                 retry_after_seconds=wait,
             )
@@ -93,13 +93,13 @@ def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bo
             return ModelFailed(
                 "overloaded",
                 f"{model}: the provider is overloaded or away{said}",
-                passing=True,
+                retryable=True,
                 throttled=True,
                 retry_after_seconds=wait,
             )
         case known.ModelServerError():
             return ModelFailed(
-                "model_error", f"{model}: the provider failed{said}", passing=True, retry_after_seconds=wait
+                "model_error", f"{model}: the provider failed{said}", retryable=True, retry_after_seconds=wait
             )
         case known.ModelTimeoutError():
             return _unreachable(model) if error.phase in {"pool", "connect"} else _timed_out(model)
@@ -120,9 +120,9 @@ def _of_api(error: ModelAPIError, model: str, redactor: Redactor, *, own_key: bo
         case known.ModelRequestRejectedError():
             return _refused(error, model, said)
         case _ if isinstance(error.__cause__, ValueError) or not error.in_stream:
-            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read.", passing=True)
+            return ModelFailed("bad_answer", f"{model} sent an answer that cannot be read.", retryable=True)
         case _:
-            return ModelFailed("model_error", f"{model}: the provider failed{said}", passing=True)
+            return ModelFailed("model_error", f"{model}: the provider failed{said}", retryable=True)
 
 
 def _key_refused(error: ModelAPIError, model: str, *, own_key: bool) -> ModelFailed:
@@ -144,7 +144,7 @@ def _of_status(status: int, error: ModelAPIError, model: str, said: str) -> Mode
     if status == 408:
         return _timed_out(model)
     if status >= 500 or status in {409, 425}:
-        return ModelFailed("model_error", f"{model}: the provider failed (status {status}){said}", passing=True)
+        return ModelFailed("model_error", f"{model}: the provider failed (status {status}){said}", retryable=True)
     return _refused(error, model, said)
 
 
@@ -159,11 +159,11 @@ def _is_refusal(error: ModelAPIError) -> bool:
 
 
 def _timed_out(model: str) -> ModelFailed:
-    return ModelFailed("model_timeout", f"{model} did not answer in time.", passing=True)
+    return ModelFailed("model_timeout", f"{model} did not answer in time.", retryable=True)
 
 
 def _unreachable(model: str) -> ModelFailed:
-    return ModelFailed("model_unreachable", f"The provider of {model} cannot be reached.", passing=True)
+    return ModelFailed("model_unreachable", f"The provider of {model} cannot be reached.", retryable=True)
 
 
 def _said(error: ModelAPIError, redactor: Redactor) -> str:

@@ -39,7 +39,7 @@ Delta = Callable[[ModelDelta], None]
 
 
 class ModelFailed(Exception):
-    """There is no answer. `passing` means that asking again may help.
+    """There is no answer. `retryable` means that asking again may help.
 
     `retry_after_seconds` is what the provider asked for; `throttled` means that everybody who uses the same
     credential should slow down.
@@ -50,14 +50,14 @@ class ModelFailed(Exception):
         code: str,
         message: str,
         *,
-        passing: bool = False,
+        retryable: bool = False,
         throttled: bool = False,
         retry_after_seconds: float | None = None,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.passing = passing
+        self.retryable = retryable
         self.throttled = throttled
         self.retry_after_seconds = retry_after_seconds
 

@@ -134,7 +134,7 @@ class ProviderModel:
         if reason == "content_filter":
             raise ModelFailed("content_refused", f"{self.name} refused to answer.")
         if reason == "error":
-            raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", passing=True)
+            raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", retryable=True)
         # Where a server says nothing, the provider layer takes it for a stop. It may as well be a cut connection.
         if response.state != "complete" or not (response.provider_details or {}).get("finish_reason"):
             raise broken_off(self.name)

@@ -49,7 +49,7 @@ class ScriptedFailure(_Part):
 
     code: str = Field(default="model_error", min_length=1, max_length=100)
     message: str = Field(default="The script says that the model fails.", max_length=2000)
-    passing: bool = True
+    retryable: bool = True
 
 
 class ScriptedCall(_Part):
@@ -126,7 +126,7 @@ class ScriptedModel:
         if chosen.delay_seconds > request.waited_seconds:
             await asyncio.sleep(chosen.delay_seconds - request.waited_seconds)
         if chosen.fail is not None:
-            raise ModelFailed(chosen.fail.code, chosen.fail.message, passing=chosen.fail.passing)
+            raise ModelFailed(chosen.fail.code, chosen.fail.message, retryable=chosen.fail.retryable)
         if delta is not None:
             await self._write(chosen, delta)
         wanted = chosen.calls if chosen.tool is None else [ScriptedCall(tool=chosen.tool, arguments=chosen.arguments)]

@@ -18,6 +18,7 @@ from typing import Any
 from runlane.agents.inflight import InflightCalls
 from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent, Orchestration
+from runlane.domain.events import EventType
 from runlane.domain.text import dump_json, load_json
 from runlane.interpreter.failure import timeout_message
 from runlane.interpreter.machine import Machine
@@ -49,7 +50,7 @@ from runlane.worker.context import AttemptHost
 from runlane.worker.execution import AttemptEnd
 from runlane.worker.open_answers import StepAnswers
 
-_START = "orchestration_start"
+_START = EventType.ORCHESTRATION_START
 # Only computed: no model, no tool, nobody outside notices them.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
 _ASKS_MODELS = frozenset({"llm", "agent", "tool", "evaluator"})
@@ -229,7 +230,7 @@ class OrchestrationAttempt:
         ]
         for todo in fresh:
             if todo.tries == 0 and todo.part == "step" and todo.path not in self._held:
-                self._outbox.say_step("step_start", todo)
+                self._outbox.say_step(EventType.STEP_START, todo)
         if any(todo.step.type not in _COMPUTED for todo in fresh):
             await self._outbox.store()
         for todo in fresh:
@@ -250,7 +251,7 @@ class OrchestrationAttempt:
             async with limit:
                 return await perform_step(todo, self._tools_for(todo, room))
         except TimeoutError:
-            return Failed("timeout", timeout_message(todo.step.timeout_seconds), passing=True)
+            return Failed("timeout", timeout_message(todo.step.timeout_seconds), retryable=True)
         finally:
             room.close()
             self._desk.open_answers.close(self._claimed.run_id, todo.path)
@@ -372,7 +373,7 @@ class OrchestrationAttempt:
         self._outbox.ask(wait)
         if waiting.kind is WaitKind.HUMAN:
             self._outbox.add_event(
-                "human_input_required",
+                EventType.HUMAN_INPUT_REQUIRED,
                 orch_step_id=todo.step.id,
                 path=wait.path,
                 prompt=shown["prompt"],
@@ -398,7 +399,7 @@ class OrchestrationAttempt:
             self._history.add(todo.path, todo.step.id, todo.step.title, outcome.output)
             spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None, "expired": _expired(outcome)}
             told = {name: value for name, value in spent.items() if value is not None}
-            self._outbox.say_step("step_complete", todo, duration_seconds=round(seconds, 6), **told)
+            self._outbox.say_step(EventType.STEP_COMPLETE, todo, duration_seconds=round(seconds, 6), **told)
         remember_nested(facts, self._history.add)
         self._outbox.add_step_events(facts)
         if self._snapshots.is_due(record, self._machine):
@@ -414,7 +415,7 @@ class OrchestrationAttempt:
                 f"A call of a model was cut off, {LAND_SECONDS:g} s after its step was given up. Its provider may bill "
                 "it, and it is not in the usage."
             )
-            self._outbox.say_step("step_warning", todo, message=message, code="call_cut_off")
+            self._outbox.say_step(EventType.STEP_WARNING, todo, message=message, code="call_cut_off")
 
     async def _cut_off(self) -> None:
         await self._stop_steps()

@@ -152,9 +152,9 @@ class OrchestrationExecutor:
         except Exception as error:
             if limit.expired():
                 message = f"The task {name} took longer than its {task.timeout_seconds:g} s."
-                raise StepFailed("timeout", message, passing=True) from error
+                raise StepFailed("timeout", message, retryable=True) from error
             told = f"{type(error).__name__}: {error}".rstrip(": ")
-            raise StepFailed("task_error", f'The task "{name}" failed: {told}', passing=True) from error
+            raise StepFailed("task_error", f'The task "{name}" failed: {told}', retryable=True) from error
         finally:
             # A thread goes on until it asks its context; then it learns that nobody waits for it.
             context.interrupt(RunCancelled(f"The step {path} of run {claimed.run_id} is over."))

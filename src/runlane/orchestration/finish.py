@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from runlane.domain.events import EventType
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json
 from runlane.interpreter.values import EndStatus, Failed, OrchestrationEnd
@@ -29,7 +30,7 @@ class AttemptFinisher:
             error = Failed("stuck", "The orchestration has nothing left to do and has not ended.")
             return self.fail(OrchestrationEnd(EndStatus.FAILED, None, state, error))
         seconds = questions.seconds_left()
-        self._outbox.add_event("paused", waiting_for=questions.paths)
+        self._outbox.add_event(EventType.PAUSED, waiting_for=questions.paths)
         delay_us = None if seconds is None else int(seconds * 1_000_000)
         return Finish(records.AttemptOutcome.PAUSED, Status.PAUSED, delay_us=delay_us)
 
@@ -44,7 +45,7 @@ class AttemptFinisher:
             return self.fail(OrchestrationEnd(EndStatus.FAILED, None, end.state, Failed("result_too_large", message)))
         limits = {"loop_limits": list(end.loop_limits)} if end.loop_limits else {}
         self._say("completed", end, **limits)
-        self._outbox.add_event("final", response=end.response, intent="orchestration")
+        self._outbox.add_event(EventType.FINAL, response=end.response, intent="orchestration")
         state = dump_json(dict(end.state))
         return Finish(records.AttemptOutcome.COMPLETED, Status.COMPLETED, result=result, state=state)
 
@@ -57,4 +58,4 @@ class AttemptFinisher:
         return Finish(records.AttemptOutcome.FAILED, Status.FAILED, error=dump_json(told), state=state)
 
     def _say(self, status: str, end: OrchestrationEnd, **more: Any) -> None:
-        self._outbox.add_event("orchestration_complete", status=status, final_state=dict(end.state), **more)
+        self._outbox.add_event(EventType.ORCHESTRATION_COMPLETE, status=status, final_state=dict(end.state), **more)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from runlane.definitions.checks.placeholders import templates_of
 from runlane.definitions.schema.definition import Agent, Definition, Orchestration
 from runlane.definitions.schema.step import Step
+from runlane.domain.events import EventType
 from runlane.domain.text import dump_json, load_json
 from runlane.errors import UnknownPlaceholder
 from runlane.interpreter.machine import Machine
@@ -19,7 +20,7 @@ from runlane.templates.template import look_up, placeholders_in
 
 MAX_INPUT_CHARACTERS = 64 * 1024
 _BOUNDS = frozenset({"turn_limit", "cost_limit"})
-_FAILURES = frozenset({"step_error", "step_retry"})
+_FAILURES = frozenset({"step_error", EventType.STEP_RETRY})
 _KNOWN_STEPS = 2000
 _paths: dict[int, tuple[Step, tuple[str, ...]]] = {}
 
@@ -193,7 +194,7 @@ def record_of(todo: PendingStep, outcome: Outcome, machine: Machine, no: int, se
 
 def _error_of(failed: Failed) -> dict[str, Any]:
     error: dict[str, Any] = {"code": failed.code, "message": failed.message}
-    return {**error, "retryable": True} if failed.passing else error
+    return {**error, "retryable": True} if failed.retryable else error
 
 
 def _verdict(machine: Machine, todo: PendingStep, outcome: Outcome) -> StepOutcome:

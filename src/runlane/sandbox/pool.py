@@ -60,7 +60,7 @@ class SandboxLimits:
 
 def stopped() -> StepFailed:
     """Return the failure of an evaluation that was ended from outside."""
-    return StepFailed("sandbox_limit", "The evaluation was stopped.", passing=True)
+    return StepFailed("sandbox_limit", "The evaluation was stopped.", retryable=True)
 
 
 class SandboxPool:
@@ -180,7 +180,7 @@ class SandboxPool:
                     raise StepFailed(
                         "sandbox_unavailable",
                         f"The sandbox cannot be started: {error}. Install pydantic-monty with its runtime.",
-                        passing=True,
+                        retryable=True,
                     ) from None
                 self._pool = pool
             return self._pool

@@ -148,7 +148,7 @@ class Sandbox:
                 "sandbox_limit",
                 f"The sandbox process died while it evaluated this ({error}). It is replaced; if another try dies "
                 "too, make the code do less.",
-                passing=True,
+                retryable=True,
             )
         if not isinstance(error, MontyRuntimeError | MontySyntaxError):
             return StepFailed("expression_error", f"The code cannot be evaluated: {error}"[:_MAX_MESSAGE])

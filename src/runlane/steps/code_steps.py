@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, cast
 
 from runlane.definitions.schema.step import IfElseStep, LoopStep, SwitchStep, TransformStep
+from runlane.domain.events import EventType
 from runlane.interpreter.failure import StepFailed
 from runlane.steps.context import StepContext
 from runlane.templates.template import text_of
@@ -19,7 +20,7 @@ async def transform(work: StepContext[TransformStep]) -> Any:
     shown = None if result is None else text_of(result)
     if shown is not None and len(shown) > MAX_PREVIEW:
         shown = shown[: MAX_PREVIEW - 1] + "…"
-    await work.emit("transform_result", result=shown)
+    await work.emit(EventType.TRANSFORM_RESULT, result=shown)
     return result
 
 

@@ -12,6 +12,7 @@ import orjson
 from runlane.agents.prompt import label, message
 from runlane.definitions.schema.definition import Orchestration
 from runlane.definitions.schema.step import ExtractJsonStep, MergeStep, ParallelStep, PrintStep
+from runlane.domain.events import EventType
 from runlane.domain.text import utf8_size
 from runlane.interpreter.failure import StepFailed
 from runlane.offload import LARGE_BYTES, offload_if
@@ -27,7 +28,7 @@ _SURE_STARTS: Final = 16
 async def print_(work: StepContext[PrintStep]) -> str:
     """The text, filled."""
     text = await work.render(work.step.print_content)
-    await work.emit("final", response=text)
+    await work.emit(EventType.FINAL, response=text)
     return text
 
 
@@ -71,9 +72,9 @@ async def extract_json(work: StepContext[ExtractJsonStep]) -> Any:
     if not hits:
         if work.step.required:
             raise StepFailed("no_json", "There is no JSON in the input of this step.")
-        await work.emit("step_warning", message="There is no JSON in the input of this step.")
+        await work.emit(EventType.STEP_WARNING, message="There is no JSON in the input of this step.")
     result = None if not hits else hits[0] if len(hits) == 1 else hits
-    await work.emit("final", response=result)
+    await work.emit(EventType.FINAL, response=result)
     return result
 
 

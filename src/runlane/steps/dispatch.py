@@ -31,7 +31,7 @@ async def perform_step(todo: PendingStep, tools: RunServices) -> Outcome | StepW
     """Perform what is to be done. What an outcome says to have cost is what all tries of the step have."""
     work: StepContext[Any] = StepContext(todo, tools)
     outcome = await _performed(work)
-    if isinstance(outcome, Failed) and not outcome.passing:
+    if isinstance(outcome, Failed) and not outcome.retryable:
         await tools.journal.close_round()
     return outcome
 
@@ -48,13 +48,13 @@ async def _performed(work: StepContext[Any]) -> Outcome | StepWait | Suspended:
     except LeaseLost:
         raise
     except (StepFailed, ModelFailed, ToolFailed) as error:
-        return _failed(work, error.code, error.message, passing=error.passing)
+        return _failed(work, error.code, error.message, retryable=error.retryable)
     except TemplateTooLarge as error:
-        return _failed(work, error.code, f'Step "{work.step.id}": {error}', passing=False)
+        return _failed(work, error.code, f'Step "{work.step.id}": {error}', retryable=False)
     except RunlaneError as error:
-        return _failed(work, error.code, str(error), passing=isinstance(error, Retry | Unavailable))
+        return _failed(work, error.code, str(error), retryable=isinstance(error, Retry | Unavailable))
     except Exception as error:  # noqa: BLE001 - whatever it is, it fails this step and not the worker
-        return _failed(work, "step_error", f"{type(error).__name__}: {error}".rstrip(": "), passing=False)
+        return _failed(work, "step_error", f"{type(error).__name__}: {error}".rstrip(": "), retryable=False)
     match result:
         case StepWait():
             return result
@@ -64,10 +64,10 @@ async def _performed(work: StepContext[Any]) -> Outcome | StepWait | Suspended:
             return Done(work.tools.redactor.clean_value(result), cost_usd=work.cost_usd, tokens=work.tokens)
 
 
-def _failed(work: StepContext[Step], code: str, message: str, *, passing: bool) -> Failed:
+def _failed(work: StepContext[Step], code: str, message: str, *, retryable: bool) -> Failed:
     message = work.tools.redactor.clean(message)
     text = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
-    return Failed(code, text, passing, work.cost_usd, work.tokens)
+    return Failed(code, text, retryable, work.cost_usd, work.tokens)
 
 
 def _performer(work: StepContext[Any]) -> Awaitable[Any]:

@@ -14,6 +14,7 @@ from runlane.agents.tool_call import ToolCallExecution
 from runlane.agents.toolbox import CallableTool, find_tool
 from runlane.definitions.schema.definition import Agent
 from runlane.definitions.schema.step import AgentStep, EvaluatorStep, LlmStep, ToolStep
+from runlane.domain.events import EventType
 from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import Done
 from runlane.llm.models import ModelReply, ToolCall, ToolOffer
@@ -36,7 +37,7 @@ async def llm(work: StepContext[LlmStep]) -> Any:
         answer: Any = (await asking.ask()).text
     else:
         answer = await fitting_answer(work, asking, step.output_schema, step.max_turns)
-    await work.emit("final", response=answer)
+    await work.emit(EventType.FINAL, response=answer)
     return answer
 
 
@@ -59,7 +60,7 @@ async def agent(work: StepContext[AgentStep]) -> Any:
         ),
         work.tools.journal,
     )
-    await work.emit("final", response=answer)
+    await work.emit(EventType.FINAL, response=answer)
     return answer
 
 
@@ -79,7 +80,7 @@ async def tool(work: StepContext[ToolStep]) -> Any:
     if result.failed:
         code, _, message = result.text.partition(": ")
         raise StepFailed(code if message and " " not in code else "tool_failed", message or result.text)
-    await work.emit("final", response=result.value)
+    await work.emit(EventType.FINAL, response=result.value)
     return result.value
 
 
@@ -99,14 +100,14 @@ async def evaluator(work: StepContext[EvaluatorStep]) -> Done:
         reply = await asking.ask(offers)
         label, reasoning = _route(reply, step)
         if reasoning:
-            await work.emit("llm_reasoning", reasoning=reasoning, turn=asking.turn)
+            await work.emit(EventType.LLM_REASONING, reasoning=reasoning, turn=asking.turn)
         if label is not None:
             return Done(label, route=label)
         answers.append(_shown(reply))
         asking.refuse(f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}.")
     if step.fallback_route is not None:
         await work.emit(
-            "step_warning",
+            EventType.STEP_WARNING,
             message=f'No route was named in {asking.turn} tries; the fallback "{step.fallback_route}" is taken.',
         )
         return Done(step.fallback_route, route=step.fallback_route)

@@ -31,8 +31,8 @@ async def call_task(tools: RunServices, name: str, arguments: Mapping[str, Any],
     except (RunlaneError, StepFailed):
         raise
     except TimeoutError as error:
-        raise StepFailed("timeout", f'The task "{name}" timed out: {error}'.rstrip(": "), passing=True) from error
+        raise StepFailed("timeout", f'The task "{name}" timed out: {error}'.rstrip(": "), retryable=True) from error
     except Exception as error:
         # What a task's code raises may be a thing of the moment, as everywhere else where tasks are retried.
         told = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise StepFailed("task_error", f'The task "{name}" failed: {told}', passing=True) from error
+        raise StepFailed("task_error", f'The task "{name}" failed: {told}', retryable=True) from error

@@ -12,7 +12,7 @@ from runlane.templates.json_schema import cut, misfit
 
 
 class ToolFailed(Exception):
-    """A tool gave no result. `passing` means that calling it again may help.
+    """A tool gave no result. `retryable` means that calling it again may help.
 
     `begun` is False if the call had no effect: nothing was sent, or it was turned away before anything was done.
     """
@@ -22,14 +22,14 @@ class ToolFailed(Exception):
         code: str,
         message: str,
         *,
-        passing: bool = False,
+        retryable: bool = False,
         retry_after_seconds: float | None = None,
         begun: bool = True,
     ) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
-        self.passing = passing
+        self.retryable = retryable
         self.retry_after_seconds = retry_after_seconds
         self.begun = begun
 

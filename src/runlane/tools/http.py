@@ -72,10 +72,10 @@ class HttpTools:
                 tool.method, request.url, headers=request.headers, content=request.content, limits=limits
             )
         except OutboundError as error:
-            passing = isinstance(error, (OutboundTimeout, OutboundUnreachable))
+            retryable = isinstance(error, (OutboundTimeout, OutboundUnreachable))
             code = "tool_timeout" if isinstance(error, OutboundTimeout) else error.code
             message = f'The tool "{tool.name}" failed. {error}'
-            raise ToolFailed(code, message, passing=passing, begun=error.sent) from None
+            raise ToolFailed(code, message, retryable=retryable, begun=error.sent) from None
         # Decoding, redaction, parsing and the check of the schema all grow with what the server sent.
         is_large = len(answer.body) > LARGE_BYTES
         hidden = _Hidden(redactor.snapshot() if is_large else redactor, secrets)
@@ -159,12 +159,12 @@ def _value(tool: Tool, answer: OutboundResponse, text: str) -> Any:
 def _refusal(tool: Tool, answer: OutboundResponse, hidden: _Hidden) -> ToolFailed:
     told = "" if _BINARY.match(answer.media_type) else hidden.without(answer.text)
     excerpt = clean_text(_BLANK.sub(" ", told[: 10 * _EXCERPT]).strip(), _EXCERPT)
-    passing = answer.status == 429 or answer.status >= 500
+    retryable = answer.status == 429 or answer.status >= 500
     return ToolFailed(
         "tool_error",
         f'The tool "{tool.name}" was answered with {answer.status}{f": {excerpt}" if excerpt else "."}',
-        passing=passing,
-        retry_after_seconds=retry_after_seconds(answer.headers.get("retry-after")) if passing else None,
+        retryable=retryable,
+        retry_after_seconds=retry_after_seconds(answer.headers.get("retry-after")) if retryable else None,
         # "Too many requests" is said instead of acting; behind any other status something may have happened.
         begun=answer.status != 429,
     )

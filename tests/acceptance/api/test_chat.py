@@ -25,7 +25,7 @@ HELPER: dict[str, Any] = {
     "model": "scripted",
     "system_prompt": f"Be kind. {CANARY}",
     "answers": [
-        {"when": "fail", "fail": {"code": "broken", "message": "The model is away.", "passing": False}},
+        {"when": "fail", "fail": {"code": "broken", "message": "The model is away.", "retryable": False}},
         {"when": "slow", "say": "done at last", "piece_delay_seconds": 60},
         {"when": "think", "say": "I thought about it for a while.", "thinking": "Let me see what that means."},
         {"say": "Hello there, nice to meet you."},

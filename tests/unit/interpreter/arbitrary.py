@@ -218,10 +218,10 @@ class Performer:
         digest = blake2b(seen, digest_size=8).digest()
         chance, choice, extent = digest[0] % 100, digest[1], digest[2]
         cost, tokens = (digest[3] % 50) / 1000, digest[4]
-        # Without a retry a passing failure is a lasting one.
+        # Without a retry a retryable failure is a lasting one.
         if chance < self._failures and (self._lasting or (todo.step.retry is not None and todo.tries < 4)):
-            passing = not self._lasting or choice % 2 == 0
-            return Failed(["timeout", "model_error"][extent % 2], "It broke.", passing, cost, tokens)
+            retryable = not self._lasting or choice % 2 == 0
+            return Failed(["timeout", "model_error"][extent % 2], "It broke.", retryable, cost, tokens)
         if todo.part == "condition":
             # Ends by itself, and soon, whatever the state is.
             number = int(todo.path.rstrip("?").rsplit("/", 1)[1])

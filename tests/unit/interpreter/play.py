@@ -60,8 +60,8 @@ def nested(step_id: str, orchestration_id: str, following: str | None = None, **
     }
 
 
-def failed(code: str = "model_error", message: str = "It broke.", *, passing: bool = False) -> Failed:
-    return Failed(code, message, passing)
+def failed(code: str = "model_error", message: str = "It broke.", *, retryable: bool = False) -> Failed:
+    return Failed(code, message, retryable)
 
 
 class Play:
@@ -94,8 +94,8 @@ class Play:
         for path in paths:
             self.do(path, f"<{path}>")
 
-    def fail(self, path: str, code: str = "model_error", *, passing: bool = False) -> list[StepEvent]:
-        return self.settle(path, failed(code, passing=passing))
+    def fail(self, path: str, code: str = "model_error", *, retryable: bool = False) -> list[StepEvent]:
+        return self.settle(path, failed(code, retryable=retryable))
 
     def finish(self, answer: Callable[[PendingStep], Outcome] | None = None, limit: int = 10_000) -> OrchestrationEnd:
         """Settle the first open todo until the run has ended."""

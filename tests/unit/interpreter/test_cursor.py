@@ -113,7 +113,7 @@ def test_agents_that_are_orchestrations_need_not_be_told_again() -> None:
 
 def test_a_waiting_try_is_kept() -> None:
     play = Play(orchestration(say("a", retry={"attempts": 3, "backoff_seconds": 8})))
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     (todo,) = through_json(play.machine, play.library).todos()
     assert (todo.tries, todo.delay_seconds) == (1, 8.0)
 
@@ -121,14 +121,14 @@ def test_a_waiting_try_is_kept() -> None:
 def test_tries_of_what_contains_steps_are_kept() -> None:
     inner = orchestration(say("one"), id="inner")
     play = Play(orchestration(nested("sub", "inner", retry={"attempts": 2})), inner)
-    play.fail("sub/>one", passing=True)
+    play.fail("sub/>one", retryable=True)
     again = through_json(play.machine, play.library)
-    again.complete("sub~2/>one", Failed("timeout", "It broke.", passing=True))
+    again.complete("sub~2/>one", Failed("timeout", "It broke.", retryable=True))
     assert again.end is not None
     assert again.end.status is EndStatus.FAILED
 
 
-@pytest.mark.parametrize("outcome", [Done("x"), Failed("timeout", "slow", passing=True, cost_usd=0.5, tokens=3)])
+@pytest.mark.parametrize("outcome", [Done("x"), Failed("timeout", "slow", retryable=True, cost_usd=0.5, tokens=3)])
 def test_an_ended_machine_stays_ended(outcome: Done | Failed) -> None:
     play = Play(orchestration(say("a")), state={"b": 1})
     play.settle("a", outcome)

@@ -245,7 +245,7 @@ def test_a_failed_step_is_a_turn_and_its_tries_are_one() -> None:
     retry = {"attempts": 3, "backoff_seconds": 0}
     play = Play(orchestration(say("a", on_error="b", retry=retry), say("b")))
     for _ in range(3):
-        play.fail("a", passing=True)
+        play.fail("a", retryable=True)
     assert play.machine.turns == 1
     assert play.open == ["b"]
 
@@ -284,9 +284,9 @@ def test_a_run_that_is_done_may_have_cost_too_much() -> None:
 
 def test_failures_cost_too() -> None:
     play = Play(orchestration(say("a", retry={"attempts": 5}), max_total_cost_usd=0.5))
-    play.settle("a", Failed("timeout", "slow", passing=True, cost_usd=0.4, tokens=3))
+    play.settle("a", Failed("timeout", "slow", retryable=True, cost_usd=0.4, tokens=3))
     assert play.open == ["a"]
-    play.settle("a", Failed("timeout", "slow", passing=True, cost_usd=0.4, tokens=3))
+    play.settle("a", Failed("timeout", "slow", retryable=True, cost_usd=0.4, tokens=3))
     assert play.error().code == "cost_limit"
     assert (play.machine.cost_usd, play.machine.tokens) == (0.8, 6)
 

@@ -101,5 +101,5 @@ def test_what_is_tried_again_as_a_whole_gets_new_paths() -> None:
     retry = {"attempts": 2, "backoff_seconds": 3}
     inner = orchestration(say("one"), id="inner")
     play = Play(orchestration(nested("sub", "inner", retry=retry)), inner)
-    play.fail("sub/>one", passing=True)
+    play.fail("sub/>one", retryable=True)
     assert play.open == ["sub~2/>one"]

@@ -18,10 +18,10 @@ def retrying(**retry: Any) -> Play:
 
 def test_a_step_without_retry_fails_at_once() -> None:
     play = Play(orchestration(say("a", "b"), say("b")))
-    facts = play.fail("a", "timeout", passing=True)
+    facts = play.fail("a", "timeout", retryable=True)
     assert [fact.type for fact in facts] == ["step_error"]
     assert play.error().code == "timeout"
-    assert play.error().passing
+    assert play.error().retryable
     assert play.end.step_id == "a"
     assert play.end.response is None
     assert play.told("step_error") == [{"orch_step_id": "a", "code": "timeout", "error": "It broke.", "path": "a"}]
@@ -31,29 +31,29 @@ def test_the_same_todo_comes_back_later_and_later() -> None:
     play = retrying(attempts=5, backoff_seconds=2, max_backoff_seconds=7)
     waits: list[float] = []
     for tries in range(1, 5):
-        play.fail("a", passing=True)
+        play.fail("a", retryable=True)
         (todo,) = play.machine.todos()
         assert (todo.path, todo.tries) == ("a", tries)
         waits.append(todo.delay_seconds)
     assert waits == [2, 4, 7, 7]
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     assert play.end.status is EndStatus.FAILED
 
 
 def test_a_try_is_told_and_an_error_only_at_the_end() -> None:
     play = retrying(attempts=2, backoff_seconds=3)
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     assert play.told("step_retry") == [
         {"orch_step_id": "a", "tries": 1, "delay_seconds": 3.0, "error": "It broke.", "path": "a"}
     ]
     assert play.told("step_error") == []
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     assert len(play.told("step_retry")) == len(play.told("step_error")) == 1
 
 
 def test_what_a_failed_try_has_cost_is_told() -> None:
     play = retrying(attempts=2)
-    error = Failed("model_error", "It broke.", passing=True, cost_usd=0.5, tokens=7)
+    error = Failed("model_error", "It broke.", retryable=True, cost_usd=0.5, tokens=7)
     play.machine.complete("a", error)
     (told,) = [fact for fact in play.machine.complete("a", error) if fact.type == "step_error"]
     assert (told.data["cost_usd"], told.data["tokens"]) == (0.5, 7)
@@ -62,7 +62,7 @@ def test_what_a_failed_try_has_cost_is_told() -> None:
 
 def test_a_try_that_goes_well_is_the_end_of_it() -> None:
     play = retrying(attempts=2)
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     play.do("a", "fine")
     assert play.open == ["b"]
     assert play.state == {"a": "fine"}
@@ -70,7 +70,7 @@ def test_a_try_that_goes_well_is_the_end_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "code", "passing", "again"),
+    ("on", "code", "retryable", "again"),
     [
         ([], "timeout", True, True),
         ([], "timeout", False, False),
@@ -81,22 +81,22 @@ def test_a_try_that_goes_well_is_the_end_of_it() -> None:
         (["timeout"], "model_error", True, False),
     ],
 )
-def test_which_errors_are_tried_again(on: list[str], code: str, passing: bool, again: bool) -> None:
+def test_which_errors_are_tried_again(on: list[str], code: str, retryable: bool, again: bool) -> None:
     play = retrying(on=on)
-    play.fail("a", code, passing=passing)
+    play.fail("a", code, retryable=retryable)
     assert (play.machine.end is None) is again
 
 
 def test_one_attempt_is_no_second_one() -> None:
     play = retrying(attempts=1)
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     assert play.end.status is EndStatus.FAILED
 
 
 def test_waits_have_no_upper_end_but_the_cap() -> None:
     play = retrying(attempts=100, backoff_seconds=3600, max_backoff_seconds=3600)
     for _ in range(99):
-        play.fail("a", passing=True)
+        play.fail("a", retryable=True)
     assert play.machine.todos()[0].delay_seconds == 3600
 
 
@@ -110,17 +110,17 @@ def test_on_error_goes_on_with_the_error_in_the_state() -> None:
 
 def test_on_error_comes_after_the_last_try() -> None:
     play = Play(orchestration(say("a", retry={"attempts": 2}, on_error="b"), say("b")))
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     assert play.open == ["a"]
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
     assert play.open == ["b"]
 
 
 def test_a_new_visit_starts_with_new_tries() -> None:
     step = say("a", retry={"attempts": 2}, on_error="b")
     play = Play(orchestration(step, say("b", "a")))
-    play.fail("a", passing=True)
-    play.fail("a", passing=True)
+    play.fail("a", retryable=True)
+    play.fail("a", retryable=True)
     play.do("b")
     assert play.todo("a~2").tries == 0
 
@@ -143,7 +143,7 @@ def test_a_nested_orchestration_is_tried_again_as_a_whole() -> None:
     inner = orchestration(say("one", "two"), say("two"), id="inner")
     play = Play(orchestration(nested("sub", "inner", retry=retry, output_key="out")), inner)
     play.do("sub/>one", "thrown away")
-    play.fail("sub/>two", "timeout", passing=True)
+    play.fail("sub/>two", "timeout", retryable=True)
     (todo,) = play.machine.todos()
     assert (todo.path, todo.tries, todo.delay_seconds) == ("sub~2/>one", 0, 2.0)
     assert "one" not in todo.state
@@ -152,10 +152,10 @@ def test_a_nested_orchestration_is_tried_again_as_a_whole() -> None:
     ]
     play.do("sub~2/>one")
     assert play.todo("sub~2/>two").delay_seconds == 0
-    play.fail("sub~2/>two", "timeout", passing=True)
+    play.fail("sub~2/>two", "timeout", retryable=True)
     assert play.todo("sub~3/>one").delay_seconds == 4
     play.do("sub~3/>one")
-    play.fail("sub~3/>two", "timeout", passing=True)
+    play.fail("sub~3/>two", "timeout", retryable=True)
     assert play.error().code == "timeout"
 
 
@@ -163,7 +163,7 @@ def test_branches_are_tried_again_all_together() -> None:
     fan = parallel("fan", [["a"], ["b"], ["c"]], "join", retry={"attempts": 2}, max_concurrency=2)
     play = Play(orchestration(fan, say("a"), say("b"), say("c"), say("join")))
     play.do("fan/0/a", "thrown away")
-    play.fail("fan/1/b", passing=True)
+    play.fail("fan/1/b", retryable=True)
     assert [(todo.path, todo.delay_seconds) for todo in play.machine.todos()] == [("fan~2/0/a", 1), ("fan~2/1/b", 1)]
     play.do("fan~2/0/a")
     assert play.todo("fan~2/2/c").delay_seconds == 0
@@ -178,7 +178,7 @@ def test_a_loop_is_tried_again_from_its_beginning(kind: dict[str, Any]) -> None:
     first = play.machine.todos()[0]
     if first.part != "step":
         play.do(first.path, ["x"])
-    play.fail("rounds/1/a", passing=True)
+    play.fail("rounds/1/a", retryable=True)
     (todo,) = play.machine.todos()
     assert todo.path.startswith("rounds~2")
     assert todo.delay_seconds == 5
@@ -189,10 +189,10 @@ def test_what_a_loop_asks_is_tried_again_by_itself_and_not_with_the_loop() -> No
     play = Play(orchestration(step, say("a")))
     play.do("rounds/1?", True)
     play.do("rounds/1/a")
-    play.fail("rounds/2?", passing=True)
+    play.fail("rounds/2?", retryable=True)
     (todo,) = play.machine.todos()
     assert (todo.path, todo.tries, todo.delay_seconds) == ("rounds/2?", 1, 5)
-    play.fail("rounds/2?", passing=True)
+    play.fail("rounds/2?", retryable=True)
     assert play.end.status is EndStatus.FAILED
     assert len(play.told("step_retry")) == 1
 
@@ -204,7 +204,7 @@ def test_tries_inside_come_before_tries_outside() -> None:
     while play.machine.end is None:
         (todo,) = play.machine.todos()
         paths.append(todo.path)
-        play.fail(todo.path, passing=True)
+        play.fail(todo.path, retryable=True)
     assert paths == ["sub/>one", "sub/>one", "sub~2/>one", "sub~2/>one"]
 
 
@@ -212,7 +212,7 @@ def test_trying_again_is_no_way_back() -> None:
     fan = parallel("fan", [["a"]], retry={"attempts": 10}, max_iterations=1)
     play = Play(orchestration(fan, say("a")))
     for _ in range(9):
-        play.fail(play.open[0], passing=True)
+        play.fail(play.open[0], retryable=True)
     assert play.told("loop_limit_reached") == []
     play.settle(play.open[0], Done("x"))
     assert play.end.status is EndStatus.COMPLETED

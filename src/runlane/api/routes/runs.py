@@ -29,7 +29,7 @@ from runlane.api.serializers import (
 )
 from runlane.api.services import Services, parts_of
 from runlane.api.sse_encoding import line_json
-from runlane.domain.events import StoredEvent
+from runlane.domain.events import EventType, StoredEvent
 from runlane.domain.ids import RUN_ID_PREFIX
 from runlane.domain.run import Run, Status
 from runlane.errors import InvalidRequest
@@ -260,7 +260,7 @@ async def _current_step(parts: Services, run: Run, people: Sequence[Wait]) -> st
     """The step that asks first, or the one that began last."""
     if run.status is Status.PAUSED and people:
         return people[0].step_id
-    begun = await read_last(parts.database, run.id, "step_start")
+    begun = await read_last(parts.database, run.id, EventType.STEP_START)
     return None if begun is None else orjson.loads(begun.data).get("orch_step_id")
 
 

@@ -25,9 +25,9 @@ class StepRetry(DefinitionModel):
         "they may pass by themselves. Empty: all that may pass by themselves.",
     )
 
-    def allows(self, code: str, tries: int, *, passing: bool) -> bool:
-        """Whether a failure is tried again, after so many that were before it; `passing`: it may pass by itself."""
-        return tries + 1 < self.attempts and (code in self.on if self.on else passing)
+    def allows(self, code: str, tries: int, *, retryable: bool) -> bool:
+        """Return whether a failure with this code is retried; `tries` counts the failures before it."""
+        return tries + 1 < self.attempts and (code in self.on if self.on else retryable)
 
 
 class _Step(DefinitionModel):

@@ -25,7 +25,7 @@ from runlane.store.sql.statement import Dialect, Row, Statement, text_list
 
 T = TypeVar("T")
 
-_PASSING = {
+_RETRYABLE = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
     sqlite3.SQLITE_FULL,
@@ -200,7 +200,7 @@ class SqliteDatabase:
 
     def _translate_error(self, error: sqlite3.OperationalError) -> Exception:
         # The low byte of SQLite's code is its class. Anything else is a defect of ours and must not be waited out.
-        if (error.sqlite_errorcode or 0) & 0xFF not in _PASSING:
+        if (error.sqlite_errorcode or 0) & 0xFF not in _RETRYABLE:
             return error
         return Unavailable(f"The database {self.path} cannot be used right now: {error}.")
 

@@ -118,7 +118,7 @@ class McpClients:
         if link is not None and link.open:
             return link, False
         if self._closed:
-            raise ToolFailed("mcp_unreachable", "This worker is stopping.", passing=True, begun=False)
+            raise ToolFailed("mcp_unreachable", "This worker is stopping.", retryable=True, begun=False)
         self._make_room(target)
         made = self._links[target.key] = McpConnection(target, self._outbound, self._idle_seconds)
         made.when_over(lambda: self._forget(target.key, made))
@@ -132,7 +132,7 @@ class McpClients:
             message = (
                 f'The MCP server "{target.name}" has to wait: this worker has {MAX_CONNECTIONS} connections in use.'
             )
-            raise ToolFailed("mcp_unreachable", message, passing=True, begun=False)
+            raise ToolFailed("mcp_unreachable", message, retryable=True, begun=False)
         self._links.pop(min(unused)[1]).retire()
 
     def _forget(self, key: str, link: McpConnection) -> None:

@@ -124,7 +124,7 @@ class McpConnection:
                 await asyncio.wait({call, trace.failed}, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             message = f'The MCP server "{self._target.name}" did not answer within {seconds:g} s.'
-            raise ToolFailed("mcp_timeout", message, passing=True, begun=trace.sent) from None
+            raise ToolFailed("mcp_timeout", message, retryable=True, begun=trace.sent) from None
         finally:
             if not call.done():
                 call.cancel()
@@ -195,12 +195,12 @@ class McpConnection:
         except Exception as error:  # noqa: BLE001 - whatever the library raises, the connection is over
             if deadline.expired():
                 message = f'The MCP server "{self._target.name}" did not open a connection within {seconds:g} s.'
-                return ToolFailed("mcp_timeout", message, passing=True, begun=False)
+                return ToolFailed("mcp_timeout", message, retryable=True, begun=False)
             failure = trace.failure or self._why(error, trace)
             return ToolFailed(
                 failure.code,
                 failure.message,
-                passing=failure.passing,
+                retryable=failure.retryable,
                 retry_after_seconds=failure.retry_after_seconds,
                 begun=False,
             )
@@ -281,7 +281,7 @@ class McpConnection:
             )
         if isinstance(error, (OSError, httpx2.HTTPError)):
             message = f'The MCP server "{name}" cannot be reached.'
-            return ToolFailed("mcp_unreachable", message, passing=True, begun=trace.sent)
+            return ToolFailed("mcp_unreachable", message, retryable=True, begun=trace.sent)
         return ToolFailed("mcp_protocol", f'The MCP server "{name}" cannot be used: {type(error).__name__}.')
 
     def _translate_error(self, error: MCPError, trace: RequestTrace) -> ToolFailed:
@@ -293,7 +293,7 @@ class McpConnection:
             failure.begun = trace.sent
             return failure
         if error.code == REQUEST_TIMEOUT:
-            return ToolFailed("mcp_timeout", f'The MCP server "{name}" did not answer in time.', passing=True)
+            return ToolFailed("mcp_timeout", f'The MCP server "{name}" did not answer in time.', retryable=True)
         if error.code in (INVALID_PARAMS, INTERNAL_ERROR, 0) or error.code > -32000 or error.code < -32768:
             return ToolFailed("tool_failed", told or f'The MCP server "{name}" reported an error.')
         return ToolFailed("mcp_protocol", f'The MCP server "{name}" answered with an error: {told}')

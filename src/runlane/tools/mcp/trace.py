@@ -44,7 +44,7 @@ def copy_of(failure: ToolFailed) -> ToolFailed:
     return ToolFailed(
         failure.code,
         failure.message,
-        passing=failure.passing,
+        retryable=failure.retryable,
         retry_after_seconds=failure.retry_after_seconds,
         begun=failure.begun,
     )

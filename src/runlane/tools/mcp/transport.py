@@ -101,14 +101,14 @@ class TracedTransport(httpx2.AsyncBaseTransport):
             message = f'The MCP server "{self._name}" cannot be reached.'
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 message = f'The certificate of the MCP server "{self._name}" is not trusted, or is for another name.'
-            return ToolFailed("mcp_unreachable", message, passing=True, begun=False)
+            return ToolFailed("mcp_unreachable", message, retryable=True, begun=False)
         return broken(self._name)
 
 
 def broken(name: str) -> ToolFailed:
     """A connection broke after the request was sent."""
     message = f'The connection to the MCP server "{name}" broke before the answer was there.'
-    return ToolFailed("mcp_unreachable", message, passing=True, begun=True)
+    return ToolFailed("mcp_unreachable", message, retryable=True, begun=True)
 
 
 def too_large(name: str, most: int) -> ToolFailed:
@@ -121,17 +121,17 @@ def refusal(name: str, trace: RequestTrace) -> ToolFailed:
     status = trace.status
     if status in (400, 404) and trace.session:
         message = f'The MCP server "{name}" does not know this session any more.'
-        return ToolFailed("mcp_unreachable", message, passing=True, begun=False)
+        return ToolFailed("mcp_unreachable", message, retryable=True, begun=False)
     if status >= 500:
         message = f'The MCP server "{name}" answered with status {status}.'
         return ToolFailed(
-            "mcp_unreachable", message, passing=True, retry_after_seconds=retry_after_seconds(trace.retry_after)
+            "mcp_unreachable", message, retryable=True, retry_after_seconds=retry_after_seconds(trace.retry_after)
         )
     cure = " Check its token and headers." if status in (401, 403) else ""
     return ToolFailed(
         "mcp_refused",
         f'The MCP server "{name}" refused with status {status}.{cure}',
-        passing=status in (408, 425, 429),
+        retryable=status in (408, 425, 429),
         retry_after_seconds=retry_after_seconds(trace.retry_after) if status == 429 else None,
         begun=False,
     )
