@@ -1,5 +1,6 @@
 # Every target sets up what it needs: an interpreter from 3.11 on and a package index are enough.
-# Variables: ARGS (for run, test, bench), PYTHON (an interpreter to use instead of the first one found).
+# `make mutants` plants one-line bugs in a copy of the tree and reports which of them the tests catch; it takes a while.
+# Variables: ARGS (for run, test, bench, mutants), PYTHON (an interpreter to use instead of the first one found).
 
 EXAMPLE := examples/newsroom/main.py
 ARGS :=
@@ -31,7 +32,7 @@ READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: run test check bench fmt clean
+.PHONY: run test check bench mutants fmt clean
 .DELETE_ON_ERROR:
 
 run: $(READY)
@@ -54,6 +55,9 @@ check: $(READY_BENCH)
 
 bench: $(READY_BENCH)
 	$(UV) run --frozen --no-sync --group bench python -m bench $(ARGS)
+
+mutants: $(READY)
+	$(RUN) python -m tests.mutants $(ARGS)
 
 fmt: $(READY)
 	$(RUN) ruff format

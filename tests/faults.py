@@ -44,6 +44,8 @@ class FaultyDatabase:
         self._own_marks: dict[str, bool] = {}
         self.seen: list[Fault] = []
         self.questions = 0
+        # While it is False, the database does not answer whether a transaction committed.
+        self.decides = True
 
     def spoil(self, plan: Iterable[Fault]) -> None:
         """What happens to the transactions from now on."""
@@ -86,6 +88,8 @@ class FaultyDatabase:
 
     async def was_committed(self, mark: str) -> bool:
         self.questions += 1
+        if not self.decides:
+            raise Unavailable("The database is away.")
         if mark in self._own_marks:
             return self._own_marks[mark]
         return await self._database.was_committed(mark)

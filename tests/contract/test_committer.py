@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from runlane import LeaseLost, Unavailable, failpoints
+from runlane import LeaseLost, Unavailable
+from runlane.domain.events import Notice
 from runlane.domain.run import Accepted, Status
 from runlane.errors import IdempotencyConflict, RunlaneError
 from runlane.store.queue.accept import NewRun, Verdict
@@ -28,7 +29,8 @@ class Desk:
     def __init__(self, store: Store) -> None:
         self.database = FaultyDatabase(store.database)
         self.rung: list[set[str]] = []
-        self.committer = Committer(self.database, self.rung.append)
+        self.published: list[Notice] = []
+        self.committer = Committer(self.database, self.rung.append, self.published.extend)
 
     async def accept(self, *requests: NewRun, patience: float = PATIENT) -> list[Verdict]:
         return await self.committer.accept(requests, patience)
@@ -68,30 +70,34 @@ async def test_a_batch_has_a_bound_but_a_large_member_still_fits(desk: Desk, sto
     assert desk.committer.commits == 2
 
 
-async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store) -> None:
-    told_early: list[bool] = []
-    calls: list[asyncio.Future[Any]] = []
+@pytest.mark.parametrize("finishes", [True, False])
+async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store, finishes: bool) -> None:
+    """Everything is written, and the commit fails: the answer is the failure, and not what was written."""
+    await store.add()
+    claimed = await store.claim_one()
+    before = await store.contents()
+    desk.database.spoil(always(Fault.TIMEOUT))
+    entry = entry_of(claimed, completed("7") if finishes else None, events=[("log", "{}")])
+    answers = await outcomes(
+        desk.accept(new_run(), patience=0.2),
+        desk.accept(new_run(ordering_key="k"), patience=0.2),
+        desk.record(entry, patience=0.2),
+    )
+    assert [type(answer) for answer in answers] == [Unavailable] * 3
+    assert (desk.rung, desk.published, await store.contents()) == ([], [], before)
 
-    def hook(point: str) -> None:
-        if point in ("accept.before_commit", "finish.before_commit"):
-            told_early.append(any(call.done() for call in calls))
 
+async def test_what_a_caller_is_told_is_stored(desk: Desk, store: Store) -> None:
     second = await open_database(store.settings, 1)
     other = Store(store.settings, second)
     try:
-        failpoints.install(hook)
         request = new_run()
-        calls = [asyncio.ensure_future(desk.accept(request))]
-        await calls[0]
+        await desk.accept(request)
         assert await other.status(request.id) is Status.QUEUED
-        claimed = await store.claim_one()
-        calls = [asyncio.ensure_future(desk.record(entry_of(claimed, completed("7"))))]
-        await calls[0]
+        await desk.record(entry_of(await store.claim_one(), completed("7")))
         assert (await other.get(request.id)).result == 7
     finally:
-        failpoints.install(None)
         await second.close()
-    assert told_early == [False, False]
 
 
 async def test_bells_ring_for_what_became_ready(desk: Desk, store: Store) -> None:
@@ -216,6 +222,22 @@ async def test_doubt_upon_doubt(desk: Desk, store: Store) -> None:
     desk.database.spoil([Fault.LOST_COMMIT, Fault.REFUSED, Fault.LOST_COMMIT, Fault.TIMEOUT, Fault.LOST_ANSWER])
     await asyncio.gather(*(desk.accept(new_run()) for _ in range(5)))
     assert await store.count("runs") == 5
+
+
+async def test_a_caller_that_gives_up_in_doubt_takes_no_other_answer_along(desk: Desk, store: Store) -> None:
+    """What committed is what all of them handed in, so each answer stays where it belongs."""
+    desk.database.decides = False
+    desk.database.spoil([Fault.LOST_ANSWER])
+    hasty, patient = new_run(ordering_key="a"), new_run(ordering_key="b")
+    giving_up = asyncio.ensure_future(desk.accept(hasty, patience=0.3))
+    waiting = asyncio.ensure_future(desk.accept(patient))
+    with pytest.raises(Unavailable):
+        await giving_up
+    desk.database.decides = True
+    (verdict,) = await waiting
+    assert isinstance(verdict, Accepted)
+    assert verdict.run_id == patient.id
+    assert await store.count("runs") == 2
 
 
 async def test_a_doubtful_loss_is_still_a_loss(desk: Desk, store: Store) -> None:

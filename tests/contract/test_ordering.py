@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
 from runlane import WrongState
 from runlane.domain.run import Status
+from runlane.store.queue.committer import Committer
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.runs import approve_run, cancel_run, release_run, retry_run
 from runlane.store.queue.timers import queue_due
-from tests.harness import Store, completed, dead, failed_once, new_run
+from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 
 
 async def holders(store: Store) -> int:
@@ -180,6 +184,15 @@ async def test_an_accept_and_a_finish_in_one_batch_meet(store: Store) -> None:
     """A run accepted behind a key that the same transaction frees is not left behind."""
     await store.add(ordering_key="k")
     claimed = await store.claim_one()
-    second = await store.add(ordering_key="k")
-    await store.finish(claimed)
-    assert await store.status(second) is Status.QUEUED
+    rung: list[set[str]] = []
+    committer = Committer(store.database, rung.append)
+    await committer.start()
+    try:
+        second = new_run(ordering_key="k")
+        ended = asyncio.ensure_future(committer.record(entry_of(claimed, completed()), time.monotonic() + 60))
+        await asyncio.gather(ended, committer.accept([second], 60))
+    finally:
+        await committer.stop()
+    assert (committer.commits, committer.members) == (1, 2)
+    assert await store.status(second.id) is Status.QUEUED
+    assert rung == [{"default"}]

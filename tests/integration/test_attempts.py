@@ -1,0 +1,135 @@
+"""What an attempt at an orchestration does in which order: store before effects, stop when told, ask when in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+from runlane import Context, Status
+from runlane.definitions.schema.definition import Agent, Tool
+from runlane.errors import Retry
+from runlane.store.orchestration.steps import read_steps
+from runlane.store.queue.record import Recorded, RecordEntry
+from tests.harness import eventually
+from tests.integration.process import Process
+from tests.integration.test_orchestrations import flow, say, sync
+
+# How long a commit is held for a step that must not begin before it. A correct attempt waits for all of it.
+HELD_SECONDS = 0.3
+
+
+async def test_a_step_with_an_effect_begins_when_its_predecessors_are_stored(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+    found: list[str] = []
+
+    @process.app.task("effect")
+    async def effect(ctx: Context) -> None:
+        begun.set()
+        found.extend(step["path"] for step in await read_steps(await process.app.database(), ctx.run_id))
+
+    worker = await process.start()
+    record = worker.record
+
+    async def held(entry: RecordEntry) -> Recorded:
+        if entry.steps and not begun.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(begun.wait(), HELD_SECONDS)
+        return await record(entry)
+
+    monkeypatch.setattr(worker, "record", held)
+    await sync(process, flow(say("a", "one"), say("b", "two"), {"id": "c", "type": "task", "task": "effect"}))
+    await process.end((await process.app.orchestrate("flow", "go")).run_id)
+    assert found == ["a", "b"]
+
+
+@pytest.mark.settings(drain_handover="immediate")
+async def test_a_draining_worker_begins_no_further_step(process: Process) -> None:
+    began, let_go = asyncio.Event(), asyncio.Event()
+    calls: list[str] = []
+
+    @process.app.task("work")
+    async def work(ctx: Context, name: str) -> str:
+        calls.append(name)
+        began.set()
+        await let_go.wait()
+        return name
+
+    worker = await process.start()
+    steps = [
+        {"id": name, "type": "task", "task": "work", "arguments": {"name": name}, "output_key": name} for name in "ab"
+    ]
+    await sync(process, flow(*steps))
+    run_id = (await process.app.orchestrate("flow", "go")).run_id
+    await began.wait()
+    stopping = asyncio.create_task(worker.stop(600))
+    await eventually(lambda: worker.handing_over, "the drain")
+    let_go.set()
+    await stopping
+    assert calls == ["a"]
+    run = await process.app.get(run_id)
+    assert (run.status, run.failures) == (Status.QUEUED, 0)
+    assert (await process.types(run_id))[-1] == "handed_back"
+    # Another worker continues after the step that was finished.
+    await process.start()
+    assert (await process.end(run_id)).result == "b"
+    assert calls == ["a", "b"]
+
+
+@pytest.mark.settings(drain_handover="late")
+async def test_a_draining_worker_begins_steps_while_there_is_time(process: Process) -> None:
+    began, let_go = asyncio.Event(), asyncio.Event()
+
+    @process.app.task("work")
+    async def work(ctx: Context) -> None:
+        began.set()
+        await let_go.wait()
+
+    worker = await process.start()
+    await sync(process, flow({"id": "a", "type": "task", "task": "work"}, say("b", "two")))
+    run_id = (await process.app.orchestrate("flow", "go")).run_id
+    await began.wait()
+    stopping = asyncio.create_task(worker.stop(600))
+    await eventually(lambda: worker.health.draining, "the drain")
+    let_go.set()
+    await stopping
+    assert (await process.app.get(run_id)).result == "two"
+
+
+@pytest.mark.parametrize("effect", ["once", "ask"])
+async def test_a_call_that_may_have_had_its_effect_is_not_repeated_by_itself(process: Process, effect: str) -> None:
+    calls: list[str] = []
+
+    @process.app.task("pay", max_attempts=1)
+    async def pay(ctx: Context, amount: int) -> str:
+        calls.append(ctx.idempotency_key)
+        raise Retry(reason="The line went dead.")
+
+    await process.start()
+    step = {"id": "work", "type": "agent", "agent_id": "helper", "output_key": "work"}
+    answers: list[Any] = [{"tool": "charge", "arguments": {"amount": 7}}, "done"]
+    helper = {"id": "helper", "model": "scripted", "tools": ["charge"], "answers": answers}
+    charge = {"name": "charge", "tool_type": "task", "task": "pay", "effect": effect}
+    await sync(process, flow(step), Agent.model_validate(helper), Tool.model_validate(charge))
+    run_id = (await process.app.orchestrate("flow", "go")).run_id
+    if effect == "ask":
+        await answer(process, run_id, "approve charge", {"decision": "approve"})
+    await answer(process, run_id, "unknown outcome of charge", {"decision": "done", "result": '"paid"'})
+    assert (await process.end(run_id)).status is Status.COMPLETED
+    assert len(calls) == 1
+
+
+async def answer(process: Process, run_id: str, name: str, response: dict[str, Any]) -> None:
+    """Answer the question of this name when the run waits for it."""
+
+    async def asked() -> bool:
+        run = await process.app.get(run_id)
+        assert not run.status.terminal
+        return run.status is Status.PAUSED and [wait.name for wait in await process.app.waits(run_id)] == [name]
+
+    await eventually(asked, f"the question {name!r}")
+    await process.app.resume(run_id, response)

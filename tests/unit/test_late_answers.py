@@ -1,0 +1,57 @@
+"""What an attempt finds when it continues a run: answers that were given in time, and costs that were paid before."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from runlane.interpreter.machine import Machine
+from runlane.interpreter.values import Done
+from runlane.orchestration.budget import SpendingTracker
+from runlane.orchestration.waits import OpenWaits
+from runlane.store.orchestration.steps import StepOutcome, StepRecord
+from runlane.store.orchestration.waits import Wait
+from tests.unit.interpreter.play import orchestration, say
+
+
+def wait(*, answered: bool) -> Wait:
+    """A question whose time is over when it is read, answered before that or never."""
+    return Wait(
+        run_id="run_1",
+        path="a",
+        tenant="default",
+        target="orchestration:main",
+        kind="human",
+        step_id="a",
+        name="Ok?",
+        request={},
+        opened_at_us=1,
+        due_at_us=10,
+        due_in_us=-5_000_000,
+        answer={"ok": True} if answered else None,
+        answered_at_us=9 if answered else None,
+        answered_by="ada" if answered else None,
+    )
+
+
+@pytest.mark.parametrize(("answered", "outcome"), [(True, Done({"ok": True})), (False, Done(None, route="expired"))])
+def test_an_answer_in_time_counts_even_if_it_is_read_late(answered: bool, outcome: Done) -> None:
+    machine = Machine.start({"main": orchestration(say("a"))}, "main", {})
+    waits = OpenWaits()
+    waits.learn([wait(answered=answered)], machine.todos())
+    ((_, _, found, over),) = waits.answered()
+    assert (found, over) == (outcome, ["a"])
+
+
+@pytest.mark.parametrize("outcome", [StepOutcome.RETRYING, StepOutcome.FAILED])
+def test_a_step_that_is_tried_again_counts_what_it_cost_before_once(outcome: StepOutcome) -> None:
+    # Neither a database nor journals are needed to complete a step.
+    nothing = cast("Any", None)
+    tracker = SpendingTracker(nothing, nothing, nothing)
+    tracker.learn([StepRecord("a", 1, "a", "agent", outcome, error="{}", tries=1, cost_usd=1.5, tokens=15)])
+    # The journal of the step names all that it has cost, in every attempt.
+    second = tracker.complete("a", Done("x", None, 2.0, 20))
+    assert (second.cost_usd, second.tokens) == (0.5, 5)
+    third = tracker.complete("a", Done("x", None, 2.25, 22))
+    assert (third.cost_usd, third.tokens) == (0.25, 2)
