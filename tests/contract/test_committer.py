@@ -287,8 +287,12 @@ async def test_a_caller_that_went_away_before_its_batch_is_not_stored(desk: Desk
 
 
 async def test_stopping_stores_what_has_arrived_and_refuses_the_rest(desk: Desk, store: Store) -> None:
-    calls = [asyncio.ensure_future(desk.accept(new_run())) for _ in range(20)]
-    await eventually(lambda: desk.committer._waiting or all(call.done() for call in calls))
+    # While the first batch waits for the database, the others gather.
+    desk.database.spoil([Fault.REFUSED] * 3)
+    calls = [asyncio.ensure_future(desk.accept(new_run())) for _ in range(10)]
+    await eventually(lambda: desk.database.seen, "the first batch to be under way")
+    calls += [asyncio.ensure_future(desk.accept(new_run())) for _ in range(10)]
+    await eventually(lambda: len(desk.committer._waiting) == 10, "the second batch to wait")
     await desk.committer.stop()
     await asyncio.gather(*calls)
     assert await store.count("runs") == 20

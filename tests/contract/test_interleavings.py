@@ -19,7 +19,7 @@ from runlane.store.queue.claim import Claimed, LaneMemory, claim
 from runlane.store.queue.committer import Committer
 from runlane.store.queue.lanes import LaneChange, set_lane
 from runlane.store.queue.ordering import key_locks
-from runlane.store.queue.reaping import declare_lost
+from runlane.store.queue.reaping import declare_lost, take_over
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.runs import cancel_run
 from runlane.store.sql.database import Session
@@ -121,3 +121,37 @@ async def test_the_first_claim_after_a_lane_got_its_cap_takes_nothing(store: Sto
     assert await claim_once() == ([], True)
     claims, _ = await claim_once()
     assert len(claims) == 1
+
+
+@on_postgres
+async def test_a_claim_passes_runs_that_another_claim_has(store: Store) -> None:
+    first, second = await store.add(), await store.add()
+    one, two = await store.worker(), await store.worker()
+    taken: list[str] = []
+
+    async def take(session: Session) -> None:
+        outcome = await claim(session, one, ["job"], 1, LaneMemory())
+        taken.extend(claimed.run_id for claimed in outcome.claims)
+
+    async with held_open(store, take):
+        assert taken == [first]
+        async with asyncio.timeout(10):
+            assert [claimed.run_id for claimed in await store.claim(two)] == [second]
+
+
+@on_postgres
+async def test_a_run_accepted_behind_a_key_while_its_holder_dies_is_released(store: Store) -> None:
+    await store.add(ordering_key="k", max_losses=0)
+    worker = await store.worker()
+    await store.claim(worker)
+    second = new_run(ordering_key="k")
+
+    async def accept_behind(session: Session) -> None:
+        await session.lock(exclusive=key_locks(["k"]))
+        await accept(session, [second])
+
+    async with held_open(store, accept_behind):
+        dying = asyncio.ensure_future(store.database.transact(lambda session: take_over(session, [worker])))
+        await until_it_waits(store, dying)
+    assert len((await dying).ended) == 1
+    assert await store.status(second.id) is Status.QUEUED

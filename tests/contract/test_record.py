@@ -207,6 +207,15 @@ async def test_progress_keeps_its_newest_value_and_starts_anew_with_an_attempt(s
     assert (run.progress, run.progress_note) == (None, None)
 
 
+async def test_an_entry_without_progress_keeps_the_progress(store: Store) -> None:
+    run_id = await store.add()
+    claimed = await store.claim_one()
+    await store.record(entry_of(claimed, progress=0.5, progress_note="half"))
+    await store.record(entry_of(claimed, events=[("log", "{}")]))
+    run = await store.get(run_id)
+    assert (run.progress, run.progress_note) == (0.5, "half")
+
+
 async def test_a_failure_inside_the_transaction_leaves_nothing(store: Store) -> None:
     await store.add()
     claimed = await store.claim_one()

@@ -11,13 +11,14 @@ from runlane.domain.run import ORCHESTRATION, Status
 from runlane.errors import WrongState
 from runlane.store.orchestration.fork import fork_run, step_number
 from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
-from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
-from runlane.store.orchestration.waits import NewWait, WaitKind, read_inbox, read_waits
+from runlane.store.orchestration.steps import RECORD_STEPS, SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
+from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, NewWait, WaitKind, read_inbox, read_waits
 from runlane.store.queue.attempts import running_seconds
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
 from runlane.store.queue.runs import RunChange, cancel_run
 from runlane.store.queue.timers import queue_due
+from runlane.store.sql.database import Session
 from tests.harness import Store, entry_of, new_run
 
 PAUSED = Finish(AttemptOutcome.PAUSED, Status.PAUSED)
@@ -186,6 +187,22 @@ async def test_the_fence_refuses_steps_and_questions_of_a_lost_attempt(store: St
     assert await store.record(entry_of(claimed, waits=[question("more")], steps=[done("late", 1)])) == {}
     assert await read_way(store.database, claimed.run_id) == []
     assert [wait.path for wait in await read_waits(store.database, claimed.run_id)] == ["approve"]
+
+
+async def test_each_statement_has_the_fence_of_its_own(store: Store) -> None:
+    """Even without RECORD before them, the statements that follow it refuse what another attempt writes."""
+    claimed = await begun(store)
+    await store.record(entry_of(claimed, waits=[question()]))
+    before = await store.contents()
+    lost = 7
+
+    async def work(session: Session) -> None:
+        await session.fetch(SETTLE_WAITS, [(claimed.run_id, "approve", lost)])
+        await session.fetch(OPEN_WAITS, [question("other").row(claimed.run_id, lost)])
+        await session.fetch(RECORD_STEPS, [done("a", 1).row(claimed.run_id, lost)])
+
+    await store.database.transact(work)
+    assert await store.contents() == before
 
 
 async def test_the_inbox_has_every_open_question_to_a_person_oldest_first(store: Store) -> None:

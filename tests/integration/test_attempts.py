@@ -9,16 +9,22 @@ from typing import Any
 import pytest
 
 from runlane import Context, Status
+from runlane.access.keyring import new_key
+from runlane.access.secrets import SecretVault
 from runlane.definitions.schema.definition import Agent, Tool
+from runlane.domain.events import Delta, Notice
 from runlane.errors import Retry
+from runlane.redaction import REDACTED
+from runlane.settings import Settings
 from runlane.store.orchestration.steps import read_steps
 from runlane.store.queue.record import Recorded, RecordEntry
-from tests.harness import eventually
+from tests.harness import eventually, settings_for
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import flow, say, sync
 
 # How long a commit is held for a step that must not begin before it. A correct attempt waits for all of it.
 HELD_SECONDS = 0.3
+SECRET = "canary-40c9-secret"
 
 
 async def test_a_step_with_an_effect_begins_when_its_predecessors_are_stored(
@@ -133,3 +139,30 @@ async def answer(process: Process, run_id: str, name: str, response: dict[str, A
 
     await eventually(asked, f"the question {name!r}")
     await process.app.resume(run_id, response)
+
+
+async def test_live_pieces_have_no_secrets(settings: Settings) -> None:
+    assert settings.database_url is not None
+    keyed = settings_for(settings.database_url.get_secret_value(), secret_key=new_key())
+    process = Process(keyed)
+    subscribed = asyncio.Event()
+    heard: list[Notice | Delta] = []
+
+    @process.app.task("tell")
+    async def tell(ctx: Context) -> None:
+        value = await ctx.secret("TOKEN")
+        await subscribed.wait()
+        await ctx.progress(0.5, f"half of {value}")
+
+    worker = await process.start()
+    try:
+        await SecretVault(await process.app.database(), keyed).set("default", "TOKEN", SECRET, actor="test")
+        run_id = (await process.app.enqueue("tell")).run_id
+        worker._bus.follow(run_id, heard.append)
+        subscribed.set()
+        await process.end(run_id)
+    finally:
+        await process.stop()
+    (delta,) = [piece.data for piece in heard if isinstance(piece, Delta)]
+    assert SECRET not in delta
+    assert REDACTED in delta

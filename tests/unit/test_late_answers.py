@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ from runlane.orchestration.budget import SpendingTracker
 from runlane.orchestration.waits import OpenWaits
 from runlane.store.orchestration.steps import StepOutcome, StepRecord
 from runlane.store.orchestration.waits import Wait
-from tests.unit.interpreter.play import orchestration, say
+from tests.unit.interpreter.play import orchestration, parallel, say
 
 
 def wait(*, answered: bool) -> Wait:
@@ -42,6 +43,29 @@ def test_an_answer_in_time_counts_even_if_it_is_read_late(answered: bool, outcom
     waits.learn([wait(answered=answered)], machine.todos())
     ((_, _, found, over),) = waits.answered()
     assert (found, over) == (outcome, ["a"])
+
+
+def test_a_wait_for_a_time_does_not_expire() -> None:
+    machine = Machine.start({"main": orchestration(say("a"))}, "main", {})
+    waits = OpenWaits()
+    waits.learn([replace(wait(answered=False), kind="time")], machine.todos())
+    ((_, _, found, _),) = waits.answered()
+    assert found == Done(None)
+
+
+def test_an_early_event_answers_one_step() -> None:
+    fan = orchestration(parallel("fan", [["a"], ["b"]]), say("a"), say("b"), entry_step_id="fan")
+    machine = Machine.start({"main": fan}, "main", {})
+    paths = [pending.path for pending in machine.todos()]
+    open_waits = [
+        replace(wait(answered=False), path=path, kind="event", name="paid", due_at_us=None, due_in_us=None)
+        for path in paths
+    ]
+    sent = replace(wait(answered=True), path=".sent/1", kind="sent", name="paid", due_at_us=None, due_in_us=None)
+    waits = OpenWaits()
+    waits.learn([*open_waits, sent], machine.todos())
+    assert [(found, over) for _, _, found, over in waits.answered()] == [(Done({"ok": True}), [paths[0], ".sent/1"])]
+    assert waits.paths == [paths[1]]
 
 
 @pytest.mark.parametrize("outcome", [StepOutcome.RETRYING, StepOutcome.FAILED])
