@@ -10,6 +10,7 @@ import pytest
 from runlane.domain.run import Status
 from runlane.maintenance.retention import Retention
 from runlane.settings import Settings
+from runlane.store.queue import retention
 from runlane.store.queue.retention import EVENTS_AT_ONCE
 from runlane.store.queue.runs import retry_run
 from tests.contract.test_timers_retention import age, into_state
@@ -90,11 +91,11 @@ async def test_long_streams_are_cut_piece_by_piece(store: Store) -> None:
     await old_runs(store, 40, events=4)
     long_one = await finished(store, lines=2 * EVENTS_AT_ONCE)
     await age(store, long_one, 2)
-    retention = retention_of(store)
+    cutting = retention_of(store)
     have = await store.count("run_events")
     more, rounds = True, 0
     while more:
-        more = await retention.round()
+        more = await cutting.round()
         rounds += 1
         left = await store.count("run_events")
         assert have - left <= EVENTS_AT_ONCE + 1000
@@ -105,6 +106,16 @@ async def test_long_streams_are_cut_piece_by_piece(store: Store) -> None:
     found = await positions(store)
     assert (len(found), {kept for _, _, kept in found.values()}) == (41, {1})
     assert await store.event_types(long_one) == ["done"]
+
+
+async def test_a_long_stream_that_is_cut_in_one_piece_keeps_its_end(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_LONG", 2)
+    run_id = await finished(store, lines=5)
+    await age(store, run_id, 2)
+    assert not await retention_of(store).round()
+    assert await store.event_types(run_id) == ["done"]
 
 
 async def test_whoever_goes_on_finds_where_the_last_one_stopped(store: Store) -> None:
@@ -165,8 +176,8 @@ async def test_no_event_of_a_live_run_is_ever_cut(store: Store, seed: int) -> No
     must_go = {row["id"] for row in rows if row["ended_at"] is not None and now["at"] - row["ended_at"] > 1.1 * day_us}
     assert must_go
     assert {row["id"] for row in rows if not Status(row["status"]).terminal}
-    retention = retention_of(store)
-    while await retention.round():
+    cutting = retention_of(store)
+    while await cutting.round():
         pass
     last = {row["id"]: row["last_seq"] for row in rows}
     found = await positions(store)

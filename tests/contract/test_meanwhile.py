@@ -43,6 +43,19 @@ async def test_a_value_that_is_set_again_during_a_rotation_stays(store: Store, m
     assert await both.values("default", ["TOKEN"]) == {"TOKEN": "second-value"}
 
 
+async def test_a_process_uses_the_value_that_it_has_just_set(store: Store) -> None:
+    """Even while what it has read before is fresh."""
+    assert store.settings.database_url is not None
+    url = store.settings.database_url.get_secret_value()
+    settings = load_settings(database_url=url, secret_key=new_key())
+    vault = SecretVault(store.database, settings, clock=lambda: 0.0)
+    for value in ("first-value", "second-value"):
+        await vault.set("default", "TOKEN", value, actor="test")
+        assert await vault.values("default", ["TOKEN"]) == {"TOKEN": value}
+    await vault.delete("default", "TOKEN", actor="test")
+    assert await vault.values("default", ["TOKEN"]) == {}
+
+
 # SQLite has one writer at a time, so the two cannot meet there.
 @pytest.mark.parametrize("settings", ["postgres", "postgres-pgbouncer"], indirect=True)
 async def test_a_turn_that_is_posted_while_the_one_before_it_ends_is_queued(store: Store) -> None:

@@ -1,4 +1,4 @@
-"""What an attempt at an orchestration does in which order: store before effects, stop when told, ask when in doubt."""
+"""The order in which an attempt acts: store before effects, stop for a drain, ask when in doubt."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_live_pieces_have_no_secrets(settings: Settings) -> None:
     keyed = settings_for(settings.database_url.get_secret_value(), secret_key=new_key())
     process = Process(keyed)
     subscribed = asyncio.Event()
-    heard: list[Notice | Delta] = []
+    received: list[Notice | Delta] = []
 
     @process.app.task("tell")
     async def tell(ctx: Context) -> None:
@@ -158,11 +158,11 @@ async def test_live_pieces_have_no_secrets(settings: Settings) -> None:
     try:
         await SecretVault(await process.app.database(), keyed).set("default", "TOKEN", SECRET, actor="test")
         run_id = (await process.app.enqueue("tell")).run_id
-        worker._bus.follow(run_id, heard.append)
+        worker._bus.follow(run_id, received.append)
         subscribed.set()
         await process.end(run_id)
     finally:
         await process.stop()
-    (delta,) = [piece.data for piece in heard if isinstance(piece, Delta)]
+    (delta,) = [piece.data for piece in received if isinstance(piece, Delta)]
     assert SECRET not in delta
     assert REDACTED in delta

@@ -19,6 +19,8 @@ from tests.mutants.catalog import Mutant
 _PASSED, _FAILED = 0, 1
 # The plugins that the suite needs. Those that only some tests need take seconds to load.
 _PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout")
+# A bug that makes a test hang is caught, too.
+_TEST_SECONDS = 40
 
 
 class Verdict(StrEnum):
@@ -53,9 +55,19 @@ class Tree:
             path.write_text(source)
 
     def run(self, tests: Sequence[str], limit_seconds: float) -> tuple[Verdict, str]:
-        """Run these tests. Any exit but "passed" and "failed", such as an import error, is no verdict on a bug."""
+        """Run these tests. Any exit but "passed" and "failed", such as an import error, is not a verdict."""
         plugins = [option for name in (*_PLUGINS, "no:cacheprovider") for option in ("-p", name)]
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *plugins, *tests]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "--no-header",
+            f"--timeout={_TEST_SECONDS}",
+            *plugins,
+            *tests,
+        ]
         with tempfile.TemporaryFile("w+") as output:
             process = subprocess.Popen(
                 command,

@@ -59,7 +59,7 @@ async def test_the_result_of_a_tool_has_no_secrets(bench: Bench) -> None:
     redactor = Redactor()
     redactor.learn(SECRET)
     bench.have(redactor=redactor)
-    bench.task_result = {"said": f"the key is {SECRET}"}
+    bench.task_result = {"text": f"the key is {SECRET}"}
     kept: list[CallRecord] = []
 
     async def keep(record: CallRecord) -> None:
