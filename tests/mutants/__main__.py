@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from tests.mutants.catalog import Mutant, StaleMutant, load_mutants, select
+from tests.mutants.catalog import Mutant, load_mutants, select
 from tests.mutants.tree import Tree, Verdict, copied_tree
 
 LIMIT_SECONDS = 60.0
@@ -25,12 +25,12 @@ _ROOT = Path(__file__).parents[2]
 
 def main() -> int:
     options = _parse_options()
-    try:
-        mutants = select(load_mutants(Path(__file__).parent), options.patterns)
-        for mutant in mutants:
-            mutant.check(_ROOT)
-    except StaleMutant as error:
-        print(error, file=sys.stderr)
+    mutants = select(load_mutants(Path(__file__).parent), options.patterns)
+    problems = [problem for mutant in mutants if (problem := mutant.problem(_ROOT)) is not None]
+    if not mutants:
+        problems.append("No bug has such a name. See: make mutants ARGS=--list")
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
         return 2
     if options.list:
         for mutant in mutants:
@@ -44,7 +44,13 @@ def main() -> int:
             return 2
     with ThreadPoolExecutor(options.jobs) as jobs:
         results = [jobs.submit(_judge_waiting, waiting, verbose=options.verbose) for _ in range(options.jobs)]
-        verdicts = [verdict for result in results for verdict in result.result()]
+        try:
+            verdicts = [verdict for result in results for verdict in result.result()]
+        except BaseException:
+            # Interrupted: each job ends after the bug that it tries at the moment.
+            while not waiting.empty():
+                waiting.get()
+            raise
     caught = verdicts.count(Verdict.CAUGHT)
     print(f"{caught} of {len(verdicts)} caught")
     return 0 if caught == len(verdicts) else 1

@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 
-class StaleMutant(Exception):
-    """The code or the tests that an entry names have changed, so that it cannot be planted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Mutant:
     """A bug that replaces `old`, which occurs exactly once in `file`, by `new`. One of `tests` must fail with it."""
@@ -26,25 +22,22 @@ class Mutant:
 
     def plant(self, source: str) -> str:
         """Return the source with the bug."""
-        count = source.count(self.old)
-        if count != 1:
-            raise StaleMutant(f"{self.name}: the old text occurs {count} times in {self.file}. Update the entry.")
         return source.replace(self.old, self.new)
 
-    def check(self, root: Path) -> None:
-        """Raise StaleMutant unless the bug can be planted below `root` and the files of its tests exist."""
+    def problem(self, root: Path) -> str | None:
+        """Return why the entry no longer fits the tree below `root`, if it does not."""
         path = root / self.file
         if not path.is_file():
-            raise StaleMutant(f"{self.name}: {self.file} does not exist. Update the entry.")
-        self.plant(path.read_text())
+            return f"{self.name}: {self.file} does not exist. Update the entry."
+        count = path.read_text().count(self.old)
+        if count != 1:
+            return f"{self.name}: the old text occurs {count} times in {self.file}. Update the entry."
         for test in self.tests:
-            file, *names = test.split("::")
+            file, _, function = test.partition("::")
             test_path = root / file
-            if not test_path.is_file():
-                raise StaleMutant(f"{self.name}: {file} does not exist. Update the entry.")
-            function = names[-1].split("[")[0] if names else ""
-            if function and f"def {function}(" not in test_path.read_text():
-                raise StaleMutant(f"{self.name}: {file} has no test {function}. Update the entry.")
+            if not test_path.is_file() or (function and f"def {function}(" not in test_path.read_text()):
+                return f"{self.name}: {test} does not exist. Update the entry."
+        return None
 
 
 def load_mutants(directory: Path) -> list[Mutant]:
@@ -56,7 +49,7 @@ def load_mutants(directory: Path) -> list[Mutant]:
     names = [mutant.name for mutant in mutants]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise StaleMutant(f"Several entries are named {', '.join(repeated)}. Rename them.")
+        raise ValueError(f"Several entries are named {', '.join(repeated)}. Rename them.")
     return mutants
 
 
