@@ -33,7 +33,7 @@ class Mutant:
         if count != 1:
             return f"{self.name}: the old text occurs {count} times in {self.file}. Update the entry."
         for test in self.tests:
-            file, _, function = test.partition("::")
+            file, _, function = test.partition("[")[0].partition("::")
             test_path = root / file
             if not test_path.is_file() or (function and f"def {function}(" not in test_path.read_text()):
                 return f"{self.name}: {test} does not exist. Update the entry."

@@ -20,7 +20,7 @@ _PASSED, _FAILED = 0, 1
 # The plugins that the suite needs. Those that only some tests need take seconds to load.
 _PLUGINS = ("pytest_asyncio.plugin", "pytest_timeout")
 # A bug that makes a test hang is caught, too.
-_TEST_SECONDS = 40
+_TEST_SECONDS = 30
 
 
 class Verdict(StrEnum):
