@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 
-from runlane import Context, Status
+from runlane import Context, Status, failpoints
 from runlane.access.keyring import new_key
 from runlane.access.secrets import SecretVault
 from runlane.definitions.schema.definition import Agent, Tool
@@ -18,9 +19,13 @@ from runlane.redaction import REDACTED
 from runlane.settings import Settings
 from runlane.store.orchestration.steps import read_steps
 from runlane.store.queue.record import Recorded, RecordEntry
+from runlane.store.sql.database import CommitInDoubt, Session
+from tests.faults import FaultyDatabase
 from tests.harness import eventually, settings_for
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import flow, say, sync
+
+T = TypeVar("T")
 
 # How long a commit is held for a step that must not begin before it. A correct attempt waits for all of it.
 HELD_SECONDS = 0.3
@@ -141,7 +146,7 @@ async def answer(process: Process, run_id: str, name: str, response: dict[str, A
     await process.app.resume(run_id, response)
 
 
-async def test_live_pieces_have_no_secrets(settings: Settings) -> None:
+async def test_what_a_run_stores_and_publishes_has_no_secrets(settings: Settings) -> None:
     assert settings.database_url is not None
     keyed = settings_for(settings.database_url.get_secret_value(), secret_key=new_key())
     process = Process(keyed)
@@ -153,6 +158,7 @@ async def test_live_pieces_have_no_secrets(settings: Settings) -> None:
         value = await ctx.secret("TOKEN")
         await subscribed.wait()
         await ctx.progress(0.5, f"half of {value}")
+        await ctx.log(f"all of {value}")
 
     worker = await process.start()
     try:
@@ -161,8 +167,47 @@ async def test_live_pieces_have_no_secrets(settings: Settings) -> None:
         worker._bus.follow(run_id, received.append)
         subscribed.set()
         await process.end(run_id)
+        (stored,) = [event.data for event in await process.events(run_id) if event.type == "log"]
     finally:
         await process.stop()
+    assert stored == {"message": f"all of {REDACTED}"}
     (delta,) = [piece.data for piece in received if isinstance(piece, Delta)]
     assert SECRET not in delta
     assert REDACTED in delta
+
+
+class LostClaims(FaultyDatabase):
+    """Loses the answer to the commit of every claim that took a run."""
+
+    took_a_run = False
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        sessions: list[Session] = []
+
+        async def watched(session: Session) -> T:
+            sessions.append(session)
+            return await work(session)
+
+        value = await self._database.transact(watched)
+        if self.took_a_run:
+            self.took_a_run = False
+            raise CommitInDoubt(self._mark(sessions[-1], committed=True))
+        return value
+
+
+async def test_a_claim_whose_answer_was_lost_is_executed(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    @process.app.task("job")
+    async def job(ctx: Context) -> str:
+        return "done"
+
+    worker = await process.start()
+    database = LostClaims(worker._database)
+    monkeypatch.setattr(worker, "_database", database)
+
+    def reached(point: str) -> None:
+        database.took_a_run = database.took_a_run or point == "claim.before_commit"
+
+    failpoints.install(reached)
+    run_id = (await process.app.enqueue("job")).run_id
+    assert (await process.app.wait(run_id, 15)).result == "done"
+    assert database.questions == 1

@@ -75,3 +75,19 @@ async def test_a_slow_reader_is_bounded_and_misses_nothing(
         found += (int(number) for number in _ID.findall(piece))
         piece = await reader.next(10)
     assert found == list(range(1, lines[-1].seq + 1))
+
+
+async def test_a_reader_that_is_ahead_of_its_feed_gets_nothing_twice(store: Store, bus: MemoryBus) -> None:
+    # Without a loop that repairs feeds: only the notices of the test move the feed.
+    tail = Tail(store.database, bus)
+    run_id = await store.add()
+    claimed = await store.claim_one()
+    reader = await tail.follow(run_id, 0)
+    await store.record(entry_of(claimed, events=[("log", "{}")]))
+    found = [int(number) for number in _ID.findall(await reader.next(10))]
+    assert found == [1, 2, 3], "the feed has reached 2"
+    await store.record(entry_of(claimed, events=[("log", "{}")]))
+    for line in await read_page(store.database, run_id, 2, 100):
+        bus.publish([Notice(run_id, line.seq, (line,))])
+    assert [int(number) for number in _ID.findall(await reader.next(10))] == [4]
+    reader.close()
