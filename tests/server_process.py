@@ -17,6 +17,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from runlane.testing.local import PORTS
+from tests import forking
 
 START_SECONDS = 60.0
 # A process binds its port some time after the port was chosen. Until then no other process may choose it: servers of
@@ -71,7 +72,7 @@ class ServerProcess:
         self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = (folder / f"server-{self.port}.log").open("ab")
-        self._process = subprocess.Popen(
+        self._process = forking.Popen(
             [sys.executable, "-m", "runlane", *arguments, "--port", str(self.port)],
             cwd=folder,
             env=environment(**variables),
@@ -123,7 +124,7 @@ def command(
     folder: Path, *arguments: str, given: str | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Run one `runlane` command to its end."""
-    return subprocess.run(
+    return forking.run(
         [sys.executable, "-m", "runlane", *arguments],
         cwd=folder,
         env=environment(**variables),

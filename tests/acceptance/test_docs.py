@@ -40,6 +40,7 @@ from runlane.definitions.schema.definition import KINDS, Kind
 from runlane.definitions.schema.step import Step
 from runlane.domain.events import EventType
 from runlane.settings import CLIENT_VARIABLES, variable_of
+from tests import forking
 from tests.harness import eventually
 from tests.server_process import environment, serving
 
@@ -467,7 +468,7 @@ def _worker(folder: Path, app: str | None) -> Generator[None]:
     if app is None:
         yield
         return
-    process = subprocess.Popen(
+    process = forking.Popen(
         [sys.executable, "-m", "runlane", "worker", app],
         cwd=folder,
         env=environment(),
