@@ -1,22 +1,22 @@
-# Every target sets up what it needs: an interpreter from 3.11 on and a package index are enough.
+# Every target sets up what it needs; an interpreter (3.11 or later) and a package index are enough.
 # `make mutants` plants one-line bugs in a copy of the tree and reports which of them the tests catch; it takes a while.
 # Variables: ARGS (for run, test, bench, mutants), PYTHON (an interpreter to use instead of the first one found).
 
 EXAMPLE := examples/newsroom/main.py
 ARGS :=
-# The suite mostly waits, so three processes with servers of their own take less than half the time on two cores. Those of
-# tests/chaos start many processes themselves. A file stays in one of them.
+# The suite mostly waits, so three processes, each with its own servers, take less than half the time on two cores. Tests in
+# tests/chaos start many processes themselves. All tests of a file run in the same process.
 SPREAD := --dist loadfile --numprocesses
 
-# uv must use the interpreter that is there, and never fetch one.
+# uv must use an installed interpreter and never download one.
 export UV_PYTHON_DOWNLOADS := never
 
-# An account without a usable home (a service user, some containers) gets a cache beside the code.
+# An account without a writable home (a service user, some containers) gets a cache beside the code.
 ifneq ($(shell test -d "$$HOME" && test -w "$$HOME" && echo usable),usable)
 export UV_CACHE_DIR := $(CURDIR)/.uv/cache
 endif
 
-# A network with a certificate authority of its own has told the system about it, which uv does not ask by default.
+# A private certificate authority is installed in the system's store, which uv does not read by default.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/cert.pem),)
 export UV_SYSTEM_CERTS ?= true
 endif
@@ -27,7 +27,7 @@ UV := $(CURDIR)/.uv/bin/uv
 OWN_UV := .uv/bin/uv
 endif
 
-# The stamps say that .venv is in step with the lock, so --no-sync makes a start instant and needs no network.
+# The stamps mark .venv as synced with the lock, so --no-sync starts at once and needs no network.
 READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
 RUN := $(UV) run --frozen --no-sync
@@ -76,7 +76,7 @@ $(READY): pyproject.toml uv.lock .ci/find-python $(OWN_UV)
 	@python="$$(PYTHON='$(PYTHON)' .ci/find-python)" && $(UV) sync --frozen --quiet --python "$$python"
 	@touch $@
 
-# The type checker reads bench/ too, so `check` needs the packages it compares with.
+# The type checker also reads bench/, so `check` needs the packages that bench/ compares Runlane with.
 $(READY_BENCH): $(READY)
 	@echo "Installing the packages that Runlane is compared with into .venv: once."
 	@$(UV) sync --frozen --quiet --group bench

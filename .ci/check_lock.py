@@ -1,7 +1,7 @@
-"""Checks that uv.lock names one public index and nothing of anybody's machine.
+"""Check that uv.lock names one public index and no mirror or local path.
 
-uv records whatever index was set when the lock was made. A mirror's address or a local path in it would
-break everyone else's install, and reviewers do not read lock files.
+uv records the index that was configured when the lock was made. A mirror's address or a local path would break the
+installation on other machines, and reviewers do not read lock files.
 """
 
 import sys
@@ -25,11 +25,11 @@ def problems(lock: dict[str, Any]) -> Iterator[str]:
         for file in files:
             address = urlsplit(file.get("url", file.get("path", "")))
             if address.scheme != "https":
-                yield f"{name} has a file that is not at an https address: {address.geturl()}"
+                yield f"{name} has a file without an https address: {address.geturl()}"
             hosts.add(address.netloc)
     for what, found in (("index", registries), ("file host", hosts)):
         if len(found) != 1:
-            yield f"there must be exactly one {what}, but there are {len(found)}: {sorted(found)}"
+            yield f"there must be exactly one {what}, not {len(found)}: {sorted(found)}"
     yield from (f"the index is not at an https address: {url}" for url in registries if urlsplit(url).scheme != "https")
 
 
@@ -37,7 +37,8 @@ def main() -> None:
     path = Path(sys.argv[1])
     found = list(problems(tomllib.loads(path.read_text())))
     if found:
-        sys.exit("\n".join([f"{path} cannot be used by others:", *found, "Unset your index settings and run: uv lock"]))
+        advice = "Unset your index settings and run: uv lock"
+        sys.exit("\n".join([f"{path} does not work on other machines:", *found, advice]))
 
 
 main()

@@ -1,5 +1,5 @@
 """Benchmarks of Runlane against its peers, in one run on one machine, alternating.
 
-Run on purpose with `make bench`, never as timed tests. Figures are ratios: what a second is worth depends on the
-machine, what a peer does in the same second does not.
+Run them with `make bench`; no test asserts a duration. Compare ratios: absolute figures depend on the machine, the
+ratio to a peer in the same run does not.
 """

@@ -1,4 +1,4 @@
-"""The command: run the measurements, write JSON, table and plot; or make the table again from a JSON file."""
+"""Run the measurements and write JSON, table and plot; or render the table of an earlier JSON file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from types import FrameType
 import structlog
 
 from bench.conditions import conditions
-from bench.ground import Ground, open_ground
 from bench.measures import (
     QUICK,
     STEP_PEER,
@@ -43,9 +42,10 @@ from bench.measures import (
 from bench.plot import plot
 from bench.process import ROOT
 from bench.samples import Report, Sample, load, save
-from bench.table import told, unsteady
+from bench.servers import Servers, start_servers
+from bench.table import render, unsteady
 
-MEASURES: dict[str, Callable[[Ground, Sizes], AsyncGenerator[Sample]]] = {
+MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "drain": drain.measure,
     "limit": limit.measure,
     "accept": accept.measure,
@@ -70,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _options(arguments)
     if options.table is not None:
         report = load(options.table)
-        print(told(report))
+        print(render(report))
         if options.plot is not None:
             plot(report, options.plot)
         return
-    # A worker in this process would tell of its coming and going between the figures.
+    # A worker in this process would log its start and stop between the figures.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     sizes = QUICK if options.quick else Sizes()
     if options.repeats is not None:
@@ -83,39 +83,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     out: Path = options.out
     out.mkdir(parents=True, exist_ok=True)
     name = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S") + ("-quick" if options.quick else "")
-    # Ended from outside, it must still end its workers; a shell may have set SIGINT to be ignored.
-    signal.signal(signal.SIGTERM, _end)
-    with open_ground(out / f"{name}.log") as ground:
-        report = asyncio.run(_run(ground, sizes, options.only, out / f"{name}.json"))
+    # On SIGTERM it must still stop its workers; a shell may have set SIGINT to be ignored.
+    signal.signal(signal.SIGTERM, _exit)
+    with start_servers(out / f"{name}.log") as servers:
+        report = asyncio.run(_run(servers, sizes, options.only, out / f"{name}.json"))
     if not options.no_plot:
         plot(report, out / name)
-    print(f"\n{told(report)}\n")
+    print(f"\n{render(report)}\n")
     for group in unsteady(report):
-        print(f"unsteady, repeat when the machine is calm: {group}")
+        print(f"unsteady, repeat on a calm machine: {group}")
     print(f"load before {report.conditions['load_before']}, after {[round(value, 2) for value in os.getloadavg()]}")
     print(f"every sample: {out / name}.json, workers' output: {out / name}.log")
 
 
-def _end(number: int, frame: FrameType | None) -> None:
+def _exit(number: int, frame: FrameType | None) -> None:
     sys.exit(f"ended by {signal.Signals(number).name}")
 
 
-async def _run(ground: Ground, sizes: Sizes, only: Sequence[str], path: Path) -> Report:
-    report = Report(conditions(await ground.settings(), sizes), [])
+async def _run(servers: Servers, sizes: Sizes, only: Sequence[str], path: Path) -> Report:
+    report = Report(conditions(await servers.settings(), sizes), [])
     shown = ", ".join(f"{key}={value}" for key, value in report.conditions["postgres"].items())
     print(f"Postgres: {shown}", flush=True)
     for name in only:
-        began = time.monotonic()
-        async for sample in MEASURES[name](ground, sizes):
+        started = time.monotonic()
+        async for sample in MEASURES[name](servers, sizes):
             report.samples.append(sample)
-            print(_told(sample), flush=True)
-            # Saved after each, so that an interrupted run keeps what it has.
+            print(_describe(sample), flush=True)
+            # Save after each sample, so that an interrupted run keeps its results.
             save(report, path)
-        print(f"{name} took {time.monotonic() - began:.0f} s", flush=True)
+        print(f"{name} took {time.monotonic() - started:.0f} s", flush=True)
     return report
 
 
-def _told(sample: Sample) -> str:
+def _describe(sample: Sample) -> str:
     values = sorted(sample.values)
     if not values:
         figure = "-"
@@ -123,32 +123,32 @@ def _told(sample: Sample) -> str:
         figure = f"{values[0]:,.1f}"
     else:
         figure = f"p50 {values[len(values) // 2]:,.2f}, max {values[-1]:,.2f} of {len(values)}"
-    where = f"{sample.measure:9} {sample.system:14} {sample.variant:28}"
-    return f"{where} repeat {sample.repeat}: {figure} {sample.unit}  (load {sample.load}) {sample.remark}"
+    source = f"{sample.measure:9} {sample.system:14} {sample.variant:28}"
+    return f"{source} repeat {sample.repeat}: {figure} {sample.unit}  (load {sample.load}) {sample.remark}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Runlane against its peers.")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, one repeat: proves that the harness works")
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Compare Runlane with its peers.")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, one repeat: checks that the benchmarks work")
     parser.add_argument("--only", type=_measures, default=list(MEASURES), help=f"some of {','.join(MEASURES)}")
     parser.add_argument("--systems", type=_systems, default=_KNOWN, help=f"some of {','.join(_KNOWN)}")
-    parser.add_argument("--no-plot", action="store_true", help="write no picture")
+    parser.add_argument("--no-plot", action="store_true", help="write no plot")
     parser.add_argument("--repeats", type=int, help="repeats of each measurement (3)")
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "out", help="folder for the results (bench/out)")
-    parser.add_argument("--table", type=Path, metavar="JSON", help="print the table of an earlier run and stop")
+    parser.add_argument("--table", type=Path, metavar="JSON", help="print the table of an earlier run and exit")
     parser.add_argument("--plot", type=Path, metavar="PATH", help="with --table: write PATH.png and PATH.svg as well")
     return parser.parse_args(arguments)
 
 
 def _measures(text: str) -> list[str]:
-    return _chosen(text, MEASURES)
+    return _parse_names(text, MEASURES)
 
 
 def _systems(text: str) -> list[str]:
-    return _chosen(text, _KNOWN)
+    return _parse_names(text, _KNOWN)
 
 
-def _chosen(text: str, known: Collection[str]) -> list[str]:
+def _parse_names(text: str, known: Collection[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in known]
     if unknown or not names:

@@ -1,4 +1,4 @@
-"""Conditions: what the figures of a run depend on, kept beside them."""
+"""Conditions: what the figures of a run depend on, stored with them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PACKAGES = (
 
 
 def conditions(postgres: Mapping[str, str], sizes: Sizes) -> dict[str, Any]:
-    """Everything that is known about this run before it starts."""
+    """Return the conditions of this run, before it starts."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "commit": _commit(),

@@ -1,4 +1,4 @@
-"""The plot: drain, accept, start latency and takeover of one run, small enough to keep in the repository."""
+"""Plot drain, accept, start latency and takeover of one run, small enough for the repository."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.samples import Report
-from bench.table import LIST, PROC, STREAM, US
+from bench.table import LIST, PROCRASTINATE, RUNLANE, STREAM
 
-_NAMES = {US: "Runlane", PROC: "Procrastinate", STREAM: "taskiq\nstreams", LIST: "taskiq\nlists"}
-_COLOURS = {US: "#1f5fa8", PROC: "#8a8a8a", STREAM: "#c9b27c", LIST: "#e0d2b0"}
+_NAMES = {RUNLANE: "Runlane", PROCRASTINATE: "Procrastinate", STREAM: "taskiq\nstreams", LIST: "taskiq\nlists"}
+_COLOURS = {RUNLANE: "#1f5fa8", PROCRASTINATE: "#8a8a8a", STREAM: "#c9b27c", LIST: "#e0d2b0"}
 
 
 def plot(report: Report, path: Path) -> None:
@@ -45,11 +45,11 @@ def _bars(axis: Any, report: Report, measure: str, variant: str, title: str) -> 
 
 
 def _latency(axis: Any, report: Report) -> None:
-    for system in (US, PROC, STREAM):
+    for system in (RUNLANE, PROCRASTINATE, STREAM):
         for variant, style in (("one process", "-"), ("two processes", "--")):
             values = sorted(report.values("latency", system, variant))
             if values:
-                # A hundred points show the same curve and keep the file small.
+                # A hundred points show the same curve in a small file.
                 points = [values[len(values) * percent // 100] for percent in range(100)]
                 label = f"{_NAMES[system].replace(chr(10), ' ')}, {variant}"
                 axis.plot(points, range(100), style, color=_COLOURS[system], label=label)
@@ -61,9 +61,9 @@ def _latency(axis: Any, report: Report) -> None:
 
 
 def _takeover(axis: Any, report: Report) -> None:
-    values = report.values("takeover", US, "kill -9")
+    values = report.values("takeover", RUNLANE, "kill -9")
     axis.set_title(f"kill -9 → same run starts elsewhere, s ({len(values)} kills)", fontsize=9)
     axis.tick_params(labelsize=8)
     if values:
-        axis.hist(values, bins=[step * 0.25 for step in range(int(max(values) / 0.25) + 2)], color=_COLOURS[US])
+        axis.hist(values, bins=[step * 0.25 for step in range(int(max(values) / 0.25) + 2)], color=_COLOURS[RUNLANE])
         axis.axvline(2.5, color="#b03030", linewidth=1, linestyle="--")

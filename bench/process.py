@@ -1,4 +1,4 @@
-"""Worker processes: started with a clean environment, ended by their own pid, never left behind."""
+"""Start worker processes with a clean environment, and stop them by their pid."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class WorkerProcess:
-    """One worker command in a process group of its own, since taskiq's has children."""
+    """One worker command in its own process group, because the command of taskiq has children."""
 
     def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> None:
         self._child = subprocess.Popen(
@@ -37,21 +37,21 @@ class WorkerProcess:
         return self._child.pid
 
     def stop(self) -> None:
-        """Kill its whole group: its database is dropped next, so nothing that an orderly end does is missed."""
+        """Kill the whole group. Its database is dropped next, so an orderly shutdown is not needed."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
         self._child.wait()
 
 
 def clean_environment(extra: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment without anybody's Runlane settings: the defaults are what is measured."""
+    """Return the environment without settings of Runlane, because the defaults are measured."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RUNLANE_", "PROCRASTINATE_"))}
     return {**kept, "PYTHONPATH": str(ROOT), **extra}
 
 
 @contextmanager
 def running(arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> Generator[WorkerProcess]:
-    """A worker process for the length of a `with` block."""
+    """Run a worker process for the duration of a `with` block."""
     worker = WorkerProcess(arguments, environment, log)
     try:
         yield worker
@@ -59,38 +59,38 @@ def running(arguments: Sequence[str], environment: Mapping[str, str], log: IO[by
         worker.stop()
 
 
-async def answer_of(
+async def run_json_program(
     arguments: Sequence[str], environment: Mapping[str, str], log: IO[bytes], timeout_seconds: float
 ) -> Any:
-    """The JSON that a program prints before it ends by itself."""
+    """Run a program to its end and return the JSON that it prints."""
     program = await asyncio.create_subprocess_exec(
         sys.executable, *arguments, cwd=ROOT, env=environment, stdout=asyncio.subprocess.PIPE, stderr=log
     )
     try:
         async with asyncio.timeout(timeout_seconds):
-            told, _ = await program.communicate()
+            output, _ = await program.communicate()
     finally:
         with contextlib.suppress(ProcessLookupError):
             program.kill()
         await program.wait()
     if program.returncode != 0:
-        raise RuntimeError(f"{arguments} ended with {program.returncode}; see {log.name}")
-    return orjson.loads(told)
+        raise RuntimeError(f"{arguments} exited with {program.returncode}; see {log.name}")
+    return orjson.loads(output)
 
 
 def cpu_seconds(pid: int) -> float:
-    """The processor time that a process has used so far."""
+    """Return the processor time that a process has used."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process."""
+    """Return the direct children of a process."""
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def memory_mb(pid: int) -> tuple[float, float]:
-    """Resident memory of a process, and its share of it (PSS), in MB."""
+    """Return the resident memory (RSS) and the proportional share (PSS) of a process, in MB."""
     return _field(Path(f"/proc/{pid}/status"), "VmRSS:"), _field(Path(f"/proc/{pid}/smaps_rollup"), "Pss:")
 
 

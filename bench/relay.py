@@ -1,4 +1,4 @@
-"""A relay on the way to a server: passes bytes on, and notes when each piece went by."""
+"""A TCP relay in front of a server that records the time of each chunk."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from bench.wire import HOST
+from bench.http_client import HOST
 
-_PIECE = 65536
+_CHUNK_BYTES = 65536
 
 
 class Relay:
-    """`sent` is what the server said, piece by piece, with the moment before it was passed on (nanoseconds)."""
+    """`sent` holds the chunks of the server with the time before each was forwarded, in nanoseconds."""
 
     def __init__(self, target: int) -> None:
         self._target = target
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
-        self.keep = False
+        self.recording = False
         self.sent: list[tuple[int, bytes]] = []
 
     @classmethod
     @asynccontextmanager
     async def to(cls, target: int) -> AsyncGenerator[Relay]:
-        """A relay to a port of this machine, for the length of a block."""
+        """Open a relay to a local port for the duration of a block."""
         relay = cls(target)
-        server = await asyncio.start_server(relay._take, HOST, 0)
+        server = await asyncio.start_server(relay._accept, HOST, 0)
         relay.port = int(server.sockets[0].getsockname()[1])
         try:
             yield relay
@@ -40,23 +40,23 @@ class Relay:
             await asyncio.gather(*relay._tasks, return_exceptions=True)
 
     def times(self, number: re.Pattern[bytes]) -> dict[int, int]:
-        """When each number went by that the pattern finds."""
+        """Return the time of each number that the pattern finds."""
         return {int(found): at for at, data in self.sent for found in number.findall(data)}
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(HOST, self._target)
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream, back = await asyncio.open_connection(HOST, self._target)
         for task in (
-            asyncio.ensure_future(self._pass_on(reader, back, noted=False)),
-            asyncio.ensure_future(self._pass_on(there, writer, noted=True)),
+            asyncio.ensure_future(self._forward(reader, back, recorded=False)),
+            asyncio.ensure_future(self._forward(upstream, writer, recorded=True)),
         ):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, noted: bool) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, recorded: bool) -> None:
         with contextlib.suppress(OSError):
             try:
-                while data := await reader.read(_PIECE):
-                    if noted and self.keep:
+                while data := await reader.read(_CHUNK_BYTES):
+                    if recorded and self.recording:
                         self.sent.append((time.time_ns(), data))
                     writer.write(data)
                     await writer.drain()

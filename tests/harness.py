@@ -1,4 +1,4 @@
-"""What the suites share: short ways to accept, claim and finish runs, raw SQL on either dialect, bounded waiting."""
+"""Shared test helpers: accept, claim and finish runs, raw SQL on either dialect, bounded waiting."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ TABLES = (
 
 
 def settings_for(url: str, **overrides: Any) -> Settings:
-    """Settings for a database of the suite, without a health port unless asked for."""
+    """Return settings for a database of the suite, by default without a health port."""
     fields: dict[str, Any] = {"database_url": url, "worker_health_port": 0}
     return load_settings(**(fields | overrides))
 
 
 async def eventually(condition: Callable[[], Any], what: str = "the condition", seconds: float = WAIT_SECONDS) -> Any:
-    """Wait until the condition, plain or async, holds; its value. The bound is for a machine under load."""
+    """Wait until the condition, plain or async, holds, and return its value. The timeout allows for a busy machine."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -57,7 +57,7 @@ async def eventually(condition: Callable[[], Any], what: str = "the condition", 
 
 
 def new_run(**overrides: Any) -> NewRun:
-    """A request to run `job` in the default lane."""
+    """Return a request to run `job` in the default lane."""
     plain = NewRun(
         id=new_id("run"),
         target="job",
@@ -98,7 +98,7 @@ def entry_of(claimed: Claimed, finish: Finish | None = None, **fields: Any) -> R
 
 
 class Store:
-    """A database with shortcuts. Each method is one transaction unless it says otherwise."""
+    """A database with shortcuts. Each method is one transaction unless stated otherwise."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self.settings = settings
@@ -112,7 +112,7 @@ class Store:
         return await self.database.transact(work)
 
     async def add(self, **fields: Any) -> str:
-        """Accept one run; its id."""
+        """Accept one run and return its id."""
         return (await self.add_all(new_run(**fields)))[0].run_id
 
     async def add_all(self, *requests: NewRun) -> list[Accepted]:
@@ -121,7 +121,7 @@ class Store:
         return cast("list[Accepted]", verdicts)
 
     async def worker(self, *, lease_seconds: float = 600, has_lock: bool = False) -> str:
-        """Register a worker; its id."""
+        """Register a worker and return its id."""
         worker_id = new_id("wrk")
         await register(
             self.database,
@@ -145,7 +145,7 @@ class Store:
         memory: LaneMemory | None = None,
         load: WorkerLoad | None = None,
     ) -> list[Claimed]:
-        """Claim as the worker's loop does: again for as long as a lane could not be served."""
+        """Claim as the worker's loop does: repeat while a lane could not be served."""
         memory = memory or LaneMemory()
         while True:
             outcome = await self.database.transact(
@@ -167,11 +167,11 @@ class Store:
         return await self.database.transact(work)
 
     async def expire(self, worker_id: str) -> None:
-        """End the worker's lease."""
+        """Expire the worker's lease."""
         await self.sql("update workers set lease_until = 1 where id = :id", id=worker_id)
 
     async def make_due(self) -> None:
-        """Let the time of every scheduled run come."""
+        """Make every scheduled run due and queue it."""
         await self.sql("update runs set due_at = 1 where status = 'scheduled'")
         await self.database.transact(queue_due)
 
@@ -192,7 +192,7 @@ class Store:
         return [event.type for event in await self.events(run_id)]
 
     async def sql(self, statement: str, **params: Any) -> list[dict[str, Any]]:
-        """Raw SQL; parameters are written :name."""
+        """Execute raw SQL with parameters written as :name."""
         rows = await read(self.database, Statement("raw", text(statement)), **params)
         return [dict(row) for row in rows]
 
@@ -200,7 +200,7 @@ class Store:
         return (await self.sql(f"select count(*) as n from {table}"))[0]["n"]
 
     async def contents(self) -> dict[str, list[dict[str, Any]]]:
-        """Every row of every table, for tests that prove that nothing changed."""
+        """Return every row of every table, for tests that assert that nothing changed."""
         found: dict[str, list[dict[str, Any]]] = {}
         for table in TABLES:
             rows = await self.sql(f"select * from {table}")
@@ -208,7 +208,7 @@ class Store:
         return found
 
     async def check_stream(self, run_id: str) -> list[Event]:
-        """The run's events, after checking the rules that hold for every stream."""
+        """Check the rules that hold for every stream, and return the run's events."""
         run, events = await self.get(run_id), await self.events(run_id)
         assert [event.seq for event in events] == list(range(1, run.last_seq + 1))
         done = [event for event in events if event.type == "done"]

@@ -1,4 +1,4 @@
-"""`runlane dev` and `runlane serve` as processes of a test: started, killed, known to be ready."""
+"""Start, stop and kill `runlane dev` and `runlane serve` as processes of a test."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from runlane.testing.local import PORTS
 from tests import forking
 
 START_SECONDS = 60.0
-# A process takes its port some time after it was told which. Until then nobody else may choose it: neither a server of
-# runlane.testing, which has a range of its own, nor another process of this suite. Another suite on this machine may,
-# but in an order of its own.
+# A process binds its port some time after the port was chosen. Until then no other process may choose it: servers of
+# runlane.testing have their own range, and each process of this suite has its own share. Another suite on the machine
+# uses the same range, but in another random order.
 _SHARES = 8
 _share = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _SHARES
 _ours = range(PORTS.start - 8_000 + _share, PORTS.start, _SHARES)
@@ -31,7 +31,6 @@ _ports = cycle(random.sample(_ours, len(_ours)))
 TASKS = """
 import asyncio
 from runlane import App, Context, Fail
-from tests import forking
 
 app = App()
 
@@ -52,13 +51,13 @@ async def refuse(ctx: Context) -> None:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Ours without settings of whoever runs the tests."""
-    plain = {key: value for key, value in os.environ.items() if not key.startswith("RUNLANE_")}
-    return {**plain, "RUNLANE_WORKER_HEALTH_PORT": "0", **variables}
+    """Return the environment without settings of Runlane."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("RUNLANE_")}
+    return {**inherited, "RUNLANE_WORKER_HEALTH_PORT": "0", **variables}
 
 
 def free_port() -> int:
-    """A port that nobody listens on and that no outgoing connection is given."""
+    """Return a port without a listener, outside of the range of outgoing connections."""
     for port in islice(_ports, len(_ours)):
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) != 0:
@@ -67,7 +66,7 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """One serving process."""
+    """One server process."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str], *arguments: str, port: int | None = None) -> None:
         self.port = free_port() if port is None else port
@@ -98,7 +97,7 @@ class ServerProcess:
         self._process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM and return the exit code."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
@@ -112,7 +111,7 @@ class ServerProcess:
 def serving(
     folder: Path, variables: Mapping[str, str], *arguments: str, port: int | None = None
 ) -> Generator[ServerProcess]:
-    """A serving process that is ready, and ends with the block."""
+    """Start a server, wait until it is ready, and stop it at the end of the block."""
     server = ServerProcess(folder, variables, *arguments, port=port)
     try:
         server.wait_ready()
@@ -124,7 +123,7 @@ def serving(
 def command(
     folder: Path, *arguments: str, given: str | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """One `runlane` command, to its end."""
+    """Run one `runlane` command to its end."""
     return forking.run(
         [sys.executable, "-m", "runlane", *arguments],
         cwd=folder,
@@ -138,6 +137,6 @@ def command(
 
 
 def write_tasks(folder: Path) -> Mapping[str, str]:
-    """The test's tasks in a folder, and the settings of its database."""
+    """Write the tasks of the test into a folder, and return the settings of its database."""
     (folder / "tasks.py").write_text(TASKS)
     return {"RUNLANE_DATABASE_URL": f"sqlite:///{folder / 'runlane.db'}"}

@@ -1,7 +1,7 @@
-"""A server that speaks the stream's wire format over real sockets and fails on command.
+"""A server that implements the wire format of streams over real sockets and simulates failures.
 
-It knows one run with its events. Each connection is answered by the next behaviour of the script, and honestly when the
-script is used up, so a test says exactly how connections break and then sees what a client makes of it.
+It has one run with its events. Each connection gets the next behaviour of the script, and a correct response after its
+end, so a test defines exactly how connections break and observes how a client reacts.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ class Request:
 
 
 class Connection:
-    """One request's answer, in the server's hands."""
+    """Sends the response to one request."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
 
     async def begin(self, status: int = 200, headers: dict[str, str] | None = None) -> None:
-        told = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"} | (headers or {})
-        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        all_headers = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"} | (
+            headers or {}
+        )
+        lines = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
         self._writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode())
         await self._writer.drain()
 
@@ -50,18 +52,18 @@ class Connection:
             await self._writer.drain()
 
     async def end(self) -> None:
-        """A clean end, as of a process that stops or a run that is over."""
+        """End the response cleanly, like a process that stops or a run that has ended."""
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
 
     def abort(self) -> None:
-        """The connection is reset, as by a process that was killed."""
+        """Reset the connection, like a process that was killed."""
         self._writer.transport.abort()
 
     async def answer(self, status: int, body: Any, headers: dict[str, str] | None = None) -> None:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        told = {"content-type": "application/json", "content-length": str(len(content))} | (headers or {})
-        lines = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        all_headers = {"content-type": "application/json", "content-length": str(len(content))} | (headers or {})
+        lines = "".join(f"{name}: {value}\r\n" for name, value in all_headers.items())
         self._writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode() + content)
         await self._writer.drain()
 
@@ -69,15 +71,15 @@ class Connection:
 Behaviour = Callable[[Connection, Request], Awaitable[None]]
 
 
-def line(seq: int, kind: str = "log", attempt: int = 1, data: str | None = None) -> StoredEvent:
+def stored_event(seq: int, kind: str = "log", attempt: int = 1, data: str | None = None) -> StoredEvent:
     return StoredEvent(
         seq, kind, attempt, 1_700_000_000_000_000 + seq, json.dumps({"message": f"n{seq}"}) if data is None else data
     )
 
 
-def story(count: int) -> list[StoredEvent]:
-    """A run of so many events, the last of which is its end."""
-    return [*(line(seq) for seq in range(1, count)), line(count, "done", data='{"status":"completed"}')]
+def finished_run(count: int) -> list[StoredEvent]:
+    """Return this number of events, the last of which is `done`."""
+    return [*(stored_event(seq) for seq in range(1, count)), stored_event(count, "done", data='{"status":"completed"}')]
 
 
 @dataclass
@@ -107,7 +109,7 @@ class WireServer:
                 writer.transport.abort()
             await self._server.wait_closed()
 
-    async def honest(self, connection: Connection, request: Request) -> None:
+    async def serve_events(self, connection: Connection, request: Request) -> None:
         await connection.begin()
         frames = self.frames(request.after)
         await connection.send(b"".join(frames) or b'data: {"type":"stream_complete"}\n\n')
@@ -118,7 +120,7 @@ class WireServer:
         try:
             request = await _read(reader)
             self.requests.append(request)
-            behaviour = self.script.pop(0) if self.script else self.honest
+            behaviour = self.script.pop(0) if self.script else self.serve_events
             await behaviour(Connection(writer), request)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
@@ -164,7 +166,7 @@ def answering(body: Any, status: int = 200, headers: dict[str, str] | None = Non
     return behave
 
 
-async def vanish(connection: Connection, request: Request) -> None:
+async def reset_connection(connection: Connection, request: Request) -> None:
     connection.abort()
 
 

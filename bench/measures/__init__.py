@@ -1,50 +1,50 @@
-"""The measurements, one module each. Each takes the ground and the sizes, and yields samples as they are made."""
+"""The measurements, one module each. Each takes the servers and the sizes, and yields samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.ground import Place
+from bench.servers import Workspace
 from bench.systems import System
 from bench.systems.runlane import Runlane
 
 
-# The peers are imported when they take part, so that Runlane alone can be measured where they are not installed.
-def _procrastinate(place: Place) -> System:
+# Peers are imported only if they are measured, so that Runlane can be measured where they are not installed.
+def _procrastinate(workspace: Workspace) -> System:
     from bench.systems.procrastinate import Procrastinate
 
-    return Procrastinate(place.database_url)
+    return Procrastinate(workspace.database_url)
 
 
-def _taskiq_stream(place: Place) -> System:
+def _taskiq_stream(workspace: Workspace) -> System:
     from bench.systems.taskiq import Taskiq
 
-    return Taskiq("stream", place.redis_url, place.queue)
+    return Taskiq("stream", workspace.redis_url, workspace.queue)
 
 
-def _taskiq_list(place: Place) -> System:
+def _taskiq_list(workspace: Workspace) -> System:
     from bench.systems.taskiq import Taskiq
 
-    return Taskiq("list", place.redis_url, place.queue)
+    return Taskiq("list", workspace.redis_url, workspace.queue)
 
 
-# In the order in which they take turns.
-SYSTEMS: dict[str, Callable[[Place], System]] = {
-    "runlane": lambda place: Runlane(place.database_url),
+# In the order in which they alternate.
+SYSTEMS: dict[str, Callable[[Workspace], System]] = {
+    "runlane": lambda workspace: Runlane(workspace.database_url),
     "procrastinate": _procrastinate,
     "taskiq-stream": _taskiq_stream,
     "taskiq-list": _taskiq_list,
 }
 
 
-# Takes part in the measurement of steps alone.
+# Only the measurement of steps includes this peer.
 STEP_PEER = "dbos"
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything; a quick run proves that the harness works and measures nothing."""
+    """The sizes of the measurements. A quick run checks that they work; its figures mean nothing."""
 
     repeats: int = 3
     systems: tuple[str, ...] = (*SYSTEMS, STEP_PEER)
@@ -61,7 +61,7 @@ class Sizes:
     latency: int = 200
     latency_polled: int = 100
     kills: int = 20
-    peer_patience_seconds: float = 30.0
+    peer_timeout_seconds: float = 30.0
     queued: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     lanes: int = 20_000
     idle_seconds: float = 5.0
@@ -85,8 +85,8 @@ class Sizes:
     agent_tasks: int = 1_000
     agent_tasks_asked: int = 400
 
-    def among(self, *names: str) -> list[str]:
-        """Those of these systems that take part."""
+    def select(self, *names: str) -> list[str]:
+        """Return those of these systems that are measured."""
         return [name for name in names if name in self.systems]
 
 
@@ -98,7 +98,7 @@ QUICK = Sizes(
     latency=3,
     latency_polled=2,
     kills=1,
-    peer_patience_seconds=0.5,
+    peer_timeout_seconds=0.5,
     queued=(1_000, 5_000),
     lanes=2_000,
     idle_seconds=0.5,

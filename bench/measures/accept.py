@@ -1,7 +1,6 @@
-"""Accept: how many runs one client hands in per second, one at a time and in bulk; stored when the call returns.
+"""Accept: how many runs one client submits per second, one at a time and in bulk; stored when the call returns.
 
-The clients take turns in short rounds: one round is over before a neighbour on the machine has come or gone, so
-what disturbs one system disturbs them all.
+The clients alternate in short rounds, so that other load on the machine affects all systems alike.
 """
 
 from __future__ import annotations
@@ -11,45 +10,45 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack
 
-from bench.ground import Ground
 from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
+from bench.servers import Servers
 from bench.systems import Client
 
-# Connections, prepared statements and caches are there before the clock starts.
+# Connections, prepared statements and caches exist before the measurement starts.
 _WARM_UP = 50
 _ROUNDS = 10
 
 
-async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Two samples per repeat and system; one for a system without a bulk call."""
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Yield two samples per repeat and system, or one for a system without a bulk call."""
     for repeat in range(sizes.repeats):
         async with AsyncExitStack() as stack:
             clients: dict[str, Client] = {}
             bulk: dict[str, Client] = {}
             for name in sizes.systems:
-                system = SYSTEMS[name](stack.enter_context(ground.place()))
+                system = SYSTEMS[name](stack.enter_context(servers.workspace()))
                 await system.prepare()
                 clients[name] = await stack.enter_async_context(system.client())
                 await _one_at_a_time(clients[name], _WARM_UP)
                 if system.bulk:
                     bulk[name] = clients[name]
-            await ground.settle()
-            for name, rate in (await _take_turns(clients, _one_at_a_time, sizes.accept_one)).items():
+            await servers.checkpoint()
+            for name, rate in (await _alternate(clients, _one_at_a_time, sizes.accept_one)).items():
                 yield Sample("accept", name, "one at a time", repeat, "runs/s", [rate])
-            for name, rate in (await _take_turns(bulk, _in_bulk, sizes.accept_many)).items():
+            for name, rate in (await _alternate(bulk, _in_bulk, sizes.accept_many)).items():
                 yield Sample("accept", name, "bulk", repeat, "runs/s", [rate])
 
 
-async def _take_turns(
-    clients: dict[str, Client], hand_in: Callable[[Client, int], Awaitable[None]], count: int
+async def _alternate(
+    clients: dict[str, Client], submit: Callable[[Client, int], Awaitable[None]], count: int
 ) -> dict[str, float]:
     seconds: Counter[str] = Counter()
     share = count // _ROUNDS
     for _ in range(_ROUNDS):
         for name, client in clients.items():
             started = time.perf_counter_ns()
-            await hand_in(client, share)
+            await submit(client, share)
             seconds[name] += time.perf_counter_ns() - started
     return {name: share * _ROUNDS * 1e9 / spent for name, spent in seconds.items()}
 

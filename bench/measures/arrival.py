@@ -1,7 +1,7 @@
-"""Arrival: from the moment in which a worker knows that an event is committed to the moment in which a reader has it.
+"""Arrival: the time from the commit of an event in a worker to its arrival at a follower.
 
-Worker, server and reader are three processes. The worker writes a line, notes the time when that call returns, and
-pauses for a random while. With Redis the news travel at once; without it the server asks the database.
+Worker, server and follower are three processes. The worker logs a line, records the time when that call returns, and
+sleeps for a random time. With Redis the server is notified at once; without it the server polls the database.
 """
 
 from __future__ import annotations
@@ -11,46 +11,46 @@ from collections.abc import AsyncGenerator
 
 import orjson
 
-from bench.ground import Ground, Place
+from bench.http_client import Follower
 from bench.measures import SYSTEMS, Sizes
 from bench.process import running
 from bench.samples import Sample
-from bench.serving import serving
-from bench.wire import Follower
+from bench.server import serving
+from bench.servers import Servers, Workspace
 
 WITH, WITHOUT = "with Redis", "without Redis"
-_PATIENCE_SECONDS = 60
+_TIMEOUT_SECONDS = 60
 _NUMBER = re.compile(rb'"fields":\{"number":(\d+)\}')
 
 
-async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Per repeat: the times of each event with Redis, and without."""
-    if not sizes.among("runlane"):
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Yield per repeat the times of all events, with and without Redis."""
+    if not sizes.select("runlane"):
         return
     for repeat in range(sizes.repeats):
         for variant, count in ((WITH, sizes.arrivals), (WITHOUT, sizes.arrivals_polled)):
-            with ground.place() as place:
-                await SYSTEMS["runlane"](place).prepare()
-                times = await _times(ground, place, count, redis=variant == WITH)
+            with servers.workspace() as workspace:
+                await SYSTEMS["runlane"](workspace).prepare()
+                times = await _times(servers, workspace, count, redis=variant == WITH)
             yield Sample("arrival", "runlane", variant, repeat, "ms", times)
 
 
-async def _times(ground: Ground, place: Place, count: int, *, redis: bool) -> list[float]:
-    worker = SYSTEMS["runlane"](place).worker(None)
+async def _times(servers: Servers, workspace: Workspace, count: int, *, redis: bool) -> list[float]:
+    worker = SYSTEMS["runlane"](workspace).worker(None)
     warm_up = min(10, count)
-    # Where the server asks, the pauses are longer than its interval, so that an event falls anywhere in it.
+    # If the server polls, the pauses are longer than its interval, so that events are spread over it.
     longest = 0.05 if redis else 0.4
-    ground.mailbox.empty()
-    with running(worker, ground.environment(place, redis=redis), ground.log):
-        async with serving(ground, place, redis=redis) as served, served.caller() as caller:
+    servers.receiver.clear()
+    with running(worker, servers.environment(workspace, redis=redis), servers.log):
+        async with serving(servers, workspace, redis=redis) as server, server.connection() as connection:
             body = orjson.dumps({"input": {"count": warm_up + count, "longest": longest}, "hold": True})
-            run = orjson.loads(await caller.post("/api/v2/tasks/tick/run", body))
-            follower = await Follower.open(served.port, run["stream_url"], served.key)
-            await caller.post(f"/api/v2/runs/{run['run_id']}/approve", b"")
+            run = orjson.loads(await connection.post("/api/v2/tasks/tick/run", body))
+            follower = await Follower.open(server.port, run["stream_url"], server.key)
+            await connection.post(f"/api/v2/runs/{run['run_id']}/approve", b"")
             committed = {
-                number: (await ground.mailbox.next("committed", number, _PATIENCE_SECONDS)).at_ns
+                number: (await servers.receiver.next("committed", number, _TIMEOUT_SECONDS)).at_ns
                 for number in range(warm_up + count)
             }
             await follower.ended.wait()
-    arrived = {int(n): at for at, data in follower.pieces for n in _NUMBER.findall(data)}
+    arrived = {int(n): at for at, data in follower.chunks for n in _NUMBER.findall(data)}
     return [(arrived[number] - committed[number]) / 1e6 for number in range(warm_up, warm_up + count)]

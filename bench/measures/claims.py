@@ -1,7 +1,7 @@
-"""Claims: what one claim transaction costs with few and with very many runs queued.
+"""Claims: the duration of one claim transaction with few and with very many runs queued.
 
-The queue is loaded by SQL and no ANALYZE follows, as after any sudden backlog: a plan that hangs on statistics shows
-here. What is timed is the worker's own claim, from begin to commit.
+The queue is loaded by SQL without ANALYZE, as after a sudden backlog, to detect plans that depend on statistics. The
+worker's own claim is measured, from begin to commit.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import asyncpg
 
-from bench.ground import Ground, Place
 from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
+from bench.servers import Servers, Workspace
 from runlane.settings import load_settings
 from runlane.store.queue.claim import ClaimOutcome, LaneMemory, claim
 from runlane.store.queue.lanes import declare_lanes
@@ -41,18 +41,18 @@ _LOAD_EVENTS = (
 )
 
 
-async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Per repeat: the times of claims of one run and of a hundred, by the depth of the queue and with many lanes."""
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Yield per repeat the times of claims of one run and of a hundred, by queue depth and with many lanes."""
     for repeat in range(sizes.repeats):
         for queued, lanes, what in (
             *((queued, 0, str(queued)) for queued in sizes.queued),
             (sizes.queued[0], sizes.lanes, f"{sizes.queued[0]} among lanes"),
         ):
-            with ground.place() as place:
-                await SYSTEMS["runlane"](place).prepare()
-                await _fill(place, queued, lanes)
-                await ground.settle()
-                database = await open_database(load_settings(database_url=place.database_url))
+            with servers.workspace() as workspace:
+                await SYSTEMS["runlane"](workspace).prepare()
+                await _fill(workspace, queued, lanes)
+                await servers.checkpoint()
+                database = await open_database(load_settings(database_url=workspace.database_url))
                 try:
                     singles, hundreds = await _time(database)
                 finally:
@@ -61,8 +61,8 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
             yield Sample("claims", "runlane", f"100 of {what}", repeat, "ms", hundreds)
 
 
-async def _fill(place: Place, queued: int, lanes: int) -> None:
-    connection = await cast("Any", asyncpg).connect(place.database_url)
+async def _fill(workspace: Workspace, queued: int, lanes: int) -> None:
+    connection = await cast("Any", asyncpg).connect(workspace.database_url)
     try:
         for statement in (_LOAD_RUNS, _LOAD_INPUTS, _LOAD_EVENTS):
             await connection.execute(statement, queued)
@@ -96,7 +96,7 @@ async def _time(database: Database) -> tuple[list[float], list[float]]:
             raise RuntimeError(f"claimed {len(outcome.claims)} runs instead of {slots}")
         return (time.perf_counter() - started) * 1000
 
-    # The first claims learn the lanes and prepare the statements.
+    # The first claims load the lanes and prepare the statements.
     for _ in range(5):
         await once(1)
     return [await once(1) for _ in range(_SINGLES)], [await once(100) for _ in range(_HUNDREDS)]

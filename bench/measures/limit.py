@@ -1,7 +1,7 @@
-"""Limit: what Postgres itself can do with the same life of a run, written by hand in batches of a hundred.
+"""Limit: what Postgres itself can do with the same lifecycle of a run, in hand-written SQL with batches of a hundred.
 
-The same tables and the same rows as Runlane writes (a run, its input, three events, an attempt, a result), one
-connection, one statement per phase, no Python to speak of: nothing above it can be faster with this batch size.
+The statements write the same rows as Runlane (a run, its input, three events, an attempt, a result) over one
+connection, one statement per phase, with almost no Python: no system on top can be faster with this batch size.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, cast
 
 import asyncpg
 
-from bench.ground import Ground
 from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
+from bench.servers import Servers
 
 BATCH = 100
 _NOW = "(extract(epoch from clock_timestamp()) * 1000000)::bigint"
@@ -37,7 +37,7 @@ taken as (
     update runs set status = 'running', worker_id = 'w', attempt = attempt + 1, claimed_at = {_NOW},
     last_seq = last_seq + 1 from picked where runs.id = picked.id returning runs.id
 ),
-told as (
+events as (
     insert into run_events (run_id, seq, attempt, type, at, data)
     select id, 2, 1, 'worker_picked_up', {_NOW}, '{{"worker_id":"w"}}' from taken
 )
@@ -49,7 +49,7 @@ ended as (
     update runs set status = 'completed', ended_at = {_NOW}, last_seq = last_seq + 1
     from batch where runs.id = batch.id and runs.attempt = 1 returning runs.id, claimed_at
 ),
-told as (
+events as (
     insert into run_events (run_id, seq, attempt, type, at, data)
     select id, 3, 1, 'done', {_NOW}, '{{"status":"completed"}}' from ended
 ),
@@ -61,26 +61,26 @@ insert into run_results (run_id, result) select id, 'null' from ended
 """
 
 
-async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Per repeat: whole lives per second, and lives per second without the insert, as in a drain."""
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Yield per repeat the lifecycles per second, with and without the insert."""
     for repeat in range(sizes.repeats):
-        with ground.place() as place:
-            await SYSTEMS["runlane"](place).prepare()
-            await ground.settle()
-            # Statistics are as absent here as in the other measurements; without them only the index is right.
+        with servers.workspace() as workspace:
+            await SYSTEMS["runlane"](workspace).prepare()
+            await servers.checkpoint()
+            # There are no statistics, as in the other measurements; without them only index scans are right.
             connection = await cast("Any", asyncpg).connect(
-                place.database_url,
+                workspace.database_url,
                 server_settings={"enable_seqscan": "off", "enable_hashjoin": "off", "enable_mergejoin": "off"},
             )
             try:
-                inserting, draining = await _live(connection, sizes.limit)
+                inserting, draining = await _run_lifecycles(connection, sizes.limit)
             finally:
                 await connection.close()
         yield Sample("limit", "postgres", "claim and finish", repeat, "runs/s", [sizes.limit / draining])
         yield Sample("limit", "postgres", "whole life", repeat, "runs/s", [sizes.limit / (inserting + draining)])
 
 
-async def _live(connection: Any, count: int) -> tuple[float, float]:
+async def _run_lifecycles(connection: Any, count: int) -> tuple[float, float]:
     started = time.perf_counter()
     for batch in range(0, count, BATCH):
         await connection.execute(_INSERT, [f"run_{batch + offset:032x}" for offset in range(BATCH)])

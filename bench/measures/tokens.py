@@ -1,9 +1,9 @@
-"""Tokens: how fast the pieces of a model's answer come from a provider to fifty readers, and how late each of them is.
+"""Tokens: how fast the pieces of a model's answer reach fifty followers, and the delay of each piece.
 
-The provider is a process that speaks OpenAI's wire format and sends pieces as fast as they are taken; one worker asks
-it, one serving process with Redis passes the answer on. The yardstick is the provider layer alone, in a process of its
-own, which reads the same answer and hands it to nobody. For the times, pieces come one by one, and pass a relay in this
-process that notes when.
+The provider is a process that implements OpenAI's wire format and sends pieces as fast as they are read. One worker
+calls it, and one API process with Redis sends the answer to the followers. The baseline is the provider layer alone, in
+its own process, which reads the same answer and discards it. For the delays, pieces are sent one by one through a relay
+in this process that records their times.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from typing import Any
 
 import orjson
 
-from bench.ground import Ground, Place, query
+from bench.http_client import Follower, HttpConnection, unchunked
 from bench.measures import SYSTEMS, Sizes
-from bench.process import answer_of, cpu_seconds, running
+from bench.process import cpu_seconds, run_json_program, running
 from bench.relay import Relay
 from bench.samples import Sample
-from bench.serving import Served, serving
+from bench.server import ApiServer, serving
+from bench.servers import Servers, Workspace, query
 from bench.systems.runlane import RunlaneClient
-from bench.wire import Caller, Follower, unchunked
 from runlane.testing import FakeAnswer, FakeProvider
 
 EACH, ALL, ALONE, LATE = "to each follower", "to all followers", "through the worker alone", "provider to follower"
 WORKER_CPU, SERVER_CPU = "CPU of the worker", "CPU of the server"
-YARDSTICK = "pydantic-ai"
+BASELINE = "pydantic-ai"
 MODEL = "openai-chat:bench"
 _KEY = "a-key-of-the-benchmark"
-_WARM, _LONG, _SLOW = "warm up", "say much", "say it slowly"
-_PATIENCE_SECONDS = 120
+_WARM, _LONG, _SLOW = "warm up", "long answer", "slow answer"
+_TIMEOUT_SECONDS = 120
 _FLOW = {
     "id": "tokens",
-    "steps": [{"id": "say", "type": "llm", "model": MODEL, "prompt_template": "{state.user_input}"}],
+    "steps": [{"id": "answer", "type": "llm", "model": MODEL, "prompt_template": "{state.user_input}"}],
 }
 _NUMBER = re.compile(rb"#(\d{5}) ")
 
 
-async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
-    """Per repeat: the rates to followers, that of the worker alone, that of the yardstick, and the times of pieces."""
-    if not sizes.among("runlane"):
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
+    """Yield per repeat the rates to followers, of the worker alone and of the baseline, and the delays of pieces."""
+    if not sizes.select("runlane"):
         return
     answers = [
         FakeAnswer(when=_LONG, text=_numbered(sizes.tokens), piece_chars=7),
@@ -50,24 +50,24 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
         FakeAnswer(text="warm", piece_chars=7),
     ]
     for repeat in range(sizes.repeats):
-        with ground.place() as place, FakeProvider(answers) as provider:
-            await SYSTEMS["runlane"](place).prepare()
-            seconds, cpu = await _yardstick(ground, place, provider)
-            yield Sample("tokens", YARDSTICK, ALONE, repeat, "pieces/s", [sizes.tokens / seconds])
-            yield Sample("tokens", YARDSTICK, WORKER_CPU, repeat, "us/piece", [1e6 * cpu / sizes.tokens])
-            async with _ready(ground, place, provider) as (ask, served, pids):
-                run = await ask.start(_LONG)
-                await ask.release(run)
-                await ask.ended(run)
+        with servers.workspace() as workspace, FakeProvider(answers) as provider:
+            await SYSTEMS["runlane"](workspace).prepare()
+            seconds, cpu = await _baseline(servers, workspace, provider)
+            yield Sample("tokens", BASELINE, ALONE, repeat, "pieces/s", [sizes.tokens / seconds])
+            yield Sample("tokens", BASELINE, WORKER_CPU, repeat, "us/piece", [1e6 * cpu / sizes.tokens])
+            async with _ready(servers, workspace, provider) as (client, server, pids):
+                run = await client.start(_LONG)
+                await client.release(run)
+                await client.wait_until_ended(run)
                 yield Sample(
-                    "tokens", "runlane", ALONE, repeat, "pieces/s", [sizes.tokens / await _seconds(place, run)]
+                    "tokens", "runlane", ALONE, repeat, "pieces/s", [sizes.tokens / await _seconds(workspace, run)]
                 )
 
-                run = await ask.start(_LONG)
-                followers = await _open(served, run, sizes.token_followers)
+                run = await client.start(_LONG)
+                followers = await _open(server, run, sizes.token_followers)
                 before = [cpu_seconds(pid) for pid in pids]
-                await ask.release(run)
-                seconds = await _all_of(followers)
+                await client.release(run)
+                seconds = await _wait_for_all(followers)
                 used = [cpu_seconds(pid) - was for pid, was in zip(pids, before, strict=True)]
                 _check(followers, sizes.tokens)
                 each = sizes.tokens / seconds
@@ -76,14 +76,14 @@ async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
                 for variant, spent in zip((WORKER_CPU, SERVER_CPU), used, strict=True):
                     yield Sample("tokens", "runlane", variant, repeat, "us/piece", [1e6 * spent / sizes.tokens])
 
-                run = await ask.start(_SLOW)
-                followers = await _open(served, run, sizes.token_followers)
-                ask.relay.keep = True
-                await ask.release(run)
-                await _all_of(followers)
-                # The events at the end have the whole text once more: the first time counts.
-                arrived = {int(n): at for at, data in reversed(followers[0].pieces) for n in _NUMBER.findall(data)}
-                sent = ask.relay.times(_NUMBER)
+                run = await client.start(_SLOW)
+                followers = await _open(server, run, sizes.token_followers)
+                client.relay.recording = True
+                await client.release(run)
+                await _wait_for_all(followers)
+                # The stored events at the end repeat the whole text; the first arrival counts.
+                arrived = {int(n): at for at, data in reversed(followers[0].chunks) for n in _NUMBER.findall(data)}
+                sent = client.relay.times(_NUMBER)
                 times = [(arrived[number] - sent[number]) / 1e6 for number in range(sizes.tokens_timed)]
                 yield Sample("tokens", "runlane", LATE, repeat, "ms", times)
 
@@ -92,88 +92,90 @@ def _numbered(count: int) -> str:
     return "".join(f"#{number:05} " for number in range(count))
 
 
-class _Asking:
-    """Runs of the flow, handed in over HTTP and held until somebody listens."""
+class _RunClient:
+    """Starts runs of the orchestration over HTTP, held until they are released."""
 
-    def __init__(self, caller: Caller, relay: Relay) -> None:
-        self._caller = caller
+    def __init__(self, connection: HttpConnection, relay: Relay) -> None:
+        self._connection = connection
         self.relay = relay
 
     async def start(self, message: str) -> dict[str, Any]:
         body = orjson.dumps({"message": message, "hold": True})
-        return orjson.loads(await self._caller.post("/api/v2/orchestrations/tokens/run", body))
+        return orjson.loads(await self._connection.post("/api/v2/orchestrations/tokens/run", body))
 
     async def release(self, run: dict[str, Any]) -> None:
-        await self._caller.post(f"/api/v2/runs/{run['run_id']}/approve", b"")
+        await self._connection.post(f"/api/v2/runs/{run['run_id']}/approve", b"")
 
-    async def ended(self, run: dict[str, Any]) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+    async def wait_until_ended(self, run: dict[str, Any]) -> None:
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while True:
-                _, answer = await self._caller.ask("GET", f"/api/v2/runs/{run['run_id']}/wait?timeout_seconds=30")
+                _, answer = await self._connection.request(
+                    "GET", f"/api/v2/runs/{run['run_id']}/wait?timeout_seconds=30"
+                )
                 if orjson.loads(answer)["status"] == "completed":
                     return
 
 
 @asynccontextmanager
 async def _ready(
-    ground: Ground, place: Place, provider: FakeProvider
-) -> AsyncGenerator[tuple[_Asking, Served, tuple[int, int]]]:
-    """A worker that has asked the provider once, and a server; how to ask, and the processes."""
-    system = SYSTEMS["runlane"](place)
+    servers: Servers, workspace: Workspace, provider: FakeProvider
+) -> AsyncGenerator[tuple[_RunClient, ApiServer, tuple[int, int]]]:
+    """Start a worker that has called the provider once, and a server; yield a client and the process ids."""
+    system = SYSTEMS["runlane"](workspace)
     async with system.client() as client:
         assert isinstance(client, RunlaneClient)
-        await client.define({"orchestrations": [_FLOW]})
+        await client.sync({"orchestrations": [_FLOW]})
     async with Relay.to(provider.port) as relay:
-        environment = ground.environment(place, redis=True) | {
+        environment = servers.environment(workspace, redis=True) | {
             "OPENAI_BASE_URL": f"http://127.0.0.1:{relay.port}/v1",
             "OPENAI_API_KEY": _KEY,
         }
-        with running(system.worker(None), environment, ground.log) as worker:
-            async with serving(ground, place) as served, served.caller() as caller:
-                ask = _Asking(caller, relay)
-                # The first call of a provider imports what it needs.
-                run = await ask.start(_WARM)
-                await ask.release(run)
-                await ask.ended(run)
-                yield ask, served, (worker.pid, served.pid)
+        with running(system.worker(None), environment, servers.log) as worker:
+            async with serving(servers, workspace) as server, server.connection() as connection:
+                client = _RunClient(connection, relay)
+                # The first call of a provider imports its library.
+                run = await client.start(_WARM)
+                await client.release(run)
+                await client.wait_until_ended(run)
+                yield client, server, (worker.pid, server.pid)
 
 
-async def _yardstick(ground: Ground, place: Place, provider: FakeProvider) -> tuple[float, float]:
-    """The seconds that the provider layer alone takes to read the answer, and its processor time."""
+async def _baseline(servers: Servers, workspace: Workspace, provider: FakeProvider) -> tuple[float, float]:
+    """Return the time that the provider layer alone takes to read the answer, and its processor time."""
     command = ["-m", "bench.systems.pydantic_ai", "tokens", provider.openai_url, _LONG]
-    told = await answer_of(command, ground.environment(place), ground.log, _PATIENCE_SECONDS)
-    return float(told["seconds"]), float(told["cpu_seconds"])
+    output = await run_json_program(command, servers.environment(workspace), servers.log, _TIMEOUT_SECONDS)
+    return float(output["seconds"]), float(output["cpu_seconds"])
 
 
-async def _seconds(place: Place, run: dict[str, Any]) -> float:
+async def _seconds(workspace: Workspace, run: dict[str, Any]) -> float:
     sql = "select (ended_at - claimed_at) / 1e6 as seconds from runs where id = $1"
-    return float((await query(place.database_url, sql, run["run_id"]))[0]["seconds"])
+    return float((await query(workspace.database_url, sql, run["run_id"]))[0]["seconds"])
 
 
-async def _open(served: Served, run: dict[str, Any], readers: int) -> list[Follower]:
-    followers = [await Follower.open(served.port, run["stream_url"], served.key) for _ in range(readers)]
+async def _open(server: ApiServer, run: dict[str, Any], count: int) -> list[Follower]:
+    followers = [await Follower.open(server.port, run["stream_url"], server.key) for _ in range(count)]
     for follower in followers:
         follower.start_clock()
-    # One of them proves that everything arrives; the others only count.
+    # One follower checks that everything arrives; the others only count bytes.
     for follower in followers[1:]:
-        follower.keep = False
+        follower.keep_chunks = False
     return followers
 
 
-async def _all_of(followers: list[Follower]) -> float:
-    """Wait for the end of every stream; the seconds from the first piece that anybody got to the last."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+async def _wait_for_all(followers: list[Follower]) -> float:
+    """Wait for the end of every stream, and return the seconds from the first chunk to the last."""
+    async with asyncio.timeout(_TIMEOUT_SECONDS):
         for follower in followers:
             await follower.ended.wait()
     return (max(f.last_at for f in followers) - min(f.first_at for f in followers)) / 1e9
 
 
 def _check(followers: list[Follower], count: int) -> None:
-    """One reader has the whole text in live pieces, and the others as many bytes, or nearly."""
-    body = unchunked(b"".join(data for _, data in followers[0].pieces))
-    told = [orjson.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: ")]
-    text = "".join(event["text"] for event in told if event["type"] == "text" and "offset" in event)
+    """Check that one follower has the whole text in live pieces, and the others about as many bytes."""
+    body = unchunked(b"".join(data for _, data in followers[0].chunks))
+    events = [orjson.loads(line[6:]) for line in body.split(b"\n") if line.startswith(b"data: ")]
+    text = "".join(event["text"] for event in events if event["type"] == "text" and "offset" in event)
     if text != _numbered(count):
-        raise RuntimeError(f"a reader got {len(text)} characters live, not {len(_numbered(count))}")
+        raise RuntimeError(f"a follower got {len(text)} characters live, not {len(_numbered(count))}")
     if min(f.bytes for f in followers) < 0.9 * followers[0].bytes:
-        raise RuntimeError("a reader got less than the others")
+        raise RuntimeError("a follower got less than the others")

@@ -1,6 +1,6 @@
-"""The systems that are compared: how each one accepts work and how its own worker command is started.
+"""The compared systems: how each accepts work, and its worker command.
 
-Each module here is also what that system's worker imports, so it loads nothing that its users would not load.
+The workers of a system import its module, so the module imports only what users of the system import.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Protocol
 
 
 class Client(Protocol):
-    """An open connection of a system's client."""
+    """An open client of a system."""
 
     async def accept(self, task: str, key: int) -> None:
-        """Hand in one run of "noop", "stamp" or "hold"; return when the system says that it has it."""
+        """Submit one run of "noop", "stamp" or "hold", and return when the system has accepted it."""
         ...
 
     async def accept_many(self, count: int) -> None:
-        """Hand in many no-op runs the fastest way the system documents."""
+        """Submit many no-op runs in the fastest documented way."""
         ...
 
 
@@ -30,22 +30,22 @@ class System(Protocol):
 
     @property
     def drained_sql(self) -> str | None:
-        """Reads `n` ended runs and their first start and last end in seconds; None: only the tasks' notes tell."""
+        """SQL for the number of ended runs, first start and last end in seconds; None without a database."""
         ...
 
     @property
     def bulk(self) -> bool:
-        """Whether there is a call for many runs at once."""
+        """Whether the system has a call for many runs."""
         ...
 
     def worker(self, concurrency: int | None) -> Sequence[str]:
-        """The arguments of its worker command for one process; None for the default concurrency."""
+        """Return the worker command for one process; None means the default concurrency."""
         ...
 
     async def prepare(self) -> None:
-        """Make its tables or queue."""
+        """Create its tables or queue."""
         ...
 
     def client(self, *, with_worker: bool = False) -> AbstractAsyncContextManager[Client]:
-        """Connect; with a worker in this process too if wanted."""
+        """Connect, optionally with a worker in this process."""
         ...

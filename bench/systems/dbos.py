@@ -1,6 +1,6 @@
-"""DBOS: durable workflows on the same Postgres. Its worker is a process that launches it, as its guide shows.
+"""DBOS: durable workflows on the same Postgres. Its worker is a process that launches it, as in its guide.
 
-The workflow has ten steps that do nothing: once as plain functions, which DBOS runs in threads, and once as async ones.
+The workflow has ten empty steps, as plain functions, which DBOS runs in threads, or as async functions.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _IN_FLIGHT = 16
 
 
 @DBOS.step()
-def nothing(number: int) -> int:
+def empty_step(number: int) -> int:
     return number
 
 
 @DBOS.workflow(name="plain")
 def ten_steps() -> int:
-    return sum(nothing(number) for number in range(STEPS))
+    return sum(empty_step(number) for number in range(STEPS))
 
 
 @DBOS.step()
-async def nothing_async(number: int) -> int:
+async def empty_step_async(number: int) -> int:
     return number
 
 
@@ -38,7 +38,7 @@ async def nothing_async(number: int) -> int:
 async def ten_steps_async() -> int:
     total = 0
     for number in range(STEPS):
-        total += await nothing_async(number)
+        total += await empty_step_async(number)
     return total
 
 
@@ -49,7 +49,7 @@ class DbosClient:
         self._client = client
 
     async def start_many(self, flow: str, count: int) -> None:
-        """Hand in workflows of ten steps, of one of the two kinds."""
+        """Enqueue workflows of ten steps, of one of the two kinds."""
         options: EnqueueOptions = {"queue_name": QUEUE, "workflow_name": flow}
         for start in range(0, count, _IN_FLIGHT):
             together = range(start, min(start + _IN_FLIGHT, count))
@@ -60,7 +60,7 @@ class DbosClient:
 
 
 class Dbos:
-    """On Postgres."""
+    """DBOS on Postgres."""
 
     name = "dbos"
     ended_sql = (
@@ -87,7 +87,7 @@ class Dbos:
 
 
 def main() -> None:
-    """The worker process: everything by default but the log, which would tell of every start."""
+    """Run the worker process with its defaults, except the log level."""
     DBOS(config={"name": "bench", "system_database_url": os.environ["BENCH_DATABASE_URL"], "log_level": "WARNING"})
     DBOS.launch()
     DBOS.register_queue(QUEUE)

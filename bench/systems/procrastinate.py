@@ -11,21 +11,21 @@ from contextlib import asynccontextmanager
 import procrastinate
 from procrastinate.types import JSONDict
 
-from bench import note
+from bench import notify
 
 BULK_SIZE = 1000
 
 
 async def noop(key: int) -> None:
-    note.count()
+    notify.count()
 
 
 async def stamp(key: int) -> None:
-    note.send("started", key)
+    notify.send("started", key)
 
 
 async def hold(key: int) -> None:
-    note.send("started", key)
+    notify.send("started", key)
     await asyncio.sleep(600)
 
 
@@ -33,7 +33,7 @@ TASKS = {"noop": noop, "stamp": stamp, "hold": hold}
 
 
 def make_app(database_url: str) -> procrastinate.App:
-    """An app with the tasks above."""
+    """Return an app with the tasks above."""
     made = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=database_url))
     for name, function in TASKS.items():
         made.task(name=name)(function)
@@ -59,7 +59,7 @@ class ProcrastinateClient:
 
 
 class Procrastinate:
-    """On Postgres; its worker listens for notifications and polls every 5 s."""
+    """Procrastinate on Postgres; its worker listens for notifications and polls every 5 s."""
 
     name = "procrastinate"
     bulk = True

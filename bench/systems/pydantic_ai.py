@@ -1,7 +1,7 @@
-"""pydantic-ai alone: the same answers and the same tasks, kept by nobody and shown to nobody.
+"""pydantic-ai alone: the same answers and the same tasks, neither stored nor published.
 
-A program of its own, so that its CPU time is its own too. It prints one line of JSON: seconds and CPU seconds for what
-it was told to do, without the imports and the first call.
+A separate program, so that its CPU time can be measured. It prints one line of JSON: seconds and CPU seconds of the
+work, without imports and the first call.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ IN_FLIGHT = 8
 
 
 def scripted(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
-    """A tool first, then the end."""
+    """Call the tool first, then answer."""
     if len(messages) == 1:
         return ModelResponse([ToolCallPart("look_up", {"key": "a"})])
     return ModelResponse([TextPart("It is done.")])
 
 
 async def look_up(key: str) -> str:
-    """The tool of the agent."""
+    """Look up a key."""
     return f"{key} is known"
 
 
 async def tokens(url: str, prompt: str) -> None:
-    """Read one answer, piece by piece."""
+    """Read one streamed answer."""
     model = _model(url)
     request: list[ModelMessage] = [ModelRequest.user_text_prompt(prompt)]
     async with model.request_stream(request, None, ModelRequestParameters()) as answer:
@@ -46,14 +46,14 @@ async def tokens(url: str, prompt: str) -> None:
 
 
 async def agents(url: str, count: int) -> None:
-    """Tasks of an agent: two answers and a tool each."""
+    """Run tasks of an agent, with two answers and one tool call each."""
     agent = Agent(_model(url) if url else FunctionModel(scripted), tools=[look_up], instructions="You look things up.")
     waiting = iter(range(count))
 
     async def work() -> None:
         for _ in waiting:
             if url:
-                # As a worker does it, which shows every piece.
+                # Stream the answer, as a worker does.
                 async with agent.run_stream_events("Look it up.") as events:
                     async for _ in events:
                         pass
@@ -69,20 +69,20 @@ def _model(url: str) -> OpenAIChatModel:
 
 async def _timed(warm: Callable[[], Awaitable[None]], work: Callable[[], Awaitable[None]]) -> dict[str, Any]:
     await warm()
-    began, cpu = time.perf_counter(), time.process_time()
+    started, cpu = time.perf_counter(), time.process_time()
     await work()
-    return {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+    return {"seconds": time.perf_counter() - started, "cpu_seconds": time.process_time() - cpu}
 
 
 def main() -> None:
     match sys.argv[1:]:
         case ["tokens", url, prompt]:
-            told = uvloop.run(_timed(lambda: tokens(url, "warm up"), lambda: tokens(url, prompt)))
+            output = uvloop.run(_timed(lambda: tokens(url, "warm up"), lambda: tokens(url, prompt)))
         case ["agents", url, count]:
-            told = uvloop.run(_timed(lambda: agents(url, 1), lambda: agents(url, int(count))))
+            output = uvloop.run(_timed(lambda: agents(url, 1), lambda: agents(url, int(count))))
         case words:
-            sys.exit(f"{words} is nothing that can be measured")
-    sys.stdout.buffer.write(orjson.dumps(told))
+            sys.exit(f"{words} is not a valid measurement")
+    sys.stdout.buffer.write(orjson.dumps(output))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runlane: what is measured. Its worker command, its defaults; no setting is changed for the benchmark."""
+"""Runlane with its worker command and its default settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
-from bench import note
+from bench import notify
 from runlane import App, Context
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.settings import load_settings
@@ -20,17 +20,17 @@ app = App()
 
 @app.task("noop")
 async def noop(ctx: Context, key: int) -> None:
-    note.count()
+    notify.count()
 
 
 @app.task("stamp")
 async def stamp(ctx: Context, key: int) -> None:
-    note.send("started", key)
+    notify.send("started", key)
 
 
 @app.task("hold")
 async def hold(ctx: Context, key: int) -> None:
-    note.send("started", key)
+    notify.send("started", key)
     if ctx.attempt == 1:
         await asyncio.sleep(600)
 
@@ -48,7 +48,7 @@ async def tick(ctx: Context, count: int, longest: float) -> None:
     for number in range(count):
         await asyncio.sleep(chance.uniform(0.01, longest))
         await ctx.log("tick", number=number)
-        note.send("committed", number)
+        notify.send("committed", number)
 
 
 @app.task("look up")
@@ -59,16 +59,16 @@ async def look_up(ctx: Context, key: str) -> str:
 STEPS = 10
 
 
-def _said(number: int) -> dict[str, Any]:
+def _print_step(number: int) -> dict[str, Any]:
     return {"type": "print", "print_content": "{state.user_input} " + str(number)}
 
 
-def _computed(number: int) -> dict[str, Any]:
+def _transform_step(number: int) -> dict[str, Any]:
     return {"type": "transform", "transform_code": f"result = {number}"}
 
 
 def _flow(name: str, *kinds: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
-    """Ten steps in a row, of these kinds in turn, each with an output that is kept."""
+    """Return an orchestration of ten steps in sequence, alternating these kinds, each with an output."""
     numbers = range(1, STEPS + 1)
     steps: list[dict[str, Any]] = [{"id": f"s{n}", "output_key": f"s{n}", **kinds[n % len(kinds)](n)} for n in numbers]
     for step, following in pairwise(steps):
@@ -77,8 +77,8 @@ def _flow(name: str, *kinds: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
 
 
 FLOWS = {
-    "print": _flow("print", _said),
-    "print and transform": _flow("print-and-transform", _said, _computed),
+    "print": _flow("print", _print_step),
+    "print and transform": _flow("print-and-transform", _print_step, _transform_step),
 }
 _IN_FLIGHT = 100
 
@@ -96,38 +96,38 @@ class RunlaneClient:
         await self._app.enqueue_many([("noop", {"key": key}) for key in range(count)])
 
     async def start_many(self, flow: str, count: int) -> None:
-        """Hand in runs of an orchestration of ten steps."""
+        """Start runs of an orchestration of ten steps."""
         await self.start(FLOWS[flow], count)
 
     async def start(self, flow: dict[str, Any], count: int = 1) -> None:
-        """Store an orchestration and hand in runs of it."""
-        await self.define({"orchestrations": [flow]})
-        await self.begin(flow["id"], count)
+        """Store an orchestration and start runs of it."""
+        await self.sync({"orchestrations": [flow]})
+        await self.start_runs(flow["id"], count)
 
-    async def define(self, bodies: dict[str, list[dict[str, Any]]]) -> None:
+    async def sync(self, bodies: dict[str, list[dict[str, Any]]]) -> None:
         """Store definitions."""
-        # A worker, which imports this module too, has no need of them.
+        # A worker also imports this module and does not need these.
         from runlane.catalog.sync import sync_definitions
         from runlane.definitions.loader import parse_bodies
 
         loaded = parse_bodies(bodies)
         await sync_definitions(await self._app.database(), DEFAULT_TENANT, loaded, actor="bench")
 
-    async def begin(self, flow: str, count: int = 1) -> None:
-        """Hand in runs of an orchestration that is stored."""
+    async def start_runs(self, flow: str, count: int = 1) -> None:
+        """Start runs of a stored orchestration."""
         for start in range(0, count, _IN_FLIGHT):
             together = range(start, min(start + _IN_FLIGHT, count))
             await asyncio.gather(*(self._app.orchestrate(flow, "bench") for _ in together))
 
-    async def close_lane(self, *, closed: bool) -> None:
-        """Let no run begin, or let them begin again."""
+    async def set_lane_enabled(self, *, enabled: bool) -> None:
+        """Enable or disable the default lane."""
         from runlane.store.queue.lanes import LaneChange, set_lane
 
-        await set_lane(await self._app.database(), "default", LaneChange(enabled=not closed), actor="bench")
+        await set_lane(await self._app.database(), "default", LaneChange(enabled=enabled), actor="bench")
 
 
 class Runlane:
-    """On Postgres, and with Redis if one is given: its URL and a prefix."""
+    """Runlane on Postgres, and with Redis if its URL and a prefix are given."""
 
     name = "runlane"
     bulk = True
@@ -137,8 +137,8 @@ class Runlane:
     )
 
     def __init__(self, database_url: str, redis: tuple[str, str] | None = None) -> None:
-        news = {} if redis is None else {"redis_url": redis[0], "redis_prefix": redis[1]}
-        self._settings = load_settings(database_url=database_url, **news)
+        redis_settings = {} if redis is None else {"redis_url": redis[0], "redis_prefix": redis[1]}
+        self._settings = load_settings(database_url=database_url, **redis_settings)
 
     def worker(self, concurrency: int | None) -> Sequence[str]:
         slots = [] if concurrency is None else ["--concurrency", str(concurrency)]
@@ -149,18 +149,18 @@ class Runlane:
 
     @asynccontextmanager
     async def client(self, *, with_worker: bool = False) -> AsyncGenerator[RunlaneClient]:
-        mine = App(self._settings)
-        mine.include(app)
-        async with mine:
+        instance = App(self._settings)
+        instance.include(app)
+        async with instance:
             if not with_worker:
-                yield RunlaneClient(mine)
+                yield RunlaneClient(instance)
                 return
-            worker, duties = await mine.worker(), await mine.duties()
+            worker, duties = await instance.worker(), await instance.duties()
             await worker.start()
             for duty in duties:
                 duty.start()
             try:
-                yield RunlaneClient(mine)
+                yield RunlaneClient(instance)
             finally:
                 await worker.stop(1)
                 for duty in duties:

@@ -1,7 +1,7 @@
-"""taskiq on Redis, with results off: its fastest form. Not durable: Redis keeps the queue in memory.
+"""taskiq on Redis without results, its fastest configuration. Not durable: Redis keeps the queue in memory.
 
-`stream` uses RedisStreamBroker, which acknowledges and can hand a dead worker's message on; `list` uses
-ListQueueBroker, which removes a message when a worker takes it.
+`stream` uses RedisStreamBroker, which acknowledges messages and can redeliver those of a dead worker; `list` uses
+ListQueueBroker, which removes a message when a worker receives it.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from taskiq import AsyncBroker
 from taskiq.api import run_receiver_task
 from taskiq_redis import ListQueueBroker, RedisStreamBroker
 
-from bench import note
+from bench import notify
 
 IN_FLIGHT = 100
 
 
 async def noop(key: int) -> None:
-    note.count()
+    notify.count()
 
 
 async def stamp(key: int) -> None:
-    note.send("started", key)
+    notify.send("started", key)
 
 
 async def hold(key: int) -> None:
-    note.send("started", key)
+    notify.send("started", key)
     await asyncio.sleep(600)
 
 
@@ -38,7 +38,7 @@ TASKS = {"noop": noop, "stamp": stamp, "hold": hold}
 
 
 def make_broker(kind: str, redis_url: str, queue: str) -> AsyncBroker:
-    """A broker with the tasks above. The stream is read from its start, since the work is there before the worker."""
+    """Return a broker with the tasks above. The stream is read from its start, because runs precede the worker."""
     made: AsyncBroker = (
         RedisStreamBroker(redis_url, queue_name=queue, consumer_id="0")
         if kind == "stream"
@@ -49,9 +49,9 @@ def make_broker(kind: str, redis_url: str, queue: str) -> AsyncBroker:
     return made
 
 
-_place = (os.environ.get("BENCH_REDIS_URL", "redis://127.0.0.1:6379/0"), os.environ.get("BENCH_QUEUE", "bench"))
-stream_broker = make_broker("stream", *_place)
-list_broker = make_broker("list", *_place)
+_workspace = (os.environ.get("BENCH_REDIS_URL", "redis://127.0.0.1:6379/0"), os.environ.get("BENCH_QUEUE", "bench"))
+stream_broker = make_broker("stream", *_workspace)
+list_broker = make_broker("list", *_workspace)
 
 
 class TaskiqClient:
@@ -73,7 +73,7 @@ class TaskiqClient:
 
 
 class Taskiq:
-    """On Redis, by one of its two brokers."""
+    """taskiq on Redis, with one of its two brokers."""
 
     drained_sql: str | None = None
     bulk = False

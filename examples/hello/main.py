@@ -1,7 +1,7 @@
-"""What Runlane does, in a few seconds: a server is asked for runs over HTTP, watched live, and killed in the middle.
+"""Show Runlane in a few seconds: start runs over HTTP, follow them live, and kill the server in the middle.
 
-Everything is real: a serving process with a worker on a SQLite file, HTTP, live streams, SIGKILL. The exit code is 0
-only if every promise was kept.
+A server process with a worker runs on a SQLite file; the kill is a real SIGKILL. The exit code is 0 only if every
+guarantee held.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ POEM = "The run that was accepted is the run that ends, whatever ends the one th
 started = time.monotonic()
 
 
-class BrokenPromise(Exception):
-    """The example did not show what it should."""
+class CheckFailed(Exception):
+    """A guarantee did not hold."""
 
 
-def say(text: str = "") -> None:
-    """A line, at once, also into a pipe."""
+def print_line(text: str = "") -> None:
+    """Print a line and flush it."""
     print(text, flush=True)
 
 
-def tell(who: str, what: str) -> None:
-    """A line about something that happened now."""
-    say(f"  {time.monotonic() - started:5.1f} s  {who:<10}  {what}")
+def log(source: str, text: str) -> None:
+    """Print a line with its time and source."""
+    print_line(f"  {time.monotonic() - started:5.1f} s  {source:<10}  {text}")
 
 
 class ServerProcess:
-    """One `runlane serve --worker`, started and ended as an operator would."""
+    """One `runlane serve --worker` process."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -58,11 +58,11 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process that serves now."""
+        """Return the id of the running process, or 0."""
         return 0 if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Return when it serves: on a free port the first time, on the same one after that."""
+        """Start the server, on a free port the first time and on the same port later, and wait until it serves."""
         port = self.url.rpartition(":")[2] or "0"
         self._serving.clear()
         self._process = await asyncio.create_subprocess_exec(
@@ -77,11 +77,11 @@ class ServerProcess:
         await asyncio.wait([serving, self._reading], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         serving.cancel()
         if not self._serving.is_set():
-            raise BrokenPromise("The server did not start:\n" + "\n".join(self._last_lines))
-        tell("server", f"serves {self.url}, pid {self.pid}")
+            raise CheckFailed("The server did not start:\n" + "\n".join(self._last_lines))
+        log("server", f"serves {self.url}, pid {self.pid}")
 
     async def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is cleaned up."""
+        """Send SIGKILL: no handler runs, nothing is cleaned up."""
         if self._process is not None and self._process.returncode is None:
             self._process.send_signal(signal.SIGKILL)
             await self._process.wait()
@@ -89,9 +89,9 @@ class ServerProcess:
             await self._reading
 
     async def drain(self) -> int:
-        """SIGTERM: end the streams, finish what runs, then leave."""
+        """Send SIGTERM, let it end its streams and runs, and return its exit code."""
         if self._process is None:
-            raise BrokenPromise("The server was never started.")
+            raise CheckFailed("The server was never started.")
         self._process.terminate()
         code = await asyncio.wait_for(self._process.wait(), WAIT_SECONDS)
         if self._reading is not None:
@@ -99,19 +99,19 @@ class ServerProcess:
         return code
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """It logs JSON lines to stderr; one of them says where it serves."""
+        """Read its log, JSON lines on stderr, until one reports its URL."""
         while process.stderr is not None and (line := await process.stderr.readline()):
             text = line.decode(errors="replace").rstrip()
             self._last_lines = [*self._last_lines[-20:], text]
             with contextlib.suppress(ValueError, KeyError):
-                told = json.loads(text)
-                if told["event"] == "serving":
-                    self.url = told["url"]
+                entry = json.loads(text)
+                if entry["event"] == "serving":
+                    self.url = entry["url"]
                     self._serving.set()
 
 
-class Watch:
-    """Follows the live stream of one run, prints each event, and checks that every number comes once."""
+class RunMonitor:
+    """Follows the stream of one run, prints each event, and checks that every number occurs once."""
 
     def __init__(self, client: Client, label: str, run_id: str) -> None:
         self.run_id = run_id
@@ -123,7 +123,7 @@ class Watch:
         self.following = asyncio.create_task(self._follow(client))
 
     async def until_part(self, part: int) -> None:
-        """Return when so many parts are stored."""
+        """Wait until this part is stored."""
         async with self.parts:
             await self.parts.wait_for(lambda: self.parts_done >= part or self.following.done())
 
@@ -132,17 +132,17 @@ class Watch:
             if isinstance(event, LiveEvent):
                 continue
             if event.seq != self._last_seq + 1:
-                raise BrokenPromise(f"Event {event.seq} of {self._label} came after {self._last_seq}.")
+                raise CheckFailed(f"Event {event.seq} of {self._label} follows {self._last_seq}.")
             self._last_seq = event.seq
             async with self.parts:
                 self.parts_done += event.type == "checkpoint"
                 self.parts.notify_all()
             if event.type == "done":
                 self.status = str(event.data["status"])
-            tell(self._label, _told(event, self.parts_done))
+            log(self._label, describe(event, self.parts_done))
 
 
-def _told(event: Event, parts_done: int) -> str:
+def describe(event: Event, parts_done: int) -> str:
     data = event.data
     match event.type:
         case "queued":
@@ -150,15 +150,15 @@ def _told(event: Event, parts_done: int) -> str:
         case "worker_picked_up":
             return f"starts, attempt {event.attempt}"
         case "log":
-            return f"says: {data['message']}"
+            return f"logs: {data['message']}"
         case "checkpoint":
-            return f"part {parts_done} of {PARTS} is done and stored"
+            return f"part {parts_done} of {PARTS} is stored"
         case "worker_lost":
-            return f"its worker is gone; {data['status']} again"
+            return f"worker lost, {data['status']} again"
         case "attempt_failed":
-            return f"attempt {event.attempt} failed: {data['error']['message']}; waits and tries again"
+            return f"attempt {event.attempt} failed: {data['error']['message']}; retried after a backoff"
         case "key_free":
-            return "the one before it has ended, so it may start"
+            return "the run before it has ended; it may start"
         case "done":
             return str(data["status"])
         case other:
@@ -167,23 +167,23 @@ def _told(event: Event, parts_done: int) -> str:
 
 async def start(
     client: Client, label: str, task: str, arguments: dict[str, object], ordering_key: str | None = None
-) -> Watch:
-    """Ask for a run over HTTP and follow it from its first event on."""
+) -> RunMonitor:
+    """Start a run over HTTP and follow it from its first event."""
     accepted = await client.run(task, arguments, ordering_key=ordering_key)
-    return Watch(client, label, accepted.run_id)
+    return RunMonitor(client, label, accepted.run_id)
 
 
-async def finish(watches: list[Watch]) -> None:
-    """Wait until every followed run has ended well."""
-    await asyncio.wait_for(asyncio.gather(*(watch.following for watch in watches)), WAIT_SECONDS)
-    ends = {watch.status for watch in watches}
+async def finish(monitors: list[RunMonitor]) -> None:
+    """Wait until every followed run has completed."""
+    await asyncio.wait_for(asyncio.gather(*(monitor.following for monitor in monitors)), WAIT_SECONDS)
+    ends = {monitor.status for monitor in monitors}
     if ends != {"completed"}:
-        raise BrokenPromise(f"Runs ended as {sorted(ends)}.")
+        raise CheckFailed(f"Runs ended as {sorted(ends)}.")
 
 
 async def show_runs(client: Client) -> int:
-    say("1. Runs are started over HTTP. Deposits into one account keep their order, a failed run repeats.")
-    watches = [
+    print_line("1. Runs are started over HTTP. Deposits into one account keep their order, a failed run is retried.")
+    monitors = [
         await start(client, "words", "count_words", {"text": POEM}),
         await start(client, "rate", "exchange_rate", {"currency": "EUR"}),
     ]
@@ -191,24 +191,24 @@ async def show_runs(client: Client) -> int:
         await start(client, f"deposit {number}", "deposit", {"account": "7", "cents": number * 100}, "account:7")
         for number in (1, 2, 3)
     ]
-    await finish([*watches, *deposits])
-    for earlier, later in itertools.pairwise([await client.get(watch.run_id) for watch in deposits]):
+    await finish([*monitors, *deposits])
+    for earlier, later in itertools.pairwise([await client.get(monitor.run_id) for monitor in deposits]):
         if (earlier.ended_at_us or 0) > (later.claimed_at_us or 0):
-            raise BrokenPromise("Two deposits into one account overlapped.")
-    return len(watches) + len(deposits)
+            raise CheckFailed("Two deposits into one account overlapped.")
+    return len(monitors) + len(deposits)
 
 
 async def survive_a_kill(client: Client, server: ServerProcess) -> Run:
-    say()
-    say(
+    print_line()
+    print_line(
         f"2. A run of {PARTS} parts with a checkpoint after each. Server and worker are killed after {KILL_AFTER_PART}."
     )
     seal = await start(client, "seal", "seal", {"document": "contract", "parts": PARTS})
     await asyncio.wait_for(seal.until_part(KILL_AFTER_PART), WAIT_SECONDS)
-    tell("server", f"kill -9, pid {server.pid}")
+    log("server", f"kill -9, pid {server.pid}")
     await server.kill()
     await server.start()
-    tell("server", "the stream below is the one from above: it reconnected and goes on after its last event")
+    log("server", "the stream below is the same one: it reconnected and continues after its last event")
     await finish([seal])
     run = await client.get(seal.run_id)
     check_seal(run, seal.parts_done)
@@ -220,14 +220,14 @@ def check_seal(run: Run, parts_done: int) -> None:
     for part in range(1, PARTS + 1):
         expected = seal_part(expected, "contract", part)
     if run.status is not Status.COMPLETED or run.result != expected:
-        raise BrokenPromise(f"The sealed document is {run.result!r}, not {expected!r}: a part was lost or done twice.")
+        raise CheckFailed(f"The sealed document is {run.result!r}, not {expected!r}: a part was lost or repeated.")
     if parts_done != PARTS:
-        raise BrokenPromise(f"{PARTS} parts were stored {parts_done} times: a finished part was done again.")
+        raise CheckFailed(f"{PARTS} parts were stored {parts_done} times: a stored part was repeated.")
     if run.losses < 1 or run.failures:
-        raise BrokenPromise(f"The kill must count as a loss and not as a failure: {run.losses} and {run.failures}.")
+        raise CheckFailed(f"The kill must count as a loss, not as a failure: {run.losses} and {run.failures}.")
 
 
-async def show() -> None:
+async def demonstrate() -> None:
     server = ServerProcess()
     try:
         await server.start()
@@ -235,32 +235,34 @@ async def show() -> None:
             count = 1 + await show_runs(client)
             sealed = await survive_a_kill(client, server)
         code = await server.drain()
-        tell("server", f"drained on SIGTERM, exit code {code}")
+        log("server", f"drained on SIGTERM, exit code {code}")
         if code != 0:
-            raise BrokenPromise(f"The server ended with exit code {code}.")
-        say()
-        say(f"{count} runs accepted, {count} completed, 1 server killed, nothing lost, every event seen once,")
-        say(f"no stored part done again: the seal {sealed.result} is what an undisturbed run gives.")
+            raise CheckFailed(f"The server ended with exit code {code}.")
+        print_line()
+        print_line(
+            f"{count} runs accepted, {count} completed, 1 server killed, nothing lost, every event received once,"
+        )
+        print_line(f"no stored part repeated: the seal {sealed.result} equals that of an undisturbed run.")
     finally:
         await server.kill()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runlane in a few seconds.")
-    parser.add_argument("--folder", type=Path, help="Keep the database here, to look at it afterwards.")
+    parser = argparse.ArgumentParser(description="Show Runlane in a few seconds.")
+    parser.add_argument("--folder", type=Path, help="Keep the database in this folder.")
     folder: Path | None = parser.parse_args().folder
     with tempfile.TemporaryDirectory(prefix="runlane-hello-") as temporary:
         file = (folder or Path(temporary)).resolve() / "runlane.db"
         os.environ["RUNLANE_DATABASE_URL"] = f"sqlite:///{file}"
-        say(f"Runlane on one SQLite file: {file}")
-        say()
+        print_line(f"Runlane on one SQLite file: {file}")
+        print_line()
         try:
-            asyncio.run(show())
-        except (BrokenPromise, RunlaneError, TimeoutError) as error:
-            say(f"BROKEN: {error}")
+            asyncio.run(demonstrate())
+        except (CheckFailed, RunlaneError, TimeoutError) as error:
+            print_line(f"FAILED: {error}")
             return 1
     if folder is not None:
-        say(f"Look at it: RUNLANE_DATABASE_URL=sqlite:///{file} runlane runs list")
+        print_line(f"Inspect it: RUNLANE_DATABASE_URL=sqlite:///{file} runlane runs list")
     return 0
 
 

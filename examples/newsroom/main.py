@@ -1,8 +1,8 @@
-"""An agent with tools in an orchestration: watched live, its worker killed, its questions answered.
+"""Run an agent with tools in an orchestration, follow it live, kill its worker and answer its questions.
 
-Everything is real: an API server and two workers on a SQLite file, a Redis-compatible server for what is told live,
-HTTP, SIGKILL. Only the model is scripted unless you name another, so that nothing has to be paid for. The exit code is
-0 only if every promise was kept.
+An API server and two workers run on a SQLite file, with a Redis-compatible server for live events; the kill is a real
+SIGKILL. Only the model is scripted unless you name another, so that the demonstration costs nothing. The exit code is 0
+only if every guarantee held.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-from processes import HERE, WAIT_SECONDS, NotStarted, Process
-from telling import Pen, show
+from console import Console, print_event
+from processes import HERE, WAIT_SECONDS, Process, StartError
 
 from runlane import Client, Event, LiveEvent, RunlaneError, Status, WrongState
 from runlane.testing import MissingBinaryError, RedisServer
@@ -30,22 +30,22 @@ SCRIPTED = "scripted"
 APPROVE = {"decision": "approve"}
 PRINT = {"decision": "print", "notes": "Front page."}
 STORY = "drafts/1/story"
-OTHERS = ("drafts/0/headline", "drafts/2/caption")
-ENOUGH_CHARACTERS = 40
-REAL = (
-    'The model was scripted. A real one: OPENAI_API_KEY=... make run ARGS="--model openai:gpt-5-mini" '
+OTHER_DRAFTS = ("drafts/0/headline", "drafts/2/caption")
+KILL_AFTER_CHARACTERS = 40
+REAL_MODEL_HINT = (
+    'The model was scripted. To use a real one: OPENAI_API_KEY=... make run ARGS="--model openai:gpt-5-mini" '
     "(or ANTHROPIC_API_KEY and anthropic:claude-sonnet-5-5; or, without a key, OLLAMA_BASE_URL and ollama:qwen3)."
 )
 
-pen = Pen()
+console = Console()
 
 
-class BrokenPromise(Exception):
-    """The example did not show what it should."""
+class CheckFailed(Exception):
+    """A guarantee did not hold."""
 
 
-class Story:
-    """The stream of one run: each event as a line, and what the demonstration needs to know of it."""
+class RunMonitor:
+    """Follows one run, prints its events, and keeps what the demonstration needs of them."""
 
     def __init__(self) -> None:
         self.completed = Counter[str]()
@@ -57,20 +57,20 @@ class Story:
         self._last_seq = 0
 
     async def follow(self, client: Client, run_id: str) -> None:
-        """Until the run has ended. The client reconnects by itself; no number may come twice or be left out."""
+        """Follow the run to its end. The client reconnects; no number may be repeated or left out."""
         async for event in client.stream(run_id):
             if isinstance(event, LiveEvent):
-                pen.write(event)
+                console.write(event)
             elif event.seq != self._last_seq + 1:
-                raise BrokenPromise(f"Event {event.seq} came after {self._last_seq}.")
+                raise CheckFailed(f"Event {event.seq} follows {self._last_seq}.")
             else:
                 self._last_seq = event.seq
-                show(pen, event)
-                self._note(event)
+                print_event(console, event)
+                self._record(event)
             async with self.changed:
                 self.changed.notify_all()
 
-    def _note(self, event: Event) -> None:
+    def _record(self, event: Event) -> None:
         match event.type:
             case "step_complete":
                 self.completed[event.data["path"]] += 1
@@ -86,118 +86,118 @@ class Story:
                 pass
 
 
-async def start(client: Client) -> tuple[str, Story, asyncio.Task[None]]:
-    """Bring the definitions, start the orchestration, and follow it from its first event on."""
+async def start(client: Client) -> tuple[str, RunMonitor, asyncio.Task[None]]:
+    """Sync the definitions, start the orchestration, and follow it from its first event."""
     definitions = {
         folder.name: [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
         for folder in (HERE / "definitions").iterdir()
     }
     for item in (await client.sync(definitions))["items"]:
-        pen.tell("sync", f"{item['change']} {item['kind']} {item['id']}")
+        console.log("sync", f"{item['change']} {item['kind']} {item['id']}")
     accepted = await client.run_orchestration("article", TOPIC)
-    story = Story()
-    return accepted.run_id, story, asyncio.create_task(story.follow(client, accepted.run_id))
+    monitor = RunMonitor()
+    return accepted.run_id, monitor, asyncio.create_task(monitor.follow(client, accepted.run_id))
 
 
-async def answer(client: Client, run_id: str, story: Story) -> None:
-    """Answer whatever the run asks, when it waits for nothing else: nobody sits here."""
+async def answer(client: Client, run_id: str, monitor: RunMonitor) -> None:
+    """Answer the questions of the run in place of a person, when it is paused."""
     while True:
-        async with story.changed:
-            await story.changed.wait_for(lambda: story.paused and story.questions)
-            questions, story.questions = story.questions, []
+        async with monitor.changed:
+            await monitor.changed.wait_for(lambda: monitor.paused and monitor.questions)
+            questions, monitor.questions = monitor.questions, []
         for question in questions:
             options = {option for field in question["fields"] for option in field.get("options", [])}
             given = APPROVE if "approve" in options else PRINT
-            pen.say()
-            pen.tell("demo", f"nobody sits here, so the demonstration answers: {given}")
-            pen.say()
-            with contextlib.suppress(WrongState):  # somebody at the inbox was faster
+            console.print()
+            console.log("demo", f"answers in place of a person: {given}")
+            console.print()
+            with contextlib.suppress(WrongState):  # another client has answered
                 await client.resume(run_id, given, step=question["path"])
 
 
-async def half_written(story: Story, following: asyncio.Task[None], live: bool) -> None:
-    """Return when the other drafts are done and the story is not, or when it is too late for that."""
+async def wait_until_half_written(monitor: RunMonitor, following: asyncio.Task[None], live: bool) -> None:
+    """Return when the other drafts are complete and the story is not, or when the story is complete."""
 
     def ready() -> bool:
-        others = all(story.completed[path] for path in OTHERS)
-        begun = not live or pen.shown(STORY) >= ENOUGH_CHARACTERS
-        return bool(story.completed[STORY]) or (others and begun)
+        others_complete = all(monitor.completed[path] for path in OTHER_DRAFTS)
+        half_written = not live or console.printed(STORY) >= KILL_AFTER_CHARACTERS
+        return bool(monitor.completed[STORY]) or (others_complete and half_written)
 
     async def wait() -> None:
-        async with story.changed:
-            await story.changed.wait_for(ready)
+        async with monitor.changed:
+            await monitor.changed.wait_for(ready)
 
     waiting = asyncio.create_task(wait())
     await asyncio.wait([waiting, following], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
 
 
-async def kill_its_worker(story: Story, workers: list[Process]) -> None:
-    """End the process that has the run, and no other."""
-    victim = next(worker for worker in workers if worker.told["worker_id"] == story.worker_id)
-    pen.say()
-    pen.tell("operator", f"kill -9 {victim.pid}: the worker dies while story is being written")
-    pen.say()
+async def kill_worker(monitor: RunMonitor, workers: list[Process]) -> None:
+    """Kill the process that executes the run, and no other."""
+    victim = next(worker for worker in workers if worker.ready_log["worker_id"] == monitor.worker_id)
+    console.print()
+    console.log("operator", f"kill -9 {victim.pid}: the worker dies while it streams the story")
+    console.print()
     await victim.kill()
 
 
-async def check(client: Client, run_id: str, story: Story, folder: Path, *, scripted: bool) -> str:
-    """What was promised: nothing done or paid again that was done, one photograph at most, one article."""
+async def check(client: Client, run_id: str, monitor: RunMonitor, folder: Path, *, scripted: bool) -> str:
+    """Check the guarantees: no step or model answer twice, at most one photograph, one article."""
     run = await client.get(run_id)
     if run.status is not Status.COMPLETED:
-        raise BrokenPromise(f"The run is {run.status}: {(run.error or {}).get('message', 'nobody knows why')}")
-    twice = [path for path, times in story.completed.items() if times != 1]
-    paid_twice = [key for key, times in story.answers.items() if times != 1]
-    if twice or paid_twice:
-        raise BrokenPromise(f"These were done more than once: {twice} {paid_twice}")
+        raise CheckFailed(f"The run is {run.status}: {(run.error or {}).get('message', 'unknown')}")
+    repeated = [path for path, times in monitor.completed.items() if times != 1]
+    paid_twice = [key for key, times in monitor.answers.items() if times != 1]
+    if repeated or paid_twice:
+        raise CheckFailed(f"Executed more than once: {repeated} {paid_twice}")
     if scripted:
         await check_script(client, run_id, run.losses, folder)
     printed = list((folder / "published").iterdir())
     if [str(file.relative_to(folder)) for file in printed] != [run.result]:
-        raise BrokenPromise(f"{run.result} was to be printed, and there is {printed}.")
+        raise CheckFailed(f"{run.result} should be printed, not {printed}.")
     return printed[0].read_text()
 
 
 async def check_script(client: Client, run_id: str, losses: int, folder: Path) -> None:
-    """What can only be said of a model whose answers are known: who was where when the worker died."""
+    """Check what holds only for known answers: which attempt completed each step."""
     attempts = {step.path: step.attempt for step in await client.steps(run_id)}
-    before = all(attempts[path] < attempts[STORY] for path in ("research", *OTHERS))
+    before = all(attempts[path] < attempts[STORY] for path in ("research", *OTHER_DRAFTS))
     if losses != 1 or not before:
-        raise BrokenPromise(f"{losses} workers were lost, and steps were made in these attempts: {attempts}")
+        raise CheckFailed(f"{losses} workers were lost, and the steps were executed in these attempts: {attempts}")
     orders = list((folder / "orders").iterdir())
     if len(orders) != 1:
-        raise BrokenPromise(f"One photograph was approved, and {len(orders)} were ordered.")
+        raise CheckFailed(f"One photograph was approved, but {len(orders)} were ordered.")
 
 
 async def demonstrate(folder: Path, *, scripted: bool, live: bool) -> None:
     server = Process(folder, "serve", "tasks:app", "--port", "0", ready="serving")
     workers = [Process(folder, "worker", "tasks:app", ready="worker_online") for _ in range(2)]
-    pen.tell("demo", "starts an API server and two workers")
+    console.log("demo", "starts an API server and two workers")
     try:
         await asyncio.gather(*(process.start() for process in (server, *workers)))
-        pen.tell("server", f"serves {server.told['url']}, pid {server.pid}")
+        console.log("server", f"serves {server.ready_log['url']}, pid {server.pid}")
         for worker in workers:
-            pen.tell("worker", f"{worker.told['worker_id']}, pid {worker.pid}")
-        async with Client(server.told["url"]) as client:
-            run_id, story, following = await start(client)
-            answering = asyncio.create_task(answer(client, run_id, story))
+            console.log("worker", f"{worker.ready_log['worker_id']}, pid {worker.pid}")
+        async with Client(server.ready_log["url"]) as client:
+            run_id, monitor, following = await start(client)
+            answering = asyncio.create_task(answer(client, run_id, monitor))
             try:
-                await half_written(story, following, live)
+                await wait_until_half_written(monitor, following, live)
                 if not following.done():
-                    await kill_its_worker(story, workers)
+                    await kill_worker(monitor, workers)
                 await asyncio.wait_for(following, WAIT_SECONDS)
             finally:
                 answering.cancel()
-            article = await check(client, run_id, story, folder, scripted=scripted)
-        pen.say()
-        pen.say(article)
-        pen.say(
-            f"{story.completed.total()} steps and {story.answers.total()} answers of the model, each recorded once; "
+            article = await check(client, run_id, monitor, folder, scripted=scripted)
+        console.print()
+        console.print(article)
+        console.print(
+            f"{monitor.completed.total()} steps and {monitor.answers.total()} model answers, each recorded once; "
             "1 worker killed, 1 draft written again, nothing lost."
         )
         codes = await asyncio.gather(*(process.drain() for process in (server, *workers)))
         if sorted(codes) != [-9, 0, 0]:
-            raise BrokenPromise(f"The processes ended with {codes}.")
+            raise CheckFailed(f"The processes exited with {codes}.")
     finally:
         for process in (server, *workers):
             await process.kill()
@@ -205,7 +205,7 @@ async def demonstrate(folder: Path, *, scripted: bool, live: bool) -> None:
 
 @contextlib.contextmanager
 def live_events() -> Generator[bool]:
-    """A Redis-compatible server between the processes, if there is one to start: it carries what is told live."""
+    """Start a Redis-compatible server for live events, if one is installed; yield whether there is one."""
     if "RUNLANE_REDIS_URL" in os.environ:
         yield True
         return
@@ -213,32 +213,32 @@ def live_events() -> Generator[bool]:
         try:
             os.environ["RUNLANE_REDIS_URL"] = stack.enter_context(RedisServer()).url
         except MissingBinaryError:
-            pen.say("No Redis-compatible server is installed: texts are shown when they are whole.")
+            console.print("No Redis-compatible server is installed: answers are shown when they are complete.")
         yield "RUNLANE_REDIS_URL" in os.environ
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="An agent with tools, from its first step to a printed article.")
-    parser.add_argument("--folder", type=Path, help="Keep the database and the article here, to look at them.")
-    parser.add_argument("--model", help="The model to ask, such as openai:gpt-5-mini; RUNLANE_DEFAULT_MODEL if empty.")
-    chosen = parser.parse_args()
-    model: str = chosen.model or os.environ.get("RUNLANE_DEFAULT_MODEL") or SCRIPTED
+    parser = argparse.ArgumentParser(description="Run an agent with tools, from its first step to a printed article.")
+    parser.add_argument("--folder", type=Path, help="Keep the database and the article in this folder.")
+    parser.add_argument("--model", help="The model, such as openai:gpt-5-mini. Default: RUNLANE_DEFAULT_MODEL.")
+    options = parser.parse_args()
+    model: str = options.model or os.environ.get("RUNLANE_DEFAULT_MODEL") or SCRIPTED
     with tempfile.TemporaryDirectory(prefix="runlane-newsroom-") as temporary, live_events() as live:
-        place = (chosen.folder or Path(temporary)).resolve()
-        os.environ["RUNLANE_DATABASE_URL"] = f"sqlite:///{place / 'runlane.db'}"
+        folder = (options.folder or Path(temporary)).resolve()
+        os.environ["RUNLANE_DATABASE_URL"] = f"sqlite:///{folder / 'runlane.db'}"
         os.environ["RUNLANE_DEFAULT_MODEL"] = model
-        pen.say(f"Runlane on one SQLite file: {place / 'runlane.db'}")
-        pen.say(f"Model: {model}")
-        pen.say()
+        console.print(f"Runlane on one SQLite file: {folder / 'runlane.db'}")
+        console.print(f"Model: {model}")
+        console.print()
         try:
-            asyncio.run(demonstrate(place, scripted=model == SCRIPTED, live=live))
-        except (BrokenPromise, NotStarted, RunlaneError, TimeoutError) as error:
-            pen.say(f"BROKEN: {error}")
+            asyncio.run(demonstrate(folder, scripted=model == SCRIPTED, live=live))
+        except (CheckFailed, StartError, RunlaneError, TimeoutError) as error:
+            console.print(f"FAILED: {error}")
             return 1
     if model == SCRIPTED:
-        pen.say(REAL)
-    if chosen.folder is not None:
-        pen.say(f"Look at it: RUNLANE_DATABASE_URL={os.environ['RUNLANE_DATABASE_URL']} runlane runs list")
+        console.print(REAL_MODEL_HINT)
+    if options.folder is not None:
+        console.print(f"Inspect it: RUNLANE_DATABASE_URL={os.environ['RUNLANE_DATABASE_URL']} runlane runs list")
     return 0
 
 

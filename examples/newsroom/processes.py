@@ -1,4 +1,4 @@
-"""The processes of the demonstration: an API server and two workers, started and ended as an operator would."""
+"""Start and stop the processes of the demonstration: an API server and two workers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ HERE = Path(__file__).parent
 WAIT_SECONDS = 60.0
 
 
-class NotStarted(Exception):
-    """A process ended or kept silent instead of starting."""
+class StartError(Exception):
+    """A process ended or did not become ready in time."""
 
 
 class Process:
-    """One `runlane` process in a folder. `told` is what it said of itself when it was ready."""
+    """One `runlane` process in a folder. `ready_log` is the log line that it emitted when it was ready."""
 
     def __init__(self, folder: Path, *arguments: str, ready: str) -> None:
-        self.told: dict[str, str] = {}
+        self.ready_log: dict[str, str] = {}
         self._folder = folder
         self._arguments = arguments
         self._ready = ready
@@ -33,11 +33,10 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return 0 if self._process is None else self._process.pid
 
     async def start(self) -> None:
-        """Return when it is ready."""
+        """Start the process and wait until it is ready."""
         paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "runlane", *self._arguments),
@@ -51,33 +50,33 @@ class Process:
         await asyncio.wait([ready, self._reading], timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         ready.cancel()
         if not self._is_ready.is_set():
-            raise NotStarted(f"runlane {self._arguments[0]} did not start:\n" + "\n".join(self._last_lines))
+            raise StartError(f"runlane {self._arguments[0]} did not start:\n" + "\n".join(self._last_lines))
 
     async def kill(self) -> None:
-        """SIGKILL: no handler runs, nothing is cleaned up."""
-        await self._end(signal.SIGKILL)
+        """Send SIGKILL: no handler runs, nothing is cleaned up."""
+        await self._stop(signal.SIGKILL)
 
     async def drain(self) -> int:
-        """SIGTERM: finish what runs, then leave; its exit code."""
-        return await self._end(signal.SIGTERM)
+        """Send SIGTERM, let it finish, and return its exit code."""
+        return await self._stop(signal.SIGTERM)
 
-    async def _end(self, how: signal.Signals) -> int:
+    async def _stop(self, signal_number: signal.Signals) -> int:
         if self._process is None:
             return 0
         if self._process.returncode is None:
-            self._process.send_signal(how)
+            self._process.send_signal(signal_number)
         code = await asyncio.wait_for(self._process.wait(), WAIT_SECONDS)
         if self._reading is not None:
             await self._reading
         return code
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """It logs JSON lines to stderr; one of them says that it is ready."""
+        """Read its log, JSON lines on stderr, until one reports that it is ready."""
         while process.stderr is not None and (line := await process.stderr.readline()):
             text = line.decode(errors="replace").rstrip()
             self._last_lines = [*self._last_lines[-20:], text]
             with contextlib.suppress(ValueError, KeyError):
-                told = json.loads(text)
-                if told["event"] == self._ready:
-                    self.told = told
+                entry = json.loads(text)
+                if entry["event"] == self._ready:
+                    self.ready_log = entry
                     self._is_ready.set()

@@ -1,4 +1,4 @@
-"""The newsroom's Python: what its agent can call, and the step that prints the article."""
+"""Tasks of the newsroom: tools of its agent, and the step that prints the article."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ app = App()
 
 @app.task("ask_harbour")
 def ask_harbour(ctx: Context, place: str) -> dict[str, str]:
-    """What the harbour office knows. Asking twice does no harm, so the tool is repeatable."""
+    """Return the report of the harbour office. Repeating the call is harmless, so the tool is repeatable."""
     known = "lighthouse" in place.lower()
     return {"place": place, "report": "lit last night, seen from 19 miles" if known else "nothing to report"}
 
 
 @app.task("order_photo")
 def order_photo(ctx: Context, motif: str, price_euro: int) -> dict[str, str]:
-    """Order a photograph. The tool says `once`: if nobody knows whether this happened, a person decides."""
+    """Order a photograph. The tool has the effect `once`: if its outcome is unknown, a person decides."""
     folder = Path("orders")
     folder.mkdir(exist_ok=True)
     order = folder / f"{len(list(folder.iterdir())) + 1}.txt"
@@ -30,8 +30,8 @@ def order_photo(ctx: Context, motif: str, price_euro: int) -> dict[str, str]:
 def publish(ctx: Context, headline: str, story: str, caption: str) -> str:
     """Write the article into `published`.
 
-    A worker may die after the file is written and before that is recorded; then the step is made again. The key is the
-    same for both, so the second writes what the first one wrote.
+    If a worker dies after the file is written and before the step is recorded, the step is executed again. The
+    idempotency key is the same, so the second execution overwrites the same file.
     """
     folder = Path("published")
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Hands work to whichever worker is there, now or later, and waits for it."""
+"""Enqueue runs and wait for their results. A worker may be started before or after."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ from shop.tasks import app
 
 
 async def main() -> None:
-    """What a web shop would do when pictures are uploaded and the month is over."""
+    """Enqueue thumbnails of uploaded pictures and a monthly report."""
     paths = [draw(Path("pictures") / f"{name}.ppm") for name in "abc"]
     async with app:
         first = await app.enqueue(
@@ -21,7 +21,7 @@ async def main() -> None:
 
 
 def draw(path: Path, width: int = 400, height: int = 300) -> str:
-    """A picture to work on: a colour for every pixel."""
+    """Write a picture with a colour for every pixel, and return its path."""
     path.parent.mkdir(exist_ok=True)
     pixels = bytes(value for y in range(height) for x in range(width) for value in (x % 256, y % 256, (x ^ y) % 256))
     path.write_bytes(b"P6 %d %d 255\n" % (width, height) + pixels)

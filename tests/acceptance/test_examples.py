@@ -31,24 +31,24 @@ def test_the_newsroom_prints_one_article_though_its_worker_is_killed(tmp_path: P
         done.stdout,
         "Model: scripted",
         "added agent researcher",
-        "research thinks: What do the archive and the harbour know?",
+        "research thinks: What is in the archive and in the harbour report?",
         "research calls search_archive",
         "research asks: May order_photo be called with these arguments?",
-        "nobody sits here, so the demonstration answers: {'decision': 'approve'}",
+        "demo answers in place of a person: {'decision': 'approve'}",
         "research calls order_photo",
-        "drafts 3 branches at once",
+        "drafts 3 branches in parallel",
         # Its first words: the other drafts may break the line behind them at any place.
         "story writes: It was",
         "operator kill -9",
-        "run its worker is gone; queued again",
-        "story is taken up again (llm)",
-        "judge says again: on to drafts",
-        "judge~2 says ready: on to approval",
+        "run worker lost, queued again",
+        "story starts again (llm)",
+        "judge chooses again, next step drafts",
+        "judge~2 chooses ready, next step approval",
         "approval asks: Print",
-        "nobody sits here, so the demonstration answers",
-        "decide print: on to publish",
+        "demo answers in place of a person",
+        "decide print, next step publish",
         "run completed",
-        "14 steps and 11 answers of the model, each recorded once; 1 worker killed, 1 draft written again, nothing",
+        "14 steps and 11 model answers, each recorded once; 1 worker killed, 1 draft written again, nothing",
         "OPENAI_API_KEY",
     )
     assert "calls ask_harbour" in done.stdout
@@ -89,7 +89,7 @@ def test_the_newsroom_asks_a_real_provider_with_the_same_definitions(tmp_path: P
 def test_the_newsroom_says_what_is_missing_for_a_real_provider() -> None:
     done = _run([str(NEWSROOM), "--model", "openai:gpt-test"], ROOT, OPENAI_API_KEY="")
     assert done.returncode == 1
-    assert "OPENAI_API_KEY" in done.stdout.partition("BROKEN: ")[2]
+    assert "OPENAI_API_KEY" in done.stdout.partition("FAILED: ")[2]
 
 
 def in_order(printed: str, *wanted: str) -> None:
@@ -105,7 +105,7 @@ def in_order(printed: str, *wanted: str) -> None:
 def test_the_newsroom_tells_of_a_broken_promise() -> None:
     done = _run([str(NEWSROOM)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
     assert done.returncode == 1
-    assert "BROKEN: runlane " in done.stdout
+    assert "FAILED: runlane " in done.stdout
     assert "The settings are not valid" in done.stdout
 
 
@@ -113,9 +113,9 @@ def test_hello_loses_nothing_and_says_so(tmp_path: Path) -> None:
     done = _run([str(HELLO), "--folder", str(tmp_path)], ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9" in done.stdout
-    assert "its worker is gone; queued again" in done.stdout
-    assert re.search(r"says: goes on after part \d+ of", done.stdout)
-    assert "6 runs accepted, 6 completed, 1 server killed, nothing lost, every event seen once," in done.stdout
+    assert "worker lost, queued again" in done.stdout
+    assert re.search(r"logs: continues after part \d+ of", done.stdout)
+    assert "6 runs accepted, 6 completed, 1 server killed, nothing lost, every event received once," in done.stdout
     assert not list((tmp_path / "runlane.db.workers").iterdir()), "a lock file of a worker was left behind"
 
 
@@ -123,7 +123,7 @@ def test_hello_tells_of_a_broken_promise() -> None:
     # A server that cannot start is the one fault that can be made from outside.
     done = _run([str(HELLO)], ROOT, RUNLANE_LEASE_SECONDS="2", RUNLANE_HEARTBEAT_SECONDS="1")
     assert done.returncode == 1
-    assert "BROKEN: The server did not start" in done.stdout
+    assert "FAILED: The server did not start" in done.stdout
     assert "The settings are not valid" in done.stdout
 
 

@@ -206,12 +206,12 @@ async def test_nothing_follows_the_end_of_an_attempt_in_its_batch(desk: Desk, st
 async def test_a_commit_in_doubt_doubles_and_loses_nothing(desk: Desk, store: Store, fault: Fault) -> None:
     run_id = await store.add()
     claimed = await store.claim_one()
-    desk.database.spoil([fault])
+    desk.database.set_plan([fault])
     await asyncio.gather(
         desk.accept(new_run(idempotency_key="k", fingerprint="f"), new_run()),
         desk.record(entry_of(claimed, completed('"r"'), events=[("log", "{}")])),
     )
-    assert desk.database.questions == 1
+    assert desk.database.commit_checks == 1
     assert desk.database.seen == ([fault] if fault is Fault.LOST_ANSWER else [fault, Fault.NONE])
     assert await store.count("runs") == 3
     assert await store.event_types(run_id) == ["queued", "worker_picked_up", "log", "done"]
@@ -219,7 +219,7 @@ async def test_a_commit_in_doubt_doubles_and_loses_nothing(desk: Desk, store: St
 
 
 async def test_doubt_upon_doubt(desk: Desk, store: Store) -> None:
-    desk.database.spoil([Fault.LOST_COMMIT, Fault.REFUSED, Fault.LOST_COMMIT, Fault.TIMEOUT, Fault.LOST_ANSWER])
+    desk.database.set_plan([Fault.LOST_COMMIT, Fault.REFUSED, Fault.LOST_COMMIT, Fault.TIMEOUT, Fault.LOST_ANSWER])
     await asyncio.gather(*(desk.accept(new_run()) for _ in range(5)))
     assert await store.count("runs") == 5
 
@@ -245,35 +245,35 @@ async def test_a_doubtful_loss_is_still_a_loss(desk: Desk, store: Store) -> None
     await store.add()
     claimed = await store.claim_one()
     await store.finish(claimed)
-    desk.database.spoil([Fault.LOST_ANSWER])
+    desk.database.set_plan([Fault.LOST_ANSWER])
     with pytest.raises(LeaseLost):
         await desk.record(entry_of(claimed, completed()))
 
 
 @pytest.mark.parametrize("fault", [Fault.REFUSED, Fault.TIMEOUT])
 async def test_a_database_that_comes_back_in_time_is_waited_for(desk: Desk, store: Store, fault: Fault) -> None:
-    desk.database.spoil([fault] * 4)
+    desk.database.set_plan([fault] * 4)
     await asyncio.gather(*(desk.accept(new_run()) for _ in range(10)))
     assert await store.count("runs") == 10
 
 
 async def test_callers_give_up_and_are_not_stored_after_all(desk: Desk, store: Store) -> None:
-    desk.database.spoil(always(Fault.REFUSED))
+    desk.database.set_plan(always(Fault.REFUSED))
     hasty = asyncio.ensure_future(desk.accept(new_run(), patience=0.3))
     patient = asyncio.ensure_future(desk.accept(new_run(), patience=PATIENT))
     with pytest.raises(Unavailable):
         await hasty
     assert not patient.done()
-    desk.database.spoil([])
+    desk.database.set_plan([])
     await patient
     assert await store.count("runs") == 1
 
 
 async def test_everybody_is_told_when_the_database_stays_away(desk: Desk, store: Store) -> None:
-    desk.database.spoil(always(Fault.REFUSED))
+    desk.database.set_plan(always(Fault.REFUSED))
     answers = await outcomes(*(desk.accept(new_run(), patience=0.2) for _ in range(5)))
     assert all(isinstance(answer, Unavailable) for answer in answers)
-    desk.database.spoil([])
+    desk.database.set_plan([])
     await desk.accept(new_run())
     assert await store.count("runs") == 1
 

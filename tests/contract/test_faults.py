@@ -15,7 +15,7 @@ from runlane.settings import Settings
 from runlane.store.queue.attempts import read_attempts
 from runlane.store.sql.database import Database, open_database
 from runlane.store.sql.migrate import open_ready
-from tests.faults import Fault, FaultyDatabase, now_and_then
+from tests.faults import Fault, FaultyDatabase, random_faults
 from tests.harness import Store, eventually, settings_for
 
 RUNS = 60
@@ -71,7 +71,7 @@ async def test_everything_ends_once(settings: Settings, faulty: list[FaultyDatab
         return n
 
     async with app, asyncio.timeout(120):
-        faulty[0].spoil(now_and_then(seed, 0.3))
+        faulty[0].set_plan(random_faults(seed, 0.3))
         accepted = await asyncio.gather(*(app.enqueue("job", {"n": n}, ordering_key=f"k{n % 40}") for n in range(RUNS)))
         worker = await app.worker(concurrency=25)
         duties = await app.duties()
@@ -83,7 +83,7 @@ async def test_everything_ends_once(settings: Settings, faulty: list[FaultyDatab
             for item in accepted:
                 await app_ended(plain, item.run_id)
         finally:
-            faulty[0].spoil([])
+            faulty[0].set_plan([])
             for duty in duties:
                 await duty.stop()
             await worker.stop()
@@ -113,10 +113,10 @@ async def test_accepts_survive_every_kind_of_fault(
     async def job(ctx: Context, n: int) -> None: ...
 
     async with app:
-        faulty[0].spoil([kind, Fault.NONE, kind, kind, Fault.NONE])
+        faulty[0].set_plan([kind, Fault.NONE, kind, kind, Fault.NONE])
         for _ in range(3):
             await asyncio.gather(*(app.enqueue("job", {"n": n}) for n in range(10)))
         await app.enqueue_many([("job", {"n": n}) for n in range(10)])
         store = Store(settings, await app.database())
-        faulty[0].spoil([])
+        faulty[0].set_plan([])
         assert await store.count("runs") == await store.count("run_inputs") == 40

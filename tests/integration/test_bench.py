@@ -1,4 +1,4 @@
-"""The benchmark harness runs and its table tells what was measured. No test here asserts a speed."""
+"""The benchmarks run, and their table shows what was measured. No test here asserts a speed."""
 
 import json
 import subprocess
@@ -16,22 +16,22 @@ MEASURES = {
 
 
 def bench(*arguments: str) -> str:
-    answer = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "bench", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
     )
-    assert answer.returncode == 0, f"{answer.stdout}\n{answer.stderr}"
-    return answer.stdout
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
 
 
 @pytest.mark.timeout(700)
 def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path: Path) -> None:
     # Runlane alone: the peers and the plot are in a dependency group that the suite does not need.
-    told = bench("--quick", "--systems", "runlane", "--no-plot", "--out", str(tmp_path))
+    output = bench("--quick", "--systems", "runlane", "--no-plot", "--out", str(tmp_path))
 
     (path,) = tmp_path.glob("*.json")
     report: dict[str, Any] = json.loads(path.read_text())
     assert {sample["measure"] for sample in report["samples"]} == MEASURES
-    # What is measured by two clocks may come out below nothing.
+    # A difference of two clocks may be negative.
     by_two_clocks = {"latency", "arrival", "tokens"}
     assert all(
         value > 0
@@ -42,7 +42,7 @@ def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path:
     assert report["conditions"]["postgres"]["fsync"] == "on"
     assert report["conditions"]["postgres"]["synchronous_commit"] == "on"
     summary = bench("--table", str(path)).strip()
-    assert summary in told
+    assert summary in output
     assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 40
 
 
@@ -53,7 +53,7 @@ def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> No
             "values": [rate], "load": 0.0, "remark": "",
         }  # fmt: skip
 
-    # The machine became half as fast after the first repeat: the ratio must not notice.
+    # The machine became half as fast after the first repeat: the ratio must not change.
     speeds = (1.0, 0.5, 0.5)
     samples = [
         sample(system, repeat, rate * speed)
@@ -78,9 +78,9 @@ def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> No
 
 
 def test_an_unknown_measurement_is_refused_with_the_known_ones() -> None:
-    answer = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-m", "bench", "--only", "drian"], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
-    assert answer.returncode == 2
-    assert "drian is not one of drain, limit" in answer.stderr
+    assert done.returncode == 2
+    assert "drian is not one of drain, limit" in done.stderr

@@ -25,14 +25,20 @@ from runlane import (
     UnknownTask,
 )
 from runlane.client import RetryPolicy
-from tests.wire_server import answering, refusing, vanish, wire_server
+from tests.wire_server import answering, refusing, reset_connection, wire_server
 
 QUICK = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
 ACCEPTED = {"run_id": "run_1", "status": "queued", "lane": "default", "replayed": False}
 
 
 async def test_a_run_is_sent_again_with_the_same_key_until_there_is_an_answer() -> None:
-    script = [vanish, refusing(503, "unavailable"), answering(b"bad gateway", 502), vanish, answering(ACCEPTED, 202)]
+    script = [
+        reset_connection,
+        refusing(503, "unavailable"),
+        answering(b"bad gateway", 502),
+        reset_connection,
+        answering(ACCEPTED, 202),
+    ]
     async with wire_server((), *script) as server, Client(server.url, patience=QUICK) as client:
         assert await client.run("a/b", {"n": 1}) == Accepted("run_1", Status.QUEUED, "default")
         server.script = [answering(ACCEPTED, 202)]
@@ -56,7 +62,7 @@ async def test_the_callers_own_key_and_options_are_sent() -> None:
 
 async def test_a_request_that_is_under_way_is_waited_for() -> None:
     script = [
-        vanish,
+        reset_connection,
         refusing(409, "idempotency_under_way", {"retry-after": "0"}),
         answering({"status": "queued"}, 202),
     ]
@@ -73,7 +79,7 @@ async def test_many_runs_go_in_batches_that_can_be_repeated() -> None:
     def batch(count: int) -> dict[str, object]:
         return {"runs": [{**ACCEPTED, "run_id": f"run_{number}"} for number in range(count)]}
 
-    script = [answering(batch(1000), 202), vanish, answering(batch(500), 202)]
+    script = [answering(batch(1000), 202), reset_connection, answering(batch(500), 202)]
     async with wire_server((), *script) as server, Client(server.url, patience=QUICK) as client:
         assert len(await client.run_many([("job", {"n": 1})] * 1500, idempotency_key="k")) == 1500
     assert [len(json.loads(request.body)["runs"]) for request in server.requests] == [1000, 500, 500]

@@ -10,7 +10,17 @@ from runlane.api.sse_encoding import delta_frame, line_frame
 from runlane.client import RetryPolicy
 from runlane.domain.events import Delta
 from runlane.errors import InvalidRequest
-from tests.wire_server import Behaviour, Connection, Request, WireServer, line, refusing, story, vanish, wire_server
+from tests.wire_server import (
+    Behaviour,
+    Connection,
+    Request,
+    WireServer,
+    finished_run,
+    refusing,
+    reset_connection,
+    stored_event,
+    wire_server,
+)
 
 SESSION = "sess_1"
 QUICK = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=30)
@@ -25,7 +35,7 @@ def frames(after: ChatCursor) -> bytes:
     return b"".join(
         mark(line_frame(f"run_{turn}", item), turn)
         for turn in TURNS
-        for item in story(EVENTS)
+        for item in finished_run(EVENTS)
         if (turn, item.seq) > after
     )
 
@@ -65,7 +75,7 @@ async def test_a_whole_conversation() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 60, 150, 333, 500, 777, 1000])
 async def test_a_connection_that_breaks_anywhere_loses_and_repeats_nothing(size: int) -> None:
-    breaks = [cut_after(size), vanish, cut_after(size + 200), refusing(503, "unavailable"), cut_after(size)]
+    breaks = [cut_after(size), reset_connection, cut_after(size + 200), refusing(503, "unavailable"), cut_after(size)]
     async with wire_server((), *breaks, cut_after(None), cut_after(None)) as server:
         assert places(await read(server)) == ALL
 
@@ -85,7 +95,7 @@ async def test_a_session_that_is_not_there() -> None:
 
 
 def test_frames_are_marked_with_their_turn_and_nothing_else_is_touched() -> None:
-    said = line(3, data='{"text":"\\nid: 9\\ndata: {"}')
+    said = stored_event(3, data='{"text":"\\nid: 9\\ndata: {"}')
     assert mark(line_frame("run_1", said), 2) == (
         b'id: 2.3\ndata: {"chat_turn":2,"type":"log","seq":3,"run_id":"run_1","attempt":1,'
         b'"at":"2023-11-14T22:13:20.000003Z","text":"\\nid: 9\\ndata: {"}\n\n'

@@ -21,11 +21,11 @@ from tests.wire_server import (
     WireServer,
     answering,
     delta,
-    line,
+    finished_run,
     refusing,
+    reset_connection,
     sending,
-    story,
-    vanish,
+    stored_event,
     wire_server,
 )
 
@@ -43,7 +43,7 @@ def numbers(events: list[Event | LiveEvent]) -> list[int]:
 
 
 async def test_a_whole_run() -> None:
-    async with wire_server(story(3)) as server:
+    async with wire_server(finished_run(3)) as server:
         events = await read(server)
     assert events == [
         Event(RUN, 1, "log", 1, 1_700_000_000_000_001, {"message": "n1"}),
@@ -55,14 +55,14 @@ async def test_a_whole_run() -> None:
 
 
 async def test_it_goes_on_after_the_number_that_the_reader_has() -> None:
-    async with wire_server(story(5)) as server:
+    async with wire_server(finished_run(5)) as server:
         assert numbers(await read(server, after=3)) == [4, 5]
         assert await read(server, after=5) == []
     assert [request.after for request in server.requests] == [3, 5]
 
 
 async def test_a_cut_at_every_byte_loses_and_repeats_nothing() -> None:
-    lines = story(3)
+    lines = finished_run(3)
     wire = b"".join(line_frame(RUN, line) for line in lines)
     cuts = [sending(wire[:size], cleanly=cleanly) for size in range(len(wire)) for cleanly in (True, False)]
     async with wire_server(lines) as server, Client(server.url, patience=QUICK) as client:
@@ -78,9 +78,9 @@ async def test_it_survives_what_servers_and_networks_do() -> None:
             await connection.send(bytes([byte]))
         connection.abort()
 
-    lines = story(40)
+    lines = finished_run(40)
     script: list[Behaviour] = [
-        vanish,
+        reset_connection,
         refusing(503, "unavailable", {"retry-after": "0"}),
         sending(b"".join(line_frame(RUN, line) for line in lines[:5])),
         refusing(429, "rate_limited", {"retry-after": "0"}),
@@ -90,7 +90,7 @@ async def test_it_survives_what_servers_and_networks_do() -> None:
         # Delivered again, and older ones in between.
         sending(*(line_frame(RUN, lines[seq]) for seq in (0, 5, 5, 2, 6, 6, 7)), cleanly=False),
         crawl,
-        vanish,
+        reset_connection,
     ]
     async with wire_server(lines, *script) as server:
         assert numbers(await read(server)) == list(range(1, 41))
@@ -98,7 +98,7 @@ async def test_it_survives_what_servers_and_networks_do() -> None:
 
 
 async def test_a_hole_inside_a_connection_is_read_again() -> None:
-    lines = story(6)
+    lines = finished_run(6)
     holed = sending(*(line_frame(RUN, lines[seq - 1]) for seq in (1, 2, 4, 5, 6)))
     async with wire_server(lines, holed) as server:
         assert numbers(await read(server)) == [1, 2, 3, 4, 5, 6]
@@ -106,14 +106,14 @@ async def test_a_hole_inside_a_connection_is_read_again() -> None:
 
 
 async def test_what_retention_cut_is_not_waited_for() -> None:
-    async with wire_server(story(6)[3:]) as server:
+    async with wire_server(finished_run(6)[3:]) as server:
         assert numbers(await read(server)) == [4, 5, 6]
         assert len(server.requests) == 1
 
 
 async def test_a_hole_that_the_server_tells_of_is_told_and_not_read_again() -> None:
-    one, *_, five, six = (line_frame(RUN, line) for line in story(6))
-    async with wire_server(story(6), sending(one, cut_frame(RUN, 5), five, six)) as server:
+    one, *_, five, six = (line_frame(RUN, line) for line in finished_run(6))
+    async with wire_server(finished_run(6), sending(one, cut_frame(RUN, 5), five, six)) as server:
         events = await read(server)
         assert len(server.requests) == 1
     assert [(event.seq, event.type) for event in events] == [(1, "log"), (None, "truncated"), (5, "log"), (6, "done")]
@@ -128,14 +128,14 @@ async def test_other_line_ends_and_data_on_many_lines(end: bytes) -> None:
     ]
     last = [b"id: 2", b'data: {"type":"done","seq":2}']
     wire = end.join([*first, b"", *last, b"", b""])
-    async with wire_server(story(2), sending(wire)) as server:
+    async with wire_server(finished_run(2), sending(wire)) as server:
         assert numbers(await read(server)) == [1, 2]
         assert len(server.requests) == 1
 
 
 async def test_a_huge_event_and_every_script() -> None:
     text = "Zürich 東京 🎉 \u2028 " * 100_000
-    lines = [line(1, data=json.dumps({"message": text})), line(2, "done", data="{}")]
+    lines = [stored_event(1, data=json.dumps({"message": text})), stored_event(2, "done", data="{}")]
     async with wire_server(lines) as server:
         (event, _) = await read(server)
     assert event.data == {"message": text}
@@ -143,10 +143,10 @@ async def test_a_huge_event_and_every_script() -> None:
 
 async def test_live_events_have_no_number_and_leave_with_their_attempt() -> None:
     lines = [
-        line(1, "worker_picked_up", 1, "{}"),
-        line(2, "worker_lost", 1, "{}"),
-        line(3, "worker_picked_up", 2, "{}"),
-        line(4, "done", 2, "{}"),
+        stored_event(1, "worker_picked_up", 1, "{}"),
+        stored_event(2, "worker_lost", 1, "{}"),
+        stored_event(3, "worker_picked_up", 2, "{}"),
+        stored_event(4, "done", 2, "{}"),
     ]
     one, two, three, four = (line_frame(RUN, line) for line in lines)
     pieces = (one, delta(1, "a"), delta(1, "b"), two, three, delta(1, "of a dead attempt"), delta(2, "c"), four)
@@ -158,7 +158,11 @@ async def test_live_events_have_no_number_and_leave_with_their_attempt() -> None
 
 
 async def test_a_retried_run_goes_on_after_its_first_end() -> None:
-    lines = [line(1, "done", data="{}"), line(2, "revived", data="{}"), line(3, "done", data="{}")]
+    lines = [
+        stored_event(1, "done", data="{}"),
+        stored_event(2, "revived", data="{}"),
+        stored_event(3, "done", data="{}"),
+    ]
     one, rest = line_frame(RUN, lines[0]), [line_frame(RUN, line) for line in lines[1:]]
     async with wire_server(lines, sending(one, *rest), sending(one, cleanly=False)) as server:
         assert numbers(await read(server)) == [1, 2, 3]
@@ -166,7 +170,9 @@ async def test_a_retried_run_goes_on_after_its_first_end() -> None:
 
 
 async def test_an_end_that_was_seen_is_an_end_when_the_server_is_gone() -> None:
-    async with wire_server(story(2), sending(*(line_frame(RUN, line) for line in story(2)), cleanly=False)) as server:
+    async with wire_server(
+        finished_run(2), sending(*(line_frame(RUN, line) for line in finished_run(2)), cleanly=False)
+    ) as server:
         seen: list[int | None] = []
         async with Client(server.url, patience=QUICK) as client:
             async for event in client.stream(RUN):
@@ -177,7 +183,7 @@ async def test_an_end_that_was_seen_is_an_end_when_the_server_is_gone() -> None:
 
 
 async def test_a_server_that_is_gone_for_a_while() -> None:
-    lines = story(4)
+    lines = finished_run(4)
     seen: list[int | None] = []
     coming_back: asyncio.Task[None] | None = None
     async with (
@@ -203,27 +209,27 @@ async def test_a_server_that_is_gone_for_a_while() -> None:
     ],
 )
 async def test_a_refusal_is_final(status: int, code: str, kind: type[Exception]) -> None:
-    async with wire_server(story(2), refusing(status, code)) as server:
+    async with wire_server(finished_run(2), refusing(status, code)) as server:
         with pytest.raises(kind, match="no"):
             await read(server)
         assert len(server.requests) == 1
 
 
 async def test_patience_ends() -> None:
-    async with wire_server(story(2)) as server:
+    async with wire_server(finished_run(2)) as server:
         pass
     with pytest.raises(Unavailable, match="did not answer"):
         await read(server, patience=HASTY)
 
 
 async def test_patience_ends_with_a_server_that_only_says_no() -> None:
-    async with wire_server(story(2), *[refusing(503, "unavailable", {"retry-after": "0"})] * 1000) as server:
+    async with wire_server(finished_run(2), *[refusing(503, "unavailable", {"retry-after": "0"})] * 1000) as server:
         with pytest.raises(Unavailable, match="no"):
             await read(server, patience=HASTY)
 
 
 async def test_a_server_that_asks_for_more_time_than_there_is_patience_is_not_asked_again() -> None:
-    async with wire_server(story(2), refusing(503, "unavailable", {"retry-after": "3600"})) as server:
+    async with wire_server(finished_run(2), refusing(503, "unavailable", {"retry-after": "3600"})) as server:
         with pytest.raises(Unavailable):
             await read(server)
         assert len(server.requests) == 1
@@ -233,7 +239,7 @@ async def test_a_server_that_asks_for_more_time_than_there_is_patience_is_not_as
     "behaviour", [answering(b"<html>", 200), sending(b"data: {not json\n\n"), sending(b"data: 1\n\n")]
 )
 async def test_what_is_no_stream_is_said(behaviour: Behaviour) -> None:
-    async with wire_server(story(2), behaviour) as server:
+    async with wire_server(finished_run(2), behaviour) as server:
         with pytest.raises(UnexpectedAnswer):
             await read(server)
 
@@ -245,12 +251,12 @@ async def test_a_reader_that_leaves_early_leaves_no_connection() -> None:
         await connection.begin()
         try:
             while True:
-                await connection.send(line_frame(RUN, line(1)) + KEEPALIVE)
+                await connection.send(line_frame(RUN, stored_event(1)) + KEEPALIVE)
                 await asyncio.sleep(0)
         except ConnectionError:
             gone.set()
 
-    async with wire_server(story(2), endless) as server, Client(server.url) as client:
+    async with wire_server(finished_run(2), endless) as server, Client(server.url) as client:
         async with aclosing(client.stream(RUN)) as stream:
             assert (await anext(stream)).seq == 1
         await asyncio.wait_for(gone.wait(), 30)
@@ -259,7 +265,7 @@ async def test_a_reader_that_leaves_early_leaves_no_connection() -> None:
 @pytest.mark.parametrize("seed", range(20))
 async def test_random_faults(seed: int) -> None:
     chance = random.Random(seed)
-    lines = story(60)
+    lines = finished_run(60)
 
     async def fault(connection: Connection, request: Request) -> None:
         frames = server.frames(request.after)
@@ -281,6 +287,6 @@ async def test_random_faults(seed: int) -> None:
         else:
             connection.abort()
 
-    faults = [chance.choice([fault, fault, fault, vanish, refusing(503, "unavailable")]) for _ in range(25)]
+    faults = [chance.choice([fault, fault, fault, reset_connection, refusing(503, "unavailable")]) for _ in range(25)]
     async with wire_server(lines, *faults) as server:
         assert numbers(await read(server)) == list(range(1, 61))

@@ -1,1 +1,1 @@
-"""A small shop that lets Runlane do its slow work."""
+"""Tasks of a small shop."""

@@ -1,4 +1,4 @@
-"""The slow work of a small shop: thumbnails of its pictures, and a monthly report."""
+"""Tasks of a small shop: thumbnails of its pictures, and a monthly report."""
 
 import asyncio
 from pathlib import Path
@@ -16,15 +16,15 @@ async def thumbnail(ctx: Context, path: str, width: int = 200) -> dict[str, str]
         await asyncio.to_thread(shrink, Path(path), target, width)
     except FileNotFoundError:
         if ctx.attempt == 5:
-            raise Fail(f"{path} never arrived.") from None  # ends the run: trying again would not help
-        raise Retry(after_seconds=2, reason="the upload is on its way") from None  # counts as no failure
+            raise Fail(f"{path} never arrived.") from None  # ends the run: a retry would not help
+        raise Retry(after_seconds=2, reason="the upload is in progress") from None  # does not count as a failure
     await ctx.log("thumbnail written", path=str(target))
     return {"path": str(target)}
 
 
 @app.task("report")  # a plain function runs in a thread
 def report(ctx: Context, month: str) -> dict[str, int]:
-    """Add up a month's orders. A checkpoint after each day lets another worker go on after the last one."""
+    """Add up a month's orders. A checkpoint after each day lets another worker continue after the last one."""
     days: dict[str, int] = ctx.saved or {}
     files = sorted(Path("orders").glob(f"{month}-*.csv"))
     for number, file in enumerate(files, start=1):
@@ -36,7 +36,7 @@ def report(ctx: Context, month: str) -> dict[str, int]:
 
 
 def shrink(source: Path, target: Path, width: int) -> None:
-    """Keep every n-th pixel of every n-th row. Done twice, it writes the same bytes to the same place."""
+    """Keep every n-th pixel of every n-th row. Repeating it writes the same bytes to the same file."""
     _, columns, rows, _, pixels = source.read_bytes().split(maxsplit=4)
     step = max(1, int(columns) // width)
     kept = [

@@ -1,4 +1,4 @@
-"""HTTP by hand, as little of it as the measurements need: a client's own work must not be what is measured."""
+"""A minimal HTTP client, so that the client's own work does not distort the measurement."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 HOST = "127.0.0.1"
 
 
-class Caller:
+class HttpConnection:
     """One keep-alive connection; one request at a time."""
 
     def __init__(self, port: int, key: str) -> None:
@@ -23,8 +23,8 @@ class Caller:
     async def __aexit__(self, *exc: object) -> None:
         self._writer.close()
 
-    async def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
-        """The status and the body of the answer."""
+    async def request(self, method: str, path: str, body: bytes = b"") -> tuple[int, bytes]:
+        """Send a request and return status and body of the response."""
         head = f"{method} {path} HTTP/1.1\r\n{self._head}content-length: {len(body)}\r\n\r\n"
         self._writer.write(head.encode() + body)
         answer = (await self._reader.readuntil(b"\r\n\r\n")).lower()
@@ -32,40 +32,40 @@ class Caller:
         return int(answer[9:12]), await self._reader.readexactly(length)
 
     async def post(self, path: str, body: bytes) -> bytes:
-        """The answer to what must be accepted."""
-        status, answer = await self.ask("POST", path, body)
+        """Send a request that must be accepted, and return the body of the response."""
+        status, answer = await self.request("POST", path, body)
         if status != 202:
-            raise RuntimeError(f"POST {path} was answered {status}: {answer[:500]!r}")
+            raise RuntimeError(f"POST {path} returned {status}: {answer[:500]!r}")
         return answer
 
 
 class Follower(asyncio.Protocol):
-    """One reader of a stream until the server ends it. What came, and when, piece by piece."""
+    """Reads one stream until the server ends it, and records each chunk with its time."""
 
     def __init__(self, port: int, path: str, key: str) -> None:
         self._request = (
             f"GET {path} HTTP/1.1\r\nhost: {HOST}:{port}\r\nauthorization: Bearer {key}\r\nconnection: close\r\n\r\n"
         )
-        self.pieces: list[tuple[int, bytes]] = []
+        self.chunks: list[tuple[int, bytes]] = []
         self.bytes = 0
         self.first_at = 0
         self.last_at = 0
-        self.keep = True
-        self.began = asyncio.Event()
+        self.keep_chunks = True
+        self.started = asyncio.Event()
         self.ended = asyncio.Event()
 
     @classmethod
     async def open(cls, port: int, path: str, key: str) -> Follower:
-        """A reader that has got its first events."""
+        """Open a stream and wait for its first event."""
         loop = asyncio.get_running_loop()
         _, follower = await loop.create_connection(lambda: cls(port, path, key), HOST, port)
         async with asyncio.timeout(60):
-            await follower.began.wait()
+            await follower.started.wait()
         return follower
 
     def start_clock(self) -> None:
-        """From here on pieces are timed; what came before is forgotten."""
-        self.pieces.clear()
+        """Discard the chunks so far and measure from here on."""
+        self.chunks.clear()
         self.bytes = 0
         self.first_at = 0
 
@@ -78,17 +78,17 @@ class Follower(asyncio.Protocol):
         if not self.first_at:
             self.first_at = self.last_at
         self.bytes += len(data)
-        if self.keep:
-            self.pieces.append((self.last_at, data))
-        if not self.began.is_set() and b"\n\n" in data:
-            self.began.set()
+        if self.keep_chunks:
+            self.chunks.append((self.last_at, data))
+        if not self.started.is_set() and b"\n\n" in data:
+            self.started.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.ended.set()
 
 
 def unchunked(data: bytes) -> bytes:
-    """The content of a chunked body; its head, if there is one, is left out."""
+    """Return the content of a chunked body, without the response head."""
     _, _, rest = data.partition(b"\r\n\r\n") if data.startswith(b"HTTP/") else (b"", b"", data)
     found: list[bytes] = []
     while rest:
