@@ -76,7 +76,7 @@ async def test_no_caller_is_told_before_the_commit(desk: Desk, store: Store, fin
     await store.add()
     claimed = await store.claim_one()
     before = await store.contents()
-    desk.database.spoil(always(Fault.TIMEOUT))
+    desk.database.set_plan(always(Fault.TIMEOUT))
     entry = entry_of(claimed, completed("7") if finishes else None, events=[("log", "{}")])
     answers = await outcomes(
         desk.accept(new_run(), patience=0.2),
@@ -227,7 +227,7 @@ async def test_doubt_upon_doubt(desk: Desk, store: Store) -> None:
 async def test_a_caller_that_gives_up_in_doubt_takes_no_other_answer_along(desk: Desk, store: Store) -> None:
     """What committed is what all of them handed in, so each answer stays where it belongs."""
     desk.database.decides = False
-    desk.database.spoil([Fault.LOST_ANSWER])
+    desk.database.set_plan([Fault.LOST_ANSWER])
     hasty, patient = new_run(ordering_key="a"), new_run(ordering_key="b")
     giving_up = asyncio.ensure_future(desk.accept(hasty, patience=0.3))
     waiting = asyncio.ensure_future(desk.accept(patient))
@@ -288,7 +288,7 @@ async def test_a_caller_that_went_away_before_its_batch_is_not_stored(desk: Desk
 
 async def test_stopping_stores_what_has_arrived_and_refuses_the_rest(desk: Desk, store: Store) -> None:
     # While the first batch waits for the database, the others gather.
-    desk.database.spoil([Fault.REFUSED] * 3)
+    desk.database.set_plan([Fault.REFUSED] * 3)
     calls = [asyncio.ensure_future(desk.accept(new_run())) for _ in range(10)]
     await eventually(lambda: desk.database.seen, "the first batch to be under way")
     calls += [asyncio.ensure_future(desk.accept(new_run())) for _ in range(10)]

@@ -210,4 +210,4 @@ async def test_a_claim_whose_answer_was_lost_is_executed(process: Process, monke
     failpoints.install(reached)
     run_id = (await process.app.enqueue("job")).run_id
     assert (await process.app.wait(run_id, 15)).result == "done"
-    assert database.questions == 1
+    assert database.commit_checks == 1
