@@ -130,7 +130,9 @@ def _add(batch: FromClause) -> Executable:
 
 
 # Its members come from usage_rows() and are for entries that have won the fence in this transaction.
-ADD_USAGE = Statement("add_usage", _add, _COLUMNS)
+ADD_USAGE = Statement(
+    "add_usage", _add, _COLUMNS, purpose="Add the usage of model calls of attempts, through the fence."
+)
 # Minted per process start, like a worker's id.
 _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
 
@@ -161,8 +163,10 @@ def _spent(*conditions: Any) -> Any:
 
 
 _of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
-_SPENT = Statement("spent_by_tenant", _spent())
-_SPENT_BY_AGENT = Statement("spent_by_agent", _spent(_of_agent))
+_SPENT = Statement("spent_by_tenant", _spent(), purpose="Sum what a tenant has spent today.")
+_SPENT_BY_AGENT = Statement(
+    "spent_by_agent", _spent(_of_agent), purpose="Sum what an agent of a tenant has spent today."
+)
 _BUDGET = Statement(
     "read_budget",
     select(
@@ -177,8 +181,13 @@ _BUDGET = Statement(
             else_=literal(0.0, Float()),
         ).label("agent_usd"),
     ).where(tenants.c.id == bindparam("tenant")),
+    purpose="Read the daily cap of a tenant and what is spent of it.",
 )
-FORGET_USAGE = Statement("forget_usage", delete(usage_daily).where(usage_daily.c.tenant == bindparam("tenant")))
+FORGET_USAGE = Statement(
+    "delete_usage",
+    delete(usage_daily).where(usage_daily.c.tenant == bindparam("tenant")),
+    purpose="Delete the usage of a deleted tenant.",
+)
 
 
 def _used_by(group: Group) -> Statement:
@@ -194,6 +203,7 @@ def _used_by(group: Group) -> Statement:
         )
         .group_by(key)
         .order_by(key),
+        purpose=f"Sum the usage of a time range by {group}.",
     )
 
 

@@ -49,6 +49,7 @@ _APPEND = Statement(
         old=bindparam("old", type_=Text()),
         new=bindparam("new", type_=Text()),
     ),
+    purpose="Add an audit entry.",
 )
 
 
@@ -69,6 +70,7 @@ _LIST = Statement(
     )
     .order_by(audit.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the audit log, newest first.",
 )
 
 # Ids sort by time, so the oldest entries are the first ones of the primary key, and no index on the time is needed.
@@ -80,6 +82,7 @@ _DELETE_OLD = Statement(
         audit.c.at < now_us() - cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger),
     )
     .returning(audit.c.id),
+    purpose="Delete audit entries past their retention.",
 )
 
 

@@ -90,8 +90,9 @@ _PUT = Statement(
     "put_secret",
     _put,
     {"tenant": Text(), "name": Text(), "key_id": Text(), "value": Text(), "version": Integer(), "updated_by": Text()},
+    purpose="Store a new version of a secret.",
 )
-_READ = Statement("read_secret", select(*_told).where(_one))
+_READ = Statement("read_secret", select(*_told).where(_one), purpose="Read the description of a secret.")
 _COUNT = Statement(
     "count_secrets_of_tenant",
     select(
@@ -102,15 +103,21 @@ _COUNT = Statement(
             BigInteger,
         ).label("own_characters"),
     ).where(secrets.c.tenant == bindparam("tenant")),
+    purpose="Count the secrets of a tenant, and whether one exists.",
 )
-_DELETE = Statement("delete_secret", delete(secrets).where(_one).returning(secrets.c.name))
+_DELETE = Statement("delete_secret", delete(secrets).where(_one).returning(secrets.c.name), purpose="Delete a secret.")
 _SEALED = Statement(
-    "sealed_secrets",
+    "encrypted_secrets",
     select(secrets.c.tenant, secrets.c.name, secrets.c.key_id, secrets.c.value, secrets.c.version).where(
         secrets.c.tenant == bindparam("tenant"), member(secrets.c.name, "names")
     ),
+    purpose="Read the encrypted values of some secrets of a tenant.",
 )
-_NAMES = Statement("secret_names", select(secrets.c.name).where(secrets.c.tenant == bindparam("tenant")))
+_NAMES = Statement(
+    "secret_names",
+    select(secrets.c.name).where(secrets.c.tenant == bindparam("tenant")),
+    purpose="Read the names of a tenant's secrets.",
+)
 _after = bindparam("after", type_=Text())
 _LIST = Statement(
     "list_secrets",
@@ -121,10 +128,12 @@ _LIST = Statement(
     )
     .order_by(secrets.c.name)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of a tenant's secrets, without values.",
 )
 _KEYS = Statement(
     "count_secrets_by_key",
     select(secrets.c.key_id, func.count().label("n")).group_by(secrets.c.key_id).order_by(secrets.c.key_id),
+    purpose="Count the secrets encrypted with each key.",
 )
 _only = bindparam("only_tenant", type_=Text())
 _OTHER_KEYS = Statement(
@@ -140,6 +149,7 @@ _OTHER_KEYS = Statement(
     )
     .order_by(secrets.c.tenant, secrets.c.name)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read secrets that are to be encrypted with the current key.",
 )
 
 
@@ -159,9 +169,10 @@ def _reseal(batch: FromClause) -> Executable:
 
 
 _RESEAL = Statement(
-    "reseal_secrets",
+    "reencrypt_secrets",
     _reseal,
     {"tenant": Text(), "name": Text(), "version": Integer(), "old_key_id": Text(), "key_id": Text(), "value": Text()},
+    purpose="Store secrets encrypted with another key, unless they changed meanwhile.",
 )
 
 

@@ -65,8 +65,8 @@ class TenantChange:
 
 
 _by_id = tenants.c.id == bindparam("tenant")
-FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id))
-_LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id))
+FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id), purpose="Read a tenant.")
+_LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id), purpose="Read all tenants.")
 _fields = {
     "name": bindparam("new_name", type_=Text()),
     "enabled": bindparam("new_enabled", type_=Boolean()),
@@ -82,28 +82,51 @@ _CREATE = Statement(
     .values(id=bindparam("tenant"), **_fields, created_at=now_us(), updated_at=now_us())
     .on_conflict_do_nothing(index_elements=["id"])
     .returning(tenants),
+    purpose="Add a tenant.",
 )
-_SET = Statement("set_tenant", update(tenants).where(_by_id).values(**_fields, updated_at=now_us()).returning(tenants))
+_SET = Statement(
+    "set_tenant",
+    update(tenants).where(_by_id).values(**_fields, updated_at=now_us()).returning(tenants),
+    purpose="Change a tenant.",
+)
 _ENABLE = Statement(
     "enable_tenant",
     update(tenants).where(_by_id).values(enabled=bindparam("new_enabled", type_=Boolean())).returning(tenants.c.id),
+    purpose="Enable or disable a tenant.",
 )
 # Here and not with their own statements, which need ours: a tenant of the same name must not find them.
-_DROP_SECRETS = Statement("drop_secrets", delete(secrets).where(secrets.c.tenant == bindparam("tenant")))
-_DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id))
+_DROP_SECRETS = Statement(
+    "delete_secrets_of_tenant",
+    delete(secrets).where(secrets.c.tenant == bindparam("tenant")),
+    purpose="Delete the secrets of a deleted tenant.",
+)
+_DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id), purpose="Delete a tenant.")
 _REVOKE_ALL = Statement(
     "revoke_keys_of_tenant",
     update(api_keys)
     .where(api_keys.c.tenant == bindparam("tenant"), api_keys.c.revoked_at.is_(None))
     .values(revoked_at=now_us())
     .returning(api_keys.c.id),
+    purpose="Revoke the API keys of a deleted tenant.",
 )
-_HAS_RUNS = Statement("tenant_has_runs", select(runs.c.id).where(runs.c.tenant == bindparam("tenant")).limit(lit(1)))
+_HAS_RUNS = Statement(
+    "tenant_has_runs",
+    select(runs.c.id).where(runs.c.tenant == bindparam("tenant")).limit(lit(1)),
+    purpose="Check whether a tenant has runs.",
+)
 
 # Postgres locks a statement's tables before it takes the snapshot, so whoever writes after this sees what is
 # committed now. Others wait behind us meanwhile: better to give up soon and try again.
-_PATIENCE = Statement("barrier_patience", text("set local lock_timeout = '1s'"))
-_BARRIER = Statement("wait_for_writers", text("lock table runs in share mode"))
+_PATIENCE = Statement(
+    "limit_wait_for_writers",
+    text("set local lock_timeout = '1s'"),
+    purpose="Bound the wait for open transactions that write runs.",
+)
+_BARRIER = Statement(
+    "wait_for_writers",
+    text("lock table runs in share mode"),
+    purpose="Wait for the transactions that began before a tenant's limits changed.",
+)
 
 _open = (
     select(runs.c.id)
@@ -117,8 +140,16 @@ _open = (
     .limit(lit(_MARK_AT_ONCE))
     .cte("open_runs")
 )
-_MARK = Statement("mark_limited", update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id))
-_IS_FREE = Statement("tenant_is_free", select(exists().where(_by_id, FREE).label("free")))
+_MARK = Statement(
+    "mark_limited",
+    update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id),
+    purpose="Put the open runs of a tenant under its new limits, page by page.",
+)
+_IS_FREE = Statement(
+    "tenant_is_unlimited",
+    select(exists().where(_by_id, FREE).label("free")),
+    purpose="Check whether a tenant is enabled and has no limits.",
+)
 
 
 def tenant_lock(tenant: str) -> int:

@@ -23,18 +23,37 @@ from runlane.store.sql.statement import Statement
 SESSIONS_AT_ONCE: Final = 200
 
 _one = chat_sessions.c.id == bindparam("session_id", type_=Text())
-_KEY = Statement("key_of_session", select(chat_sessions.c.ordering_key).where(_one))
-_HOLD_STILL = Statement("hold_session_to_delete", select(chat_sessions.c.id).where(_one).with_for_update())
+_KEY = Statement(
+    "key_of_session",
+    select(chat_sessions.c.ordering_key).where(_one),
+    purpose="Read the ordering key of a chat session.",
+)
+_HOLD_STILL = Statement(
+    "lock_session_to_delete",
+    select(chat_sessions.c.id).where(_one).with_for_update(),
+    purpose="Lock a chat session and read its tenant.",
+)
 _RUNS = Statement(
     "runs_of_session",
     select(runs.c.id, runs.c.status)
     .select_from(chat_turns.join(runs, runs.c.id == chat_turns.c.run_id))
     .where(chat_turns.c.session_id == bindparam("session_id", type_=Text()))
     .with_for_update(of=runs),
+    purpose="Lock the runs of a chat session.",
 )
-_DELETE_SESSIONS = Statement("delete_sessions", delete(chat_sessions).where(member(chat_sessions.c.id, "ids")))
-_DELETE_TURNS = Statement("delete_turns", delete(chat_turns).where(member(chat_turns.c.session_id, "ids")))
-_DELETE_LETTERS = Statement("delete_letters_of_runs", delete(dead_letters).where(member(dead_letters.c.run_id, "ids")))
+_DELETE_SESSIONS = Statement(
+    "delete_sessions", delete(chat_sessions).where(member(chat_sessions.c.id, "ids")), purpose="Delete chat sessions."
+)
+_DELETE_TURNS = Statement(
+    "delete_turns",
+    delete(chat_turns).where(member(chat_turns.c.session_id, "ids")),
+    purpose="Delete the turns of chat sessions.",
+)
+_DELETE_LETTERS = Statement(
+    "delete_letters_of_runs",
+    delete(dead_letters).where(member(dead_letters.c.run_id, "ids")),
+    purpose="Delete the dead letters of runs.",
+)
 
 _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _OLD = Statement(
@@ -49,6 +68,7 @@ _OLD = Statement(
     .order_by(chat_sessions.c.last_at)
     .limit(lit(SESSIONS_AT_ONCE))
     .with_for_update(skip_locked=True),
+    purpose="Find chat sessions past their retention without open runs.",
 )
 
 

@@ -37,7 +37,9 @@ class ChatTurn:
 
 _session = bindparam("session_id", type_=Text())
 _HOLD_STILL = Statement(
-    "hold_session_still", select(chat_sessions).where(chat_sessions.c.id == _session).with_for_update()
+    "lock_session",
+    select(chat_sessions).where(chat_sessions.c.id == _session).with_for_update(),
+    purpose="Lock a chat session while a turn is added.",
 )
 _BEGIN = Statement(
     "begin_session",
@@ -50,12 +52,14 @@ _BEGIN = Statement(
         created_at=now_us(),
         last_at=now_us(),
     ),
+    purpose="Create a chat session with its first turn.",
 )
 _GO_ON = Statement(
-    "go_on_with_session",
+    "advance_session",
     update(chat_sessions)
     .where(chat_sessions.c.id == _session)
     .values(last_turn=bindparam("turn", type_=Integer()), last_at=now_us()),
+    purpose="Note the number and time of a new turn of a chat session.",
 )
 _ADD = Statement(
     "add_turn",
@@ -66,10 +70,12 @@ _ADD = Statement(
         message=bindparam("message", type_=Text()),
         at=now_us(),
     ),
+    purpose="Add a turn to a chat session.",
 )
 _OF_RUN = Statement(
     "turn_of_run",
     select(chat_turns.c.session_id, chat_turns.c.turn).where(chat_turns.c.run_id == bindparam("run_id", type_=Text())),
+    purpose="Find the chat turn of a run.",
 )
 
 

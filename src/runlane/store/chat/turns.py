@@ -70,7 +70,9 @@ _sessions = (
     )
     .outerjoin(_last_run, _last_run.c.id == chat_turns.c.run_id)
 )
-_FIND = Statement("find_session", _sessions.where(chat_sessions.c.id == _session))
+_FIND = Statement(
+    "find_session", _sessions.where(chat_sessions.c.id == _session), purpose="Read a chat session and its current turn."
+)
 _tenant, _agent, _before = (bindparam(name, type_=Text()) for name in ("tenant", "agent", "before"))
 _LIST = Statement(
     "list_sessions",
@@ -81,6 +83,7 @@ _LIST = Statement(
     )
     .order_by(chat_sessions.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of a tenant's chat sessions, newest first.",
 )
 
 _turns = (
@@ -105,12 +108,14 @@ _limit = bindparam("limit", type_=Integer())
 _AFTER = Statement(
     "turns_after",
     _turns.where(chat_turns.c.turn > bindparam("after", type_=Integer())).order_by(chat_turns.c.turn).limit(_limit),
+    purpose="Read a page of turns of a chat session, oldest first.",
 )
 _BEFORE = Statement(
     "turns_before",
     _turns.where(chat_turns.c.turn < bindparam("before", type_=BigInteger()))
     .order_by(chat_turns.c.turn.desc())
     .limit(_limit),
+    purpose="Read a page of turns of a chat session, newest first.",
 )
 _OPEN = Statement(
     "open_turns",
@@ -118,6 +123,7 @@ _OPEN = Statement(
     .select_from(chat_turns.join(runs, runs.c.id == chat_turns.c.run_id))
     .where(chat_turns.c.session_id == _session, runs.c.status.not_in([lit(s) for s in Status if s.terminal]))
     .order_by(chat_turns.c.turn),
+    purpose="Read the turns of a chat session whose runs have not ended.",
 )
 
 
@@ -126,7 +132,7 @@ def _of_run(column: Any) -> Any:
 
 
 KEEP_TURNS = Statement(
-    "keep_turns",
+    "copy_turn_results",
     update(chat_turns)
     .where(member(chat_turns.c.run_id, "ids"))
     .values(
@@ -135,13 +141,19 @@ KEEP_TURNS = Statement(
         error=_of_run(run_results.c.error).scalar_subquery(),
         ended_at=_of_run(runs.c.ended_at).scalar_subquery(),
     ),
+    purpose="Copy the results of runs to their chat turns before retention deletes the runs.",
 )
-_DROP_SESSIONS = Statement("drop_sessions", delete(chat_sessions).where(chat_sessions.c.tenant == _tenant))
+_DROP_SESSIONS = Statement(
+    "delete_sessions_of_tenant",
+    delete(chat_sessions).where(chat_sessions.c.tenant == _tenant),
+    purpose="Delete the chat sessions of a deleted tenant.",
+)
 _DROP_TURNS = Statement(
-    "drop_turns",
+    "delete_turns_of_tenant",
     delete(chat_turns).where(
         chat_turns.c.session_id.in_(select(chat_sessions.c.id).where(chat_sessions.c.tenant == _tenant))
     ),
+    purpose="Delete the chat turns of a deleted tenant.",
 )
 
 

@@ -79,18 +79,22 @@ def _record_calls(batch: FromClause) -> Executable:
     return statement.on_conflict_do_nothing(index_elements=["run_id", "path", "key"])
 
 
-RECORD_CALLS = Statement("record_calls", _record_calls, _RECORDED)
+RECORD_CALLS = Statement(
+    "record_calls", _record_calls, _RECORDED, purpose="Store entries of the journal of an attempt, through the fence."
+)
 _OF_RUN = Statement(
     "calls_of_run",
     select(run_calls)
     .where(run_calls.c.run_id == bindparam("run_id"))
     .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+    purpose="Read the journal of a run.",
 )
 _OF_STEPS = Statement(
     "calls_of_steps",
     select(run_calls)
     .where(run_calls.c.run_id == bindparam("run_id"), member(run_calls.c.path, "paths"))
     .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+    purpose="Read the journal of some steps of a run.",
 )
 _TOTALS = Statement(
     "call_totals",
@@ -99,6 +103,7 @@ _TOTALS = Statement(
         func.sum(run_calls.c.tokens_in + run_calls.c.tokens_out).label("tokens"),
         func.sum(run_calls.c.cost_usd).label("cost_usd"),
     ).where(run_calls.c.run_id == bindparam("run_id"), run_calls.c.kind == lit(CallKind.MODEL)),
+    purpose="Sum tokens and cost of the model calls of a run.",
 )
 _UNPRICED = Statement(
     "has_unpriced_call",
@@ -111,6 +116,7 @@ _UNPRICED = Statement(
         )
         .label("found")
     ),
+    purpose="Check whether a run made a model call without a known price.",
 )
 
 

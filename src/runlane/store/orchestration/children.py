@@ -60,16 +60,22 @@ def _announce() -> Statement:
         statement.on_conflict_do_update(index_elements=["key"], set_={"seen_at": None, "cancel_at": None}).returning(
             run_children.c.key
         ),
+        purpose="Note that an attempt is about to start a child run, through the fence.",
     )
 
 
 _ANNOUNCE = _announce()
-_SEEN = Statement("child_is_seen", update(run_children).where(run_children.c.key == _key).values(seen_at=now_us()))
+_SEEN = Statement(
+    "mark_child_seen",
+    update(run_children).where(run_children.c.key == _key).values(seen_at=now_us()),
+    purpose="Note that the parent has read the result of a child run.",
+)
 MARK_CHILDREN = Statement(
     "mark_children",
     update(run_children)
     .where(run_children.c.run_id == _parent_id, run_children.c.seen_at.is_(None))
     .values(cancel_at=now_us()),
+    purpose="Mark the children of a cancelled run for cancellation.",
 )
 _has_ended = exists().where(_named, _child.c.id == idempotency_keys.c.run_id, _child.c.ended_at.is_not(None))
 # Once for each of them: nobody may look at it any more, and its parent must still be able to pause.
@@ -79,6 +85,7 @@ _TAKE_ENDED = Statement(
     .where(member(run_children.c.run_id, "ids"), run_children.c.seen_at.is_(None), _has_ended)
     .values(seen_at=now_us())
     .returning(run_children.c.run_id),
+    purpose="Note that the parents of ended child runs are about to resume.",
 )
 _paused = (by_key_only(runs.c.status) == lit(Status.PAUSED), runs.c.due_at.is_not(None))
 _WAKE = Statement(
@@ -87,12 +94,14 @@ _WAKE = Statement(
     .where(member(runs.c.id, "ids"), *_paused)
     .values(status=lit(Status.QUEUED), due_at=None)
     .returning(runs.c.id, runs.c.lane),
+    purpose="Requeue suspended runs whose children have ended.",
 )
 _PARENTS_OF = Statement(
     "parents_of_children",
     select(run_children.c.run_id)
     .select_from(idempotency_keys.join(run_children, _named))
     .where(member(idempotency_keys.c.run_id, "ids"), run_children.c.seen_at.is_(None)),
+    purpose="Find the parents of ended child runs.",
 )
 _MARKED = Statement(
     "marked_children",
@@ -113,9 +122,12 @@ _MARKED = Statement(
     .where(run_children.c.cancel_at.is_not(None), runs.c.ended_at.is_not(None))
     .order_by(run_children.c.cancel_at)
     .limit(lit(AT_ONCE)),
+    purpose="Read child runs that are marked for cancellation.",
 )
 _ANY_MARKED = Statement(
-    "any_marked_children", select(run_children.c.key).where(run_children.c.cancel_at.is_not(None)).limit(lit(1))
+    "any_marked_children",
+    select(run_children.c.key).where(run_children.c.cancel_at.is_not(None)).limit(lit(1)),
+    purpose="Check whether a child run is marked for cancellation.",
 )
 
 
@@ -138,8 +150,18 @@ def _take_keys(batch: FromClause) -> Executable:
     )
 
 
-_UNMARK = Statement("unmark_children", _unmark, {"key": Text(), "marked_at": BigInteger()})
-_TAKE_KEYS = Statement("take_keys_of_children", _take_keys, {"key": Text(), "run_id": Text()})
+_UNMARK = Statement(
+    "unmark_children",
+    _unmark,
+    {"key": Text(), "marked_at": BigInteger()},
+    purpose="Clear the mark of child runs whose cancellation was requested.",
+)
+_TAKE_KEYS = Statement(
+    "take_keys_of_children",
+    _take_keys,
+    {"key": Text(), "run_id": Text()},
+    purpose="Take the idempotency keys of child runs that were not started, so that they never start.",
+)
 _OF_RUN = Statement(
     "children_of_run",
     select(_child.c.id, _child.c.target, _child.c.status, run_children.c.path)
@@ -147,6 +169,7 @@ _OF_RUN = Statement(
     .where(run_children.c.run_id == _parent_id, _child.c.id != run_children.c.run_id)
     .order_by(run_children.c.begun_at, run_children.c.key)
     .limit(lit(MAX_SHOWN)),
+    purpose="Read the child runs of a run.",
 )
 
 

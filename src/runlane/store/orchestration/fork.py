@@ -26,6 +26,7 @@ _SOURCE = Statement(
     )
     .select_from(runs.join(run_inputs, run_inputs.c.run_id == runs.c.id))
     .where(runs.c.id == bindparam("run_id")),
+    purpose="Read the run that is forked.",
 )
 _STEP = Statement(
     "fork_step",
@@ -34,6 +35,7 @@ _STEP = Statement(
         run_steps.c.path == bindparam("path"),
         run_steps.c.no.is_not(None),
     ),
+    purpose="Read the step at which a run is forked.",
 )
 
 

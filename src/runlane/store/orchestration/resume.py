@@ -24,11 +24,13 @@ MAX_SENT = 1000
 
 _by_id = runs.c.id == bindparam("run_id")
 _HOLD_STILL = Statement(
-    "hold_answered_run", select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update()
+    "lock_answered_run",
+    select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update(),
+    purpose="Lock a run while one of its waits is answered.",
 )
 # A run that is busy elsewhere stays so and finds the answer; only a paused one has to be woken.
 _GO_ON = Statement(
-    "go_on",
+    "resume_run",
     update(runs)
     .where(_by_id, runs.c.ended_at.is_(None))
     .values(
@@ -37,6 +39,7 @@ _GO_ON = Statement(
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq),
+    purpose="Requeue a suspended run after an answer, and number the event of the answer.",
 )
 _WAITS_FOR = Statement(
     "waits_for_event",
@@ -49,14 +52,16 @@ _WAITS_FOR = Statement(
         run_waits.c.settled_at.is_(None),
     )
     .order_by(run_waits.c.opened_at, run_waits.c.path),
+    purpose="Find the open waits of a run for an event.",
 )
 _KEPT = Statement(
-    "kept_events",
+    "sent_events",
     select(func.count().label("kept")).where(
         run_waits.c.run_id == bindparam("run_id"),
         run_waits.c.kind == lit("sent"),
         run_waits.c.settled_at.is_(None),
     ),
+    purpose="Read the sent events that a run has not consumed.",
 )
 
 

@@ -109,6 +109,7 @@ SAVE_STEPS = Statement(
     "save_steps",
     _save,
     {"run_id": Text(), "path": Text(), "attempt": Integer(), "kind": Text(), "output": Text()},
+    purpose="Store checkpoints of an attempt, through the fence.",
 )
 
 _RECORDED = {
@@ -172,7 +173,9 @@ def _record_steps(batch: FromClause) -> Executable:
     return statement.on_conflict_do_update(index_elements=["run_id", "path"], set_=values)
 
 
-RECORD_STEPS = Statement("record_steps", _record_steps, _RECORDED)
+RECORD_STEPS = Statement(
+    "record_steps", _record_steps, _RECORDED, purpose="Store step records of an attempt, through the fence."
+)
 _no = func.coalesce(run_steps.c.no, lit(0))
 _after_no = bindparam("after_no", type_=Integer())
 _READ_STEPS = Statement(
@@ -185,6 +188,7 @@ _READ_STEPS = Statement(
     )
     .order_by(_no, run_steps.c.path)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the step records of a run.",
 )
 _snapshot = run_steps.alias("snapshot")
 _last_snapshot = (
@@ -194,7 +198,7 @@ _last_snapshot = (
 )
 # What the step machine needs: the newest snapshot, and what was recorded after it.
 _READ_WAY = Statement(
-    "read_way",
+    "read_replay",
     select(
         run_steps.c.path,
         run_steps.c.attempt,
@@ -215,10 +219,12 @@ _READ_WAY = Statement(
         or_(run_steps.c.path == lit(SNAPSHOT_PATH), run_steps.c.no > func.coalesce(_last_snapshot, lit(0))),
     )
     .order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
+    purpose="Read the snapshot of a run and the step records after it.",
 )
 _READ_SAVED = Statement(
-    "read_saved",
+    "read_checkpoint",
     select(run_steps.c.output).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.path == bindparam("path")),
+    purpose="Read one checkpoint of a run.",
 )
 
 
@@ -238,7 +244,12 @@ def _copy(batch: FromClause) -> Executable:
 
 
 # For a fork, which nobody executes yet: the way up to a step, as a part of the new run.
-COPY_WAY = Statement("copy_way", _copy, {"from_run": Text(), "to_run": Text(), "before": Integer()})
+COPY_WAY = Statement(
+    "copy_steps",
+    _copy,
+    {"from_run": Text(), "to_run": Text(), "before": Integer()},
+    purpose="Copy the step records of a run to its fork.",
+)
 
 
 async def read_steps(

@@ -121,6 +121,7 @@ OPEN_WAITS = Statement(
         "request": Text(),
         "due_us": BigInteger(),
     },
+    purpose="Open waits of an attempt, through the fence.",
 )
 
 
@@ -137,7 +138,12 @@ def _settle(batch: FromClause) -> Executable:
     )
 
 
-SETTLE_WAITS = Statement("settle_waits", _settle, {"run_id": Text(), "path": Text(), "attempt": Integer()})
+SETTLE_WAITS = Statement(
+    "close_waits",
+    _settle,
+    {"run_id": Text(), "path": Text(), "attempt": Integer()},
+    purpose="Close waits that an attempt has consumed, through the fence.",
+)
 _waiting = run_waits.alias("waiting")
 WAKE_ANSWERED = Statement(
     "wake_answered",
@@ -162,6 +168,7 @@ WAKE_ANSWERED = Statement(
     )
     .values(status=lit(Status.QUEUED), due_at=None)
     .returning(runs.c.id),
+    purpose="Requeue runs that were answered while they suspended.",
 )
 
 _due_in = (run_waits.c.due_at - now_us()).label("due_in")
@@ -170,6 +177,7 @@ _OF_RUN = Statement(
     select(run_waits, _due_in)
     .where(run_waits.c.run_id == bindparam("run_id"), run_waits.c.settled_at.is_(None))
     .order_by(run_waits.c.opened_at, run_waits.c.path),
+    purpose="Read the open and answered waits of a run.",
 )
 ANSWER = Statement(
     "answer_wait",
@@ -187,9 +195,10 @@ ANSWER = Statement(
         answered_by=bindparam("answered_by", type_=Text()),
     )
     .returning(run_waits.c.path, run_waits.c.step_id, run_waits.c.kind),
+    purpose="Store the answer of an open wait.",
 )
 KEEP_EVENT = Statement(
-    "keep_event",
+    "store_sent_event",
     insert(run_waits).values(
         run_id=bindparam("run_id"),
         path=bindparam("path"),
@@ -204,6 +213,7 @@ KEEP_EVENT = Statement(
         answered_at=now_us(),
         answered_by=bindparam("answered_by", type_=Text()),
     ),
+    purpose="Store an event that was sent before the run waits for it.",
 )
 _after = bindparam("after_at", type_=BigInteger())
 _after_run = bindparam("after_run", type_=Text())
@@ -234,6 +244,7 @@ _INBOX = Statement(
     )
     .order_by(run_waits.c.opened_at, run_waits.c.run_id, run_waits.c.path)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of open questions to people, oldest first.",
 )
 
 

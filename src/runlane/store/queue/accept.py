@@ -227,6 +227,7 @@ _ACCEPT = CompoundWrite(
     returns={**_RETURNS, "mark": Text()},
     links=[_insert_inputs, _insert_first_events],
     admit=_admit,
+    purpose="Store new runs with their inputs and first events.",
 )
 _ACCEPT_ALONE = CompoundWrite(
     "accept_alone",
@@ -235,18 +236,31 @@ _ACCEPT_ALONE = CompoundWrite(
     returns=_RETURNS,
     links=[_insert_inputs_alone, _insert_first_events],
     admit=_admit_alone,
+    purpose="Store one new run in a transaction of its own.",
 )
-_STORED = Statement("read_stored", select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")))
-_CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
+_STORED = Statement(
+    "find_stored_runs",
+    select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")),
+    purpose="Find out which of some runs are stored.",
+)
+_CLAIM_KEYS = Statement(
+    "claim_idempotency_keys",
+    _claim_keys,
+    {"key": Text(), "fingerprint": Text(), "run_id": Text()},
+    purpose="Reserve idempotency keys for new runs.",
+)
 _READ_KEYS = Statement(
     "read_idempotency_keys",
     select(idempotency_keys, runs.c.status, runs.c.lane)
     .select_from(idempotency_keys.join(runs, runs.c.id == idempotency_keys.c.run_id))
     .where(member(idempotency_keys.c.key, "keys")),
+    purpose="Read the runs stored under idempotency keys.",
 )
 
 _FREE_KEYS = Statement(
-    "free_idempotency_keys", delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids"))
+    "free_idempotency_keys",
+    delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids")),
+    purpose="Free the idempotency keys of refused runs.",
 )
 
 Verdict = Accepted | IdempotencyConflict | Refusal

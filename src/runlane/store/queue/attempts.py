@@ -23,12 +23,17 @@ STARTED_AT = func.coalesce(
 ).label("started_at")
 
 _of_run = run_attempts.c.run_id == bindparam("run_id")
-_ATTEMPTS = Statement("read_attempts", select(run_attempts).where(_of_run).order_by(run_attempts.c.attempt))
+_ATTEMPTS = Statement(
+    "read_attempts",
+    select(run_attempts).where(_of_run).order_by(run_attempts.c.attempt),
+    purpose="Read the ended attempts of a run.",
+)
 _RUNNING = Statement(
     "running_time",
     select(func.coalesce(func.sum(run_attempts.c.ended_at - run_attempts.c.started_at), lit(0)).label("us")).where(
         _of_run
     ),
+    purpose="Sum the time that the ended attempts of a run were executing.",
 )
 
 

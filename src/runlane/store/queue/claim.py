@@ -179,7 +179,7 @@ def _take(*conditions: ColumnElement[bool]) -> Executable:
     )
 
 
-def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
+def _add_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
@@ -202,21 +202,41 @@ def _load(changed: FromClause) -> Select[Any]:
     )
 
 
-def _chain(name: str, *conditions: ColumnElement[bool]) -> CompoundWrite:
+def _claim_where(name: str, purpose: str, *conditions: ColumnElement[bool]) -> CompoundWrite:
     head = _take(*conditions)
-    return CompoundWrite(name, head, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
+    returns = {**_CLAIMED, "mark": Text()}
+    return CompoundWrite(name, head, returns=returns, links=[_add_events], final=_load, purpose=purpose)
 
 
 _of_lane = runs.c.lane == bindparam("lane")
-CLAIM = _chain("claim_lane", _of_lane, READY, OURS)
-CLAIM_LIMITED = _chain("claim_limited", _of_lane, runs.c.tenant == bindparam("tenant"), READY_LIMITED, OURS)
-CLAIM_QUARANTINED = _chain("claim_quarantined", READY_QUARANTINED, member(runs.c.id, "ids"))
-_LANES = Statement("lanes_to_lock", select(lanes.c.name).order_by(lanes.c.name).limit(lit(_FIRST_LOCKS)))
+CLAIM = _claim_where(
+    "claim_lane", "Assign ready runs of a lane to a worker, and increase their fencing tokens.", _of_lane, READY, OURS
+)
+CLAIM_LIMITED = _claim_where(
+    "claim_limited",
+    "Assign ready runs of a tenant with limits to a worker, and increase their fencing tokens.",
+    _of_lane,
+    runs.c.tenant == bindparam("tenant"),
+    READY_LIMITED,
+    OURS,
+)
+CLAIM_QUARANTINED = _claim_where(
+    "claim_quarantined",
+    "Assign quarantined runs to a worker, and increase their fencing tokens.",
+    READY_QUARANTINED,
+    member(runs.c.id, "ids"),
+)
+_LANES = Statement(
+    "lanes_to_lock",
+    select(lanes.c.name).order_by(lanes.c.name).limit(lit(_FIRST_LOCKS)),
+    purpose="Read lanes and their caps, for the locks of a claim.",
+)
 _ONLINE = Statement(
     "online_workers",
     select(workers.c.id, workers.c.lanes, workers.c.targets).where(
         workers.c.status == lit("online"), workers.c.lease_until > now_us()
     ),
+    purpose="Count the workers that may claim.",
 )
 
 

@@ -237,9 +237,30 @@ def _some_quarantined(batch: FromClause) -> Select[Any]:
 _SERVED = {"served": Text()}
 # What is read for every claim, then what is read only where there are tenants with limits or quarantined runs; first
 # for a worker of every lane, then for one of some lanes.
-LANES = Statement("survey_lanes", _every_lane())
-LANES_OF_SOME = Statement("survey_some_lanes", _some_lanes, _SERVED)
-LIMITED = Statement("survey_limited", _every_limited())
-LIMITED_OF_SOME = Statement("survey_some_limited", _some_limited, _SERVED)
-QUARANTINED = Statement("survey_quarantined", _quarantined())
-QUARANTINED_OF_SOME = Statement("survey_some_quarantined", _some_quarantined, _SERVED)
+LANES = Statement(
+    "survey_lanes", _every_lane(), purpose="Find the oldest ready run of each lane, for tenants without limits."
+)
+LANES_OF_SOME = Statement(
+    "survey_some_lanes",
+    _some_lanes,
+    _SERVED,
+    purpose="Find the oldest ready run of each served lane, for tenants without limits.",
+)
+LIMITED = Statement(
+    "survey_limited",
+    _every_limited(),
+    purpose="Find the oldest ready run of each lane and tenant, for tenants with limits.",
+)
+LIMITED_OF_SOME = Statement(
+    "survey_some_limited",
+    _some_limited,
+    _SERVED,
+    purpose="Find the oldest ready run of each served lane and tenant, for tenants with limits.",
+)
+QUARANTINED = Statement("survey_quarantined", _quarantined(), purpose="Find the oldest quarantined run.")
+QUARANTINED_OF_SOME = Statement(
+    "survey_some_quarantined",
+    _some_quarantined,
+    _SERVED,
+    purpose="Find the oldest quarantined run of the served lanes.",
+)

@@ -43,24 +43,29 @@ def _lines(batch: FromClause) -> Executable:
     )
 
 
-_LINES = Statement("read_lines", _lines, {"run_id": Text(), "after": Integer()})
+_LINES = Statement(
+    "read_next_events", _lines, {"run_id": Text(), "after": Integer()}, purpose="Read the next events of many runs."
+)
 _PAGE = Statement(
-    "read_page",
+    "read_event_page",
     select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
     .where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq > bindparam("after", type_=Integer()))
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the events of a run.",
 )
 _LAST = Statement(
-    "last_of_type",
+    "read_last_events_of_type",
     select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
     .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
     .order_by(run_events.c.seq.desc())
     .limit(1),
+    purpose="Read the last events of a type of a run.",
 )
 _POSITIONS = Statement(
     "read_positions",
     select(runs.c.id, runs.c.first_seq, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids")),
+    purpose="Read the first and last event numbers of runs.",
 )
 
 

@@ -51,9 +51,11 @@ def _append_fenced(batch: FromClause) -> Executable:
 
 
 # For changes that nobody's attempt makes: accept, cancel, release, take-over.
-APPEND = Statement("append_events", _append, _COLUMNS)
+APPEND = Statement("append_events", _append, _COLUMNS, purpose="Add events to runs.")
 # For what a worker writes.
-APPEND_FENCED = Statement("append_events_fenced", _append_fenced, _COLUMNS)
+APPEND_FENCED = Statement(
+    "append_events_fenced", _append_fenced, _COLUMNS, purpose="Add events of an attempt, through the fence."
+)
 
 _of_run = run_events.c.run_id == bindparam("run_id")
 _READ = Statement(
@@ -62,6 +64,7 @@ _READ = Statement(
     .where(_of_run, run_events.c.seq > bindparam("after", type_=BigInteger()))
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read the events of a run after a sequence number.",
 )
 _HAS = Statement(
     "has_event",
@@ -70,6 +73,7 @@ _HAS = Statement(
         .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
         .label("found")
     ),
+    purpose="Check whether a run has an event of a type.",
 )
 
 

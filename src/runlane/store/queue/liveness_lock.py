@@ -21,7 +21,11 @@ from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.sqlite import SqliteDatabase
 from runlane.store.sql.statement import Statement
 
-_TAKE = Statement("take_liveness_lock", text("select pg_try_advisory_lock(:key) as got"))
+_TAKE = Statement(
+    "take_liveness_lock",
+    text("select pg_try_advisory_lock(:key) as got"),
+    purpose="Take the session lock that shows that a worker process is alive.",
+)
 
 
 class LivenessConnection(Protocol):

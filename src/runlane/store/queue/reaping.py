@@ -89,6 +89,7 @@ _SUSPECTS = Statement(
         ),
     )
     .order_by(workers.c.id),
+    purpose="Find workers whose lease has expired or whose heartbeat is late.",
 )
 # The conditions are checked again under the worker's lock: it may have renewed meanwhile.
 _MARK_LOST = Statement(
@@ -107,6 +108,7 @@ _MARK_LOST = Statement(
     )
     .values(status=lit("lost"), ended_at=now_us(), active=0)
     .returning(workers.c.id),
+    purpose="Declare a worker lost, unless it has renewed its lease.",
 )
 _ORPHANS = Statement(
     "orphaned_workers",
@@ -117,15 +119,17 @@ _ORPHANS = Statement(
     )
     .distinct()
     .limit(lit(100)),
+    purpose="Find running runs whose workers are not live.",
 )
 _KEYS_THAT_END = Statement(
-    "keys_that_end",
+    "keys_of_ending_runs",
     select(runs.c.ordering_key).where(
         member(runs.c.worker_id, "worker_ids"),
         runs.c.status == lit(Status.RUNNING),
         runs.c.ordering_key.is_not(None),
         or_(runs.c.cancel_requested_at.is_not(None), runs.c.lone_losses >= runs.c.max_losses),
     ),
+    purpose="Find the ordering keys of lost runs that will not be retried.",
 )
 _TAKEN = {
     "id": Text(),
@@ -140,10 +144,11 @@ _TAKEN = {
 }
 # The runs that one worker had are counted before they move: only a run that was alone is known to have lost its worker.
 _TOGETHER = Statement(
-    "runs_together",
+    "runs_by_lost_worker",
     select(runs.c.worker_id, func.count().label("together"))
     .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
     .group_by(runs.c.worker_id),
+    purpose="Count the runs that each lost worker was executing.",
 )
 # The first loss costs no time. A run that loses one worker after the other waits longer each time.
 _DELAYS_SECONDS = (0, 1, 2, 4, 8)
@@ -230,6 +235,7 @@ TAKE_BACK = CompoundWrite(
     columns={"worker_id": Text(), "together": Integer()},
     returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
     links=[end_attempts, store_results, say_done, _say_lost],
+    purpose="Requeue or end the runs of lost workers.",
 )
 
 

@@ -220,6 +220,7 @@ RECORD = CompoundWrite(
             for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "at", "mark")
         )
     ),
+    purpose="Store how attempts ended or what they emitted, through the fence.",
 )
 
 

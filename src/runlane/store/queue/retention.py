@@ -52,12 +52,21 @@ _OLD = Statement(
     .order_by(runs.c.ended_at)
     .limit(lit(AT_ONCE))
     .with_for_update(skip_locked=True),
+    purpose="Find ended runs past their retention.",
 )
-_OLD_LETTERS = Statement("delete_old_letters", delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age))
+_OLD_LETTERS = Statement(
+    "delete_old_letters",
+    delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age),
+    purpose="Delete dead letters past their retention.",
+)
 
 
 def _delete_of(table: Table) -> Statement:
-    return Statement(f"delete_{table.name}", delete(table).where(member(table.c.run_id, "ids")))
+    return Statement(
+        f"delete_{table.name}",
+        delete(table).where(member(table.c.run_id, "ids")),
+        purpose=f"Delete the rows of runs in {table.name}.",
+    )
 
 
 _DELETES = [
@@ -75,7 +84,11 @@ _DELETES = [
             idempotency_keys,
         )
     ),
-    Statement("delete_runs", delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None))),
+    Statement(
+        "delete_runs",
+        delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None)),
+        purpose="Delete ended runs.",
+    ),
 ]
 
 _before = bindparam("before", type_=BigInteger())
@@ -85,6 +98,7 @@ _BACKWARDS = Statement(
     .where(*_ended_long_ago, runs.c.ended_at < _before)
     .order_by(runs.c.ended_at.desc())
     .limit(lit(LOOK_BACK)),
+    purpose="Look back over ended runs, newest first, for streams that are still whole.",
 )
 # Waits for whoever has one of them: a run that is passed over might not be found again.
 _TO_CUT = Statement(
@@ -98,23 +112,29 @@ _TO_CUT = Statement(
     .order_by(runs.c.ended_at)
     .limit(lit(AT_ONCE))
     .with_for_update(),
+    purpose="Find ended runs whose events are to be deleted.",
 )
 _MOVE_ALL = Statement(
     "move_first_events",
     update(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None)).values(first_seq=runs.c.last_seq),
+    purpose="Note that only the last event of ended runs is kept.",
 )
 _first_of_run = select(runs.c.first_seq).where(runs.c.id == run_events.c.run_id).scalar_subquery()
 _CUT_ALL = Statement(
-    "cut_events", delete(run_events).where(member(run_events.c.run_id, "ids"), run_events.c.seq < _first_of_run)
+    "cut_events",
+    delete(run_events).where(member(run_events.c.run_id, "ids"), run_events.c.seq < _first_of_run),
+    purpose="Delete the events before the first kept one of runs.",
 )
 _first = bindparam("first", type_=Integer())
 _MOVE_ONE = Statement(
     "move_first_event",
     update(runs).where(runs.c.id == bindparam("run_id"), runs.c.ended_at.is_not(None)).values(first_seq=_first),
+    purpose="Note the first kept event of an ended run.",
 )
 _CUT_ONE = Statement(
     "cut_events_of_run",
     delete(run_events).where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq < _first),
+    purpose="Delete the events before a sequence number of a run.",
 )
 
 

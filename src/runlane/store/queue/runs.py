@@ -93,6 +93,7 @@ _READ = Statement(
         )
     )
     .where(_by_id),
+    purpose="Read a run with its input, result and error.",
 )
 
 
@@ -117,13 +118,17 @@ _LIST = Statement(
     )
     .order_by(runs.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of runs, newest first.",
 )
 
 _KEY_OF = Statement(
     "key_of_run",
     select(runs.c.ordering_key, runs.c.status, runs.c.worker_id, runs.c.tenant, runs.c.priority).where(_by_id),
+    purpose="Read the ordering key of a run.",
 )
-_HOLD_STILL = Statement("hold_run_still", select(runs.c.id).where(_by_id).with_for_update())
+_HOLD_STILL = Statement(
+    "lock_run", select(runs.c.id).where(_by_id).with_for_update(), purpose="Lock a run while it is changed."
+)
 _CANCEL_WAITING = Statement(
     "cancel_waiting",
     update(runs)
@@ -136,6 +141,7 @@ _CANCEL_WAITING = Statement(
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(*_changed),
+    purpose="Cancel a run that no worker is executing.",
 )
 _CANCEL_RUNNING = Statement(
     "cancel_running",
@@ -143,8 +149,13 @@ _CANCEL_RUNNING = Statement(
     .where(_by_id, by_key_only(runs.c.status) == lit(Status.RUNNING), runs.c.cancel_requested_at.is_(None))
     .values(cancel_requested_at=now_us(), last_seq=runs.c.last_seq + lit(1))
     .returning(*_changed),
+    purpose="Request the cancellation of a running run.",
 )
-_STORE_NO_RESULT = Statement("store_no_result", insert(run_results).values(run_id=bindparam("run_id")))
+_STORE_NO_RESULT = Statement(
+    "store_no_result",
+    insert(run_results).values(run_id=bindparam("run_id")),
+    purpose="Store the empty result of a cancelled run.",
+)
 _APPROVE = Statement(
     "approve",
     update(runs)
@@ -163,6 +174,7 @@ _APPROVE = Statement(
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(*_changed),
+    purpose="Release a run that waits for approval.",
 )
 _other = runs.alias("other")
 _key_is_taken = and_(
@@ -172,7 +184,7 @@ _key_is_taken = and_(
 )
 _waiting = runs.alias("waiting")
 _REVIVE = Statement(
-    "revive",
+    "retry_run",
     update(runs)
     .where(_by_id, runs.c.status == lit(Status.FAILED))
     .values(
@@ -195,14 +207,20 @@ _REVIVE = Statement(
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(*_changed),
+    purpose="Make a failed or cancelled run ready again.",
 )
-_DROP_RESULT = Statement("drop_result", delete(run_results).where(run_results.c.run_id == bindparam("run_id")))
+_DROP_RESULT = Statement(
+    "delete_result",
+    delete(run_results).where(run_results.c.run_id == bindparam("run_id")),
+    purpose="Delete the result of a run that is retried.",
+)
 _FREE_KEY = Statement(
     "free_key",
     update(runs)
     .where(_by_id, runs.c.status == lit(Status.FAILED), runs.c.holds_key)
     .values(holds_key=False)
     .returning(*_changed),
+    purpose="Take the ordering key from a failed run.",
 )
 _PRIORITY = Statement(
     "set_priority",
@@ -213,6 +231,7 @@ _PRIORITY = Statement(
         rank=runs.c.accepted_at - cast(bindparam("priority", type_=SmallInteger()), BigInteger) * lit(PRIORITY_STEP_US),
     )
     .returning(*_changed),
+    purpose="Change the priority of a waiting run.",
 )
 
 

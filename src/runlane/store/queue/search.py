@@ -113,8 +113,16 @@ def _search(query: Select[Any]) -> Select[Any]:
     )
 
 
-_SEARCH = Statement("search_runs", _search(select(runs, STARTED_AT)))
-_SEARCH_OF_TENANT = Statement("search_tenant_runs", _search(select(runs, STARTED_AT)).where(_of_tenant))
+_SEARCH = Statement(
+    "search_runs",
+    _search(select(runs, STARTED_AT)),
+    purpose="Search the runs of all tenants, newest first, within a range of ids.",
+)
+_SEARCH_OF_TENANT = Statement(
+    "search_tenant_runs",
+    _search(select(runs, STARTED_AT)).where(_of_tenant),
+    purpose="Search the runs of a tenant, newest first, within a range of ids.",
+)
 _floor = (
     select(runs.c.id)
     .where(_within[0])
@@ -122,13 +130,16 @@ _floor = (
     .limit(lit(1))
     .offset(bindparam("skipped", type_=Integer()))
 )
-_FLOOR = Statement("search_floor", _floor)
-_FLOOR_OF_TENANT = Statement("search_tenant_floor", _floor.where(_of_tenant))
+_FLOOR = Statement("search_floor", _floor, purpose="Find the id at which a search of all tenants pauses.")
+_FLOOR_OF_TENANT = Statement(
+    "search_tenant_floor", _floor.where(_of_tenant), purpose="Find the id at which a search of a tenant pauses."
+)
 _STANDING = Statement(
-    "standing_of_run",
+    "status_of_run",
     select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id, runs.c.target).where(
         runs.c.id == bindparam("run_id")
     ),
+    purpose="Read status and tenant of a run.",
 )
 
 # Through the partial indexes, however many finished runs are kept.
@@ -138,6 +149,7 @@ _RUNNING = Statement(
     .where(runs.c.status == lit(Status.RUNNING), _fits("tenant", runs.c.tenant))
     .order_by(runs.c.claimed_at)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read running runs, oldest first.",
 )
 _ready = all_ready(runs.c.lane, runs.c.target, runs.c.tenant, runs.c.accepted_at).c
 _QUEUED = Statement(
@@ -146,12 +158,14 @@ _QUEUED = Statement(
     .where(_fits("tenant", _ready.tenant))
     .group_by(_ready.target)
     .order_by(_ready.target),
+    purpose="Count the ready runs of each target.",
 )
 _QUEUED_IN_LANES = Statement(
     "queued_by_lane_and_target",
     select(_ready.lane, _ready.target, func.count().label("count"))
     .group_by(_ready.lane, _ready.target)
     .order_by(_ready.lane, _ready.target),
+    purpose="Count the ready runs of each lane and target.",
 )
 
 

@@ -30,6 +30,7 @@ _USAGE = Statement(
         now_us().label("now"),
         case((tenants.c.max_queued.is_not(None), _open.scalar_subquery()), else_=lit(0)).label("open"),
     ).where(member(tenants.c.id, "ids")),
+    purpose="Read limits and open runs of tenants, for admission.",
 )
 
 
@@ -42,7 +43,12 @@ def _pay(batch: FromClause) -> Executable:
     )
 
 
-_PAY = Statement("pay_rate", _pay, {"tenant": Text(), "paid_until": BigInteger()})
+_PAY = Statement(
+    "pay_rate",
+    _pay,
+    {"tenant": Text(), "paid_until": BigInteger()},
+    purpose="Note up to when accepted runs have used the rate of tenants.",
+)
 
 
 async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[Refusal | RateQuota | None]:

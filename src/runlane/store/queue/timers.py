@@ -30,6 +30,7 @@ def _queue_due(status: Status) -> Statement:
         .where(runs.c.id == due.c.id, by_key_only(runs.c.status) == lit(status))
         .values(status=lit(Status.QUEUED))
         .returning(runs.c.lane),
+        purpose=f"Make {status} runs ready that are due.",
     )
 
 

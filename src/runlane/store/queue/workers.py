@@ -80,7 +80,7 @@ _REGISTER = Statement(
             now_us() + micros(_seconds),
             bindparam("targets", type_=Text()),
         ),
-    ),
+    ), purpose="Register a worker.",
 )  # fmt: skip
 HEARTBEAT = Statement(
     "heartbeat",
@@ -92,6 +92,7 @@ HEARTBEAT = Statement(
         active=bindparam("active", type_=Integer()),
     )
     .returning(workers.c.status),
+    purpose="Renew the lease of a worker.",
 )
 _CANCELS = Statement(
     "read_cancels",
@@ -100,10 +101,12 @@ _CANCELS = Statement(
         runs.c.status == lit(Status.RUNNING),
         runs.c.cancel_requested_at.is_not(None),
     ),
+    purpose="Find the runs of a worker that are to be cancelled.",
 )
 _BEGIN_DRAINING = Statement(
     "begin_draining",
     update(workers).where(_by_id, workers.c.status.in_(LIVE)).values(status=lit("draining")).returning(workers.c.id),
+    purpose="Note that a worker is draining.",
 )
 _SIGN_OFF = Statement(
     "sign_off_worker",
@@ -115,12 +118,14 @@ _SIGN_OFF = Statement(
     )
     .values(status=lit("offline"), ended_at=now_us(), active=0)
     .returning(workers.c.id),
+    purpose="Note that a worker has stopped.",
 )
 _RUNS_OF = Statement(
     "runs_of_workers",
     select(runs.c.id, runs.c.attempt).where(
         member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING)
     ),
+    purpose="Read the running runs of workers.",
 )
 _LIST = Statement(
     "list_workers",
@@ -128,18 +133,21 @@ _LIST = Statement(
     .where(or_(workers.c.status.in_(LIVE), bindparam("all", type_=Boolean())))
     .order_by(workers.c.id.desc())
     .limit(lit(500)),
+    purpose="Read workers, newest first.",
 )
 CAPACITY = Statement(
     "slots_of_workers",
     select(func.coalesce(func.sum(workers.c.capacity), lit(0)).label("slots")).where(workers.c.status.in_(LIVE)),
+    purpose="Read the capacity of live workers.",
 )
 FORGET = Statement(
-    "forget_workers",
+    "delete_old_workers",
     delete(workers).where(
         workers.c.status.in_([lit("lost"), lit("offline")]),
         workers.c.ended_at < now_us() - micros(bindparam("keep_seconds", type_=Float())),
         ~exists().where(runs.c.worker_id == workers.c.id, runs.c.status == lit(Status.RUNNING)),
     ),
+    purpose="Delete the rows of workers that ended long ago.",
 )
 
 

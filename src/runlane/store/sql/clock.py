@@ -8,7 +8,7 @@ from runlane.store.sql.database import Database, read
 from runlane.store.sql.expressions import now_us
 from runlane.store.sql.statement import Statement
 
-_NOW = Statement("database_clock", select(now_us().label("now")))
+_NOW = Statement("database_clock", select(now_us().label("now")), purpose="Read the clock of the database.")
 
 
 async def read_clock(database: Database) -> int:

@@ -34,6 +34,7 @@ _LOCK_TRIES = 30
 _VERSION = Statement(
     "schema_version",
     select(column("version_num", Text())).select_from(table("alembic_version")),
+    purpose="Read the revision of the schema.",
 )
 _TABLES = {
     "postgresql": Statement(
@@ -41,12 +42,14 @@ _TABLES = {
         select(column("tablename", Text()))
         .select_from(table("pg_tables"))
         .where(column("tablename", Text()) == "alembic_version"),
+        purpose="Check whether the database has a schema.",
     ),
     "sqlite": Statement(
         "has_version_table",
         select(column("name", Text()))
         .select_from(table("sqlite_master"))
         .where(column("name", Text()) == "alembic_version"),
+        purpose="Check whether the database has a schema.",
     ),
 }
 

@@ -65,9 +65,16 @@ _LOCK = Statement(
         "select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end "
         "from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive)"
     ),
+    purpose="Wait for advisory locks in one order.",
 )
-_TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
-_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
+_TRY_LOCK = Statement(
+    "try_lock", text("select pg_try_advisory_xact_lock(:key) as got"), purpose="Take an advisory lock if it is free."
+)
+_STATUS = Statement(
+    "status_of_mark",
+    text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"),
+    purpose="Find out whether a transaction committed.",
+)
 _WITNESS = Statement(
     "witness_of_mark",
     text(
@@ -75,6 +82,7 @@ _WITNESS = Statement(
         "join run_events on run_events.run_id = told.run_id and run_events.seq = told.seq "
         "where run_events.xmin = cast(cast(cast(:mark as text) as xid8) as xid)) as seen"
     ),
+    purpose="Find a row that a transaction wrote, when its status is no longer kept.",
 )
 
 
@@ -100,14 +108,14 @@ class PostgresSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*statement.filled_in("postgresql", params, members))
+        return await self._fetch(*statement.bound("postgresql", params, members))
 
     async def chain(
         self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*chain.filled_in(params, members))
+        return await self._fetch(*chain.bound(params, members))
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
@@ -244,7 +252,7 @@ class PostgresDatabase:
                     # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
                     pairs = [event.rsplit(":", 1) for event in events]
                     told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
-                    sql, arguments = _WITNESS.filled_in("postgresql", {**told, "mark": number}, None)
+                    sql, arguments = _WITNESS.bound("postgresql", {**told, "mark": number}, None)
                     return bool(await connection.fetchval(sql, *arguments))
             if status != "in progress":
                 return status == "committed"

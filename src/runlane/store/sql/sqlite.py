@@ -50,7 +50,7 @@ class SqliteSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        cursor = self._connection.execute(*statement.filled_in("sqlite", params, members))
+        cursor = self._connection.execute(*statement.bound("sqlite", params, members))
         return cast("list[Row]", cursor.fetchall())
 
     async def chain(
