@@ -9,7 +9,8 @@ import pytest
 
 from runlane.settings import Settings
 from runlane.store.queue import claim_survey
-from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.claim import claim
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.lanes import declare_lanes
 from runlane.store.sql.database import Session
 from tests.harness import Store, new_run

@@ -980,7 +980,7 @@ FROM lanes
 WHERE lanes.tenant = $1::VARCHAR;
 
 -- lanes_to_lock
--- Read lanes and their caps, for the locks of a claim.
+-- Read the lanes that a new worker locks before its first survey.
 SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16;
@@ -1246,7 +1246,7 @@ WHERE chat_turns.session_id = chat_sessions.id AND runs.id = chat_turns.run_id))
 LIMIT 200 FOR UPDATE SKIP LOCKED;
 
 -- online_workers
--- Count the workers that may claim.
+-- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
 FROM workers
 WHERE workers.status = 'online' AND workers.lease_until > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
@@ -2879,7 +2879,7 @@ DELETE FROM provider_waiters WHERE provider_waiters.credential = $1::VARCHAR AND
     60000000);
 
 -- witness_of_mark
--- Find a row that a transaction wrote, when its status is no longer kept.
-select exists (select 1 from unnest(cast($1 as text[]), cast($2 as integer[])) as told(run_id, seq) join run_events on
-    run_events.run_id = told.run_id and run_events.seq = told.seq where run_events.xmin = cast(cast(cast($3 as text) as
-    xid8) as xid)) as seen;
+-- Check that a transaction wrote these events, because a crashed server assigns its number again.
+select exists (select 1 from unnest(cast($1 as text[]), cast($2 as integer[])) as written(run_id, seq) join run_events
+    on run_events.run_id = written.run_id and run_events.seq = written.seq where run_events.xmin = cast(cast(cast($3 as
+    text) as xid8) as xid)) as seen;

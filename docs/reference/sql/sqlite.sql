@@ -860,7 +860,7 @@ FROM lanes
 WHERE lanes.tenant = ?;
 
 -- lanes_to_lock
--- Read lanes and their caps, for the locks of a claim.
+-- Read the lanes that a new worker locks before its first survey.
 SELECT lanes.name
 FROM lanes ORDER BY lanes.name
 LIMIT 16 OFFSET ?;
@@ -1104,7 +1104,7 @@ WHERE chat_turns.session_id = chat_sessions.id AND runs.id = chat_turns.run_id))
 LIMIT 200 OFFSET ?;
 
 -- online_workers
--- Count the workers that may claim.
+-- Read the live workers, to choose the one that makes room for a quarantined run.
 SELECT workers.id, workers.lanes, workers.targets
 FROM workers
 WHERE workers.status = 'online' AND workers.lease_until > now_us();

@@ -1,8 +1,8 @@
-"""Definitions: what is current, every version that ever was, and what a run pins.
+"""Definitions: the current ones, all of their versions, and the versions that a run pins.
 
-Versions are immutable and addressed by their content, so whoever has read one need not read it again: a worker that
-knows a run's definitions starts it without asking. What a run uses is written down with the orchestration when
-definitions change (`store.sync`); accepting a run reads that one row.
+Versions are immutable and addressed by their content, so they are cached: a worker that has a run's definitions starts
+it without reading them. The versions that a run uses are stored with the orchestration when definitions change;
+accepting a run reads that one row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KNOWN_NAMES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class CurrentDefinition:
-    """What is current of a definition. `origin` says how it came: sync or import; `source` from which project."""
+    """The current version of a definition. `origin` is sync or import, `source` the project that it was synced from."""
 
     kind: Kind
     id: str
@@ -270,7 +270,7 @@ async def load_all(session: Session, tenant: str, versions: Iterable[tuple[str, 
 
 
 async def drop_definitions(session: Session, tenant: str) -> None:
-    """Forget everything of a tenant that goes away."""
+    """Delete every definition of a deleted tenant."""
     await session.fetch(_DROP, tenant=tenant)
     await session.fetch(_DROP_VERSIONS, tenant=tenant)
 

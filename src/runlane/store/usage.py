@@ -1,8 +1,7 @@
-"""Usage: what model calls took, per tenant, day, agent and model, added up in the transaction that records the call.
+"""Usage of model calls per tenant, day, agent and model, summed in the transaction that records the call.
 
-A call whose price nobody knows adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each
-process writes to a shard of its own, because the row of a busy tenant would otherwise be locked by one worker's
-transaction after the other's.
+A call whose price is unknown adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each process
+writes to its own shard, because the row of a busy tenant would otherwise be locked by one transaction after another.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What was used in a group of calls: on a day, by an agent or with a model. `key` says which.
+    """The usage of a group of calls: of a day, an agent or a model, which `key` names.
 
     The cost is that of the calls whose price is known, and None if there are calls and none has one.
     """
@@ -172,7 +171,7 @@ _BUDGET = Statement(
     select(
         tenants.c.max_cost_usd_per_day,
         tenants.c.on_cap,
-        # Nobody adds up what has no cap.
+        # Without a cap nothing is summed.
         case(
             (tenants.c.max_cost_usd_per_day.is_not(None), _spent().scalar_subquery()), else_=literal(0.0, Float())
         ).label("tenant_usd"),

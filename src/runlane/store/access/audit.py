@@ -1,7 +1,7 @@
-"""The audit log: who changed what, from what to what.
+"""The audit log: who changed what, with the old and the new value.
 
-An entry is written by the transaction that makes the change, so there is no change without one and none without a
-change. Keys appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
+An entry is written by the transaction that makes the change, so each change has exactly one entry. Keys
+appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ async def append_audit(
     old: Mapping[str, Any] | None = None,
     new: Mapping[str, Any] | None = None,
 ) -> None:
-    """Tell of a change, in the transaction that makes it."""
+    """Add an entry, in the transaction that makes the change."""
     await session.fetch(
         _APPEND,
         id=new_id("aud"),

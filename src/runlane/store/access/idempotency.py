@@ -1,8 +1,8 @@
-"""Answers: what a caller was told under an Idempotency-Key, so that a repeated request is not carried out again.
+"""Responses stored under an Idempotency-Key, so that a repeated request is not executed again.
 
-A request first claims its key, then is carried out, then its answer is kept for a day. A claim without an answer is
-either under way or its process died; after a minute whoever repeats the request takes it over and carries it out
-again. So the promise is: once, unless the process dies between the change and the keeping of its answer.
+A request first claims its key, then is executed, then its response is stored for a day. A claim without a response is
+either in progress or its process died; after a minute a repeated request takes it over and is executed again. So a
+request has one effect, unless the process dies between the change and the storing of the response.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def drop_claim(database: Database, key: str) -> None:
 
 
 async def try_write(database: Database, key: str) -> None:
-    """Write a row without meaning, to see whether the database accepts writes. It is deleted a day later."""
+    """Write a row to check that the database accepts writes. It is deleted a day later."""
 
     async def work(session: Session) -> None:
         await session.fetch(_TRY_WRITE, key=key)

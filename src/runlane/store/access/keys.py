@@ -1,8 +1,8 @@
-"""API keys: made, listed, revoked, and looked up.
+"""API keys: create, list, revoke and find.
 
-Only a key's hash is stored, and the look-up goes by it. Every request looks the key up anew, in one statement that
-also checks expiry, revocation and the tenant: a revoked key is refused from the moment the revocation commits, by
-every process, because none of them remembers anything.
+Only the hash of a key is stored, and keys are found by it. Every request finds its key again, in one statement that
+also checks expiry, revocation and the tenant: every process rejects a revoked key from the moment the revocation
+commits, because none caches keys.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ async def revoke_key(database: Database, key_id: str, *, actor: str, tenant: str
 
 
 async def has_keys(database: Database) -> bool:
-    """Whether anybody could get in."""
+    """Return whether an API key exists that can be used."""
     return (await database.query(_HAS))[0]["n"] > 0
 
 

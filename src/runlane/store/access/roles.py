@@ -132,7 +132,7 @@ async def delete_role(database: Database, name: str, *, actor: str) -> Role:
 
 
 def permissions_of(text: str) -> frozenset[Permission]:
-    """Stored permissions. One that this code does not know allows nothing."""
+    """Return the stored permissions. A permission unknown to this code allows nothing."""
     known = set(Permission)
     return frozenset(Permission(name) for name in load_json(text) if name in known)
 

@@ -1,7 +1,7 @@
 """Secrets in the database: encrypted values by tenant and name.
 
-What is stored and read here is cipher text; only access.vault has the keys. A change of key replaces a row only if it
-is still the one that was read, so a value that somebody sets meanwhile stays.
+Only cipher text is stored and read here; access.secrets has the keys. A rotation replaces a row only if it is still the
+one that was read, so a value that is set meanwhile stays.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ async def put_secret(
 
 
 async def _check_quota(session: Session, tenant: str, name: str, characters: int, quota: SecretQuota) -> None:
-    """Refuse what the tenant has no room for. The caller holds the tenant's lock, so nobody else adds one meanwhile.
+    """Raise if the quota of the tenant is exceeded. The caller holds the tenant's lock.
 
-    A tenant that has more than a lower quota allows may still replace a value by one that is not longer.
+    A tenant above a quota that was lowered may still replace a value by one that is not longer.
     """
     (held,) = await session.fetch(_COUNT, tenant=tenant, name=name)
     is_new = not held["own_characters"]
@@ -257,14 +257,14 @@ async def read_sealed(database: Database, tenant: str, names: Collection[str]) -
 
 
 async def count_by_key(database: Database) -> dict[str, int]:
-    """How many secrets each key keeps, in all tenants."""
+    """Return how many secrets are encrypted with each key, in all tenants."""
     return {row["key_id"]: row["n"] for row in await database.query(_KEYS)}
 
 
 async def read_of_other_keys(
     database: Database, key_id: str, *, tenant: str | None, after: tuple[str, str], limit: int
 ) -> list[EncryptedSecret]:
-    """The next ones that this key does not keep, in all tenants or in one, by tenant and name."""
+    """Return the next secrets that are encrypted with other keys, in all tenants or in one, by tenant and name."""
     rows = await database.query(
         _OTHER_KEYS,
         key_id=key_id,

@@ -1,8 +1,8 @@
-"""Tenants: their rows and limits, changed while everything runs.
+"""Tenants and their limits, which may change at any time.
 
-A run is accepted by one statement that reads its tenant's row, without any lock, so a change must make sure that no
-statement is left which saw the old row. It waits once for those who write to `runs` at the moment: whoever comes
-later takes its snapshot later. When a change returns, it holds for every run accepted from then on.
+A run is accepted by one statement that reads its tenant's row without a lock, so a change must make sure that no
+statement is left which saw the old row. It waits once for the transactions that are writing to `runs`; later ones take
+their snapshot later. When a change returns, it applies to every run accepted from then on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runlane.errors import Conflict, InvalidRequest, NotFound, nearest
 from runlane.store.access.audit import append_audit
 from runlane.store.chat.turns import drop_sessions
 from runlane.store.definitions import drop_definitions
-from runlane.store.queue.claim import slots_lock
+from runlane.store.queue.claim_locks import slots_lock
 from runlane.store.queue.tenant_lanes import drop_tenant_lanes
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
@@ -52,7 +52,7 @@ FREE = and_(
 
 @dataclass(frozen=True, slots=True)
 class TenantChange:
-    """What to change; a field that is left out stays. `unlimited` names limits to remove, which None cannot say."""
+    """What to change; None leaves a field unchanged. `unlimited` names limits to remove."""
 
     name: str | None = None
     enabled: bool | None = None
@@ -115,9 +115,9 @@ _HAS_RUNS = Statement(
     purpose="Check whether a tenant has runs.",
 )
 
-# Postgres locks a statement's tables before it takes the snapshot, so whoever writes after this sees what is
-# committed now. Others wait behind us meanwhile: better to give up soon and try again.
-_PATIENCE = Statement(
+# Postgres locks a statement's tables before it takes the snapshot, so later writers see what is committed now. Other
+# transactions queue behind this lock, so it gives up soon and is retried.
+_LOCK_TIMEOUT = Statement(
     "limit_wait_for_writers",
     text("set local lock_timeout = '1s'"),
     purpose="Bound the wait for open transactions that write runs.",
@@ -292,7 +292,7 @@ async def _enable(database: Database, tenant: str, *, enabled: bool) -> None:
 async def _wait_for_writers(database: Database) -> None:
     async def work(session: Session) -> None:
         if session.dialect == "postgresql":
-            await session.fetch(_PATIENCE)
+            await session.fetch(_LOCK_TIMEOUT)
             await session.fetch(_BARRIER)
 
     await database.transact(work)
@@ -316,7 +316,7 @@ async def _mark_some(database: Database, tenant: str, after: str) -> list[str]:
 
 
 async def unknown_tenant(session: Session, tenant: str) -> NotFound:
-    """The error that says which tenants there are."""
+    """Return the error for a tenant that does not exist, with similar names."""
     known = [row["id"] for row in await session.fetch(_LIST)]
     return NotFound(f'No tenant "{tenant}" exists{nearest(tenant, known)}. See: runlane tenants list')
 
@@ -326,7 +326,7 @@ def _changed(limits: TenantLimits, budget: TenantBudget, change: TenantChange) -
     removable = [name for name in old if name != "on_cap"]
     wrong = sorted(change.unlimited - set(removable))
     if wrong:
-        raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(removable)}.")
+        raise InvalidRequest(f"{wrong[0]} is not a limit. Limits: {', '.join(removable)}.")
     given = {name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited}
     both = sorted(name for name in given if given[name] is not None and name in change.unlimited)
     if both:

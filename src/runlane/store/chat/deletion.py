@@ -1,7 +1,6 @@
-"""Forgetting conversations: those that somebody deletes, and those that retention has left without a run.
+"""Delete chat sessions: on request, and when retention has deleted all of their runs.
 
-A session is as old as the end of its last run: it goes when all of its runs have gone, and nobody has said anything
-for as long as runs are kept.
+Retention deletes a session when all of its runs are deleted and its last message is older than the retention of runs.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ async def delete_session(database: Database, session_id: str) -> None:
         rows = await session.fetch(_KEY, session_id=session_id)
         if not rows:
             raise UnknownSession(session_id)
-        # Nobody can post a turn, or retry one, while this is held.
+        # No turn can be posted or retried while this lock is held.
         await session.lock(exclusive=key_locks([rows[0]["ordering_key"]]))
         if not await session.fetch(_HOLD_STILL, session_id=session_id):
             raise UnknownSession(session_id)
@@ -98,7 +97,7 @@ async def delete_session(database: Database, session_id: str) -> None:
 
 
 async def delete_old_sessions(session: Session, keep_seconds: float) -> int:
-    """Delete some of the sessions that nobody has used for so long; how many."""
+    """Delete some of the sessions that were not used for this long; return how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     await _drop(session, ids)
     return len(ids)

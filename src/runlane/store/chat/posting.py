@@ -22,7 +22,7 @@ from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import chat_sessions, chat_turns
 from runlane.store.sql.statement import Statement
 
-# The plan of a turn's run says under this name which turn it is.
+# The field of a run's plan that names the chat turn of the run.
 PLAN_KEY: Final = "chat"
 
 
@@ -126,5 +126,5 @@ async def post_turn(
 async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:
     rows = await session.fetch(_OF_RUN, run_id=verdict.run_id)
     if not rows:
-        raise Conflict("The Idempotency-Key belongs to a run that is no turn of a chat. Use a new one.")
+        raise Conflict("The Idempotency-Key belongs to a run that is not a chat turn. Use a new key.")
     return ChatTurn(rows[0]["session_id"], rows[0]["turn"], verdict)

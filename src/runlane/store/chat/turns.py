@@ -1,7 +1,7 @@
-"""Turns: conversations as they are read. What became of a turn is told by its run, and the answer is the run's result.
+"""Read chat sessions and their turns. The state of a turn is that of its run, and its answer is the run's result.
 
-That is stored by the commit that ends the run, however it ends. Only when retention takes a run, it is copied into the
-turn: a conversation outlives its runs.
+Both are stored by the commit that ends the run. Only when retention deletes a run, they are copied to the turn: a
+session outlives its runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runlane.store.sql.statement import Row, Statement
 
 @dataclass(frozen=True, slots=True)
 class ChatSession:
-    """A conversation. Its status is that of the turn that is at work or next, or else of the last one."""
+    """A chat session. Its status is that of the turn that is running or next, or else of the last one."""
 
     id: str
     tenant: str
@@ -36,7 +36,7 @@ class ChatSession:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message, and what came of it. `kept` says whether its run is still there."""
+    """A message and its result. `kept` is False when retention has deleted the run."""
 
     session_id: str
     turn: int
@@ -52,7 +52,7 @@ class Turn:
 
 _session = bindparam("session_id", type_=Text())
 
-# One run at most holds the session's key: the turn that is at work, or the next one.
+# At most one run holds the session's key: the turn that is running, or the next one.
 _holder = runs.alias("holder")
 _last_run = runs.alias("last_run")
 _sessions = (
@@ -195,7 +195,7 @@ async def open_turns(database: Database, session_id: str) -> list[tuple[int, str
 
 
 async def drop_sessions(session: Session, tenant: str) -> None:
-    """Forget every conversation of a tenant that goes away."""
+    """Delete every chat session of a deleted tenant."""
     await session.fetch(_DROP_TURNS, tenant=tenant)
     await session.fetch(_DROP_SESSIONS, tenant=tenant)
 

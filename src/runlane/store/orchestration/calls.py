@@ -1,7 +1,7 @@
-"""Calls: the journal of steps that ask models and call tools, one row for each thing that happened.
+"""Calls: the journal of steps that call models and tools, one row per call.
 
-A row is written behind the fence when its call has answered, and never changed. Whoever takes a run over reads the rows
-of its open steps and makes only the calls that have none, so no answer is paid for twice.
+A row is written through the fence when its call has returned, and is never changed. After a takeover the new attempt
+reads the rows of the open steps and makes only the calls that have none, so no answer is paid for twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runlane.store.sql.statement import Row, Statement, text_list
 
 
 class CallKind(StrEnum):
-    """What a row is about. Stored: these words do not change."""
+    """The kind of a row. The values are stored and must not change."""
 
     MODEL = "model"
     TOOL = "tool"
@@ -144,7 +144,7 @@ async def read_totals(database: Database, run_id: str) -> tuple[float | None, in
 
 
 async def has_unpriced_call(database: Database, run_id: str) -> bool:
-    """Whether a model has answered the run at a price that nobody knows."""
+    """Return whether the run made a model call whose price is unknown."""
     return bool((await database.query(_UNPRICED, run_id=run_id))[0]["found"])
 
 

@@ -1,9 +1,9 @@
-"""Runs that were started by other runs, as tools: who started which, so that a cancel and an end reach the other one.
+"""Child runs: which run started which as a tool, so that cancellations reach children and results reach parents.
 
-A row is written behind the fence before its run is started, and names it by its idempotency key. Cancelling a run marks
-its rows in the same transaction; a duty then cancels the runs that they name, once the parent has ended as cancelled. A
-run that was not started by then never will be: its key is taken. A parent that pauses in the very moment in which a run
-of its ends is woken by the transaction that pauses it, every other one by whoever ended that run.
+A row is written through the fence before its run is started, and refers to it by idempotency key. Cancelling a run
+marks its rows in the same transaction; the child canceller cancels the runs that they name, once the parent has ended
+as cancelled. A child that was not started by then never will be: its key is taken. A parent that suspends just when a
+child ends is woken by the transaction that suspends it, every other parent by the worker that ended the child.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.store.sql.statement import Row, Statement
 AT_ONCE = 200
 # What a parent's answer shows of its children.
 MAX_SHOWN = 100
-# No request has this fingerprint, so whoever comes late with the key is refused.
+# No request has this fingerprint, so a late start with the key is rejected.
 _NEVER = "cancelled before it was started"
 
 _child = runs.alias("child")
@@ -43,7 +43,7 @@ class ChildRun:
 
 
 def _announce() -> Statement:
-    # Locked: a cancel of the run either sees the row or is seen here.
+    # The run is locked: a cancellation either finds the row or is found here.
     may_start = (
         select(_key, runs.c.id, bindparam("path", type_=Text()), now_us())
         .where(
@@ -78,7 +78,7 @@ MARK_CHILDREN = Statement(
     purpose="Mark the children of a cancelled run for cancellation.",
 )
 _has_ended = exists().where(_named, _child.c.id == idempotency_keys.c.run_id, _child.c.ended_at.is_not(None))
-# Once for each of them: nobody may look at it any more, and its parent must still be able to pause.
+# Each child is taken once: after that its parent does not wait for it, and must still be able to suspend.
 _TAKE_ENDED = Statement(
     "take_ended_children",
     update(run_children)
@@ -133,7 +133,7 @@ _ANY_MARKED = Statement(
 
 def _unmark(batch: FromClause) -> Executable:
     b = batch.c
-    # One that was marked anew meanwhile stays so.
+    # A child that was marked again meanwhile stays marked.
     same = (run_children.c.key == b.key, run_children.c.cancel_at == b.marked_at)
     return update(run_children).where(*same).values(cancel_at=None)
 
@@ -174,7 +174,7 @@ _OF_RUN = Statement(
 
 
 async def announce_child(database: Database, run_id: str, attempt: int, key: str, path: str) -> bool:
-    """Say that a run is about to be started under this key; False if the attempt may not do that any more."""
+    """Note that a child run is about to be started under this key; return False if the fence rejects it."""
     return bool(await read(database, _ANNOUNCE, run_id=run_id, attempt=attempt, key=key, path=path))
 
 
@@ -190,7 +190,7 @@ async def read_children(database: Database, run_id: str) -> list[ChildRun]:
 
 
 async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str]:
-    """Let the parents of runs that have ended go on, if they wait for that; the lanes in which they are ready."""
+    """Requeue the parents that wait for these ended runs; return the lanes in which they are ready."""
 
     async def work(session: Session) -> Sequence[Row]:
         rows = await session.fetch(_PARENTS_OF, ids=session.texts(child_ids))
@@ -213,9 +213,9 @@ async def any_marked(database: Database) -> bool:
 
 
 async def children_to_cancel(session: Session) -> tuple[list[str], bool]:
-    """Open runs whose parent was cancelled, a bounded number; and whether there is more to look at.
+    """Return some open runs whose parents were cancelled, and whether there may be more.
 
-    A row keeps its mark until its run has ended or knows that it is cancelled, so whoever dies in between is no loss.
+    A row keeps its mark until its run has ended or its cancellation is stored, so a crash in between loses nothing.
     """
     rows = await session.fetch(_MARKED)
     # A parent that has ended otherwise was cancelled too late, and what it started is its own.

@@ -1,4 +1,4 @@
-"""Forks: a new run that begins with the finished steps of another one, up to a step that somebody chooses."""
+"""Forks: a new run that starts with the finished steps of another run, up to a chosen step."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _STEP = Statement(
 
 
 async def read_source(database: Database, run_id: str) -> Row | None:
-    """What a fork needs to know of the run it comes from."""
+    """Return what a fork needs of the run that it is made from."""
     rows = await database.query(_SOURCE, run_id=run_id)
     return rows[0] if rows else None
 

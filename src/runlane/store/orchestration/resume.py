@@ -13,13 +13,13 @@ from runlane.domain.text import dump_json
 from runlane.errors import RunNotFound, WrongState
 from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT
 from runlane.store.queue.events import append
-from runlane.store.queue.runs import RunChange, operate
+from runlane.store.queue.run_changes import RunChange, operate
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Row, Statement
 
-# Events that a run keeps for steps which do not wait yet. Whoever sends more has the wrong name, or the wrong run.
+# Events that are stored for steps which do not wait yet. A sender of more has the wrong name, or the wrong run.
 MAX_SENT = 1000
 
 _by_id = runs.c.id == bindparam("run_id")
@@ -66,7 +66,7 @@ _KEPT = Statement(
 
 
 async def resume_run(database: Database, run_id: str, response: Any) -> RunChange:
-    """Let a run go on that is paused and asks nothing; the response is told in its stream."""
+    """Resume a run that is paused without a question; the response becomes an event of its stream."""
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)
@@ -78,7 +78,7 @@ async def resume_run(database: Database, run_id: str, response: Any) -> RunChang
 
 
 async def answer_wait(database: Database, run_id: str, path: str, answer: Any, answered_by: str) -> RunChange:
-    """Store the answer to an open question and let the run go on. WrongState when it is not open any more."""
+    """Store the answer to an open question and resume the run. Raise WrongState if it is no longer open."""
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)

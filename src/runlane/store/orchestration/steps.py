@@ -1,8 +1,8 @@
-"""Steps: what a run has finished so far, one record each; a new attempt goes on after the last one.
+"""Step records: what a run has finished so far; a new attempt continues after the last one.
 
-A Python task has one step of its own, its checkpoint, which each later checkpoint replaces. An orchestration has one
-record per executed step, numbered in the order they were recorded, and now and then a snapshot of its cursor, so
-that a takeover reads what came after it and not everything.
+A Python task has one record, its checkpoint, which each later checkpoint replaces. An orchestration has one record per
+executed step, numbered in the order in which they were stored, and now and then a snapshot of its position, so that a
+takeover reads only the records after it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from runlane.store.sql.statement import Row, Statement
 CHECKPOINT_PATH = "checkpoint"
 # No step can have this path: ids of steps begin with a letter or a digit.
 SNAPSHOT_PATH = "_cursor"
-# As many as a database is asked for at once where nobody says how many.
+# The size of a page where the caller does not give one.
 MAX_READ = 1_000_000
 
 
 class StepOutcome(StrEnum):
-    """What is known of a recorded step. Stored: these words do not change."""
+    """The outcome of a recorded step. The values are stored and must not change."""
 
     DONE = "done"
     RETRYING = "retrying"
@@ -56,10 +56,10 @@ class StepOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One executed step. Texts are JSON. Without a number it is no part of the way: what a task inside a step saved.
+    """One executed step. Strings are JSON. Without a number it is not replayed: the checkpoint of a task inside a step.
 
-    `handled` failures went to an error route and are part of the way; a `failed` one ended the run and is made again
-    when somebody retries it.
+    `handled` failures went to an error route and are replayed; a `failed` step ended the run and is performed again
+    when the run is retried.
     """
 
     path: str
@@ -243,7 +243,7 @@ def _copy(batch: FromClause) -> Executable:
     )
 
 
-# For a fork, which nobody executes yet: the way up to a step, as a part of the new run.
+# For a fork, which is not executed yet: the records up to a step, as records of the new run.
 COPY_WAY = Statement(
     "copy_steps",
     _copy,

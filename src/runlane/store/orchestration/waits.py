@@ -1,9 +1,9 @@
-"""Waits: what a run waits for, and the answer once it is there.
+"""Waits: what a run waits for, and the answer.
 
-A question is asked once and answered once: the answer is a compare-and-set on the row, under a lock on its run. A run
-that is still busy in another branch goes on; a paused one becomes ready. A run that pauses in the very moment in
-which somebody answers is woken by the transaction that pauses it, so no answer is ever left lying. An event that is
-sent before anybody waits for it is kept, as a row of kind `sent`, for the first step that waits for its name.
+A question is opened once and answered once: the answer is a compare-and-set on the row, under a lock on its run. A run
+that is busy in another branch continues; a paused one becomes ready. A run that pauses just when it is answered is
+requeued by the transaction that pauses it, so no answer is lost. An event that is sent before the run waits for it is
+stored, as a row of kind `sent`, for the first step that waits for its name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NewWait:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A question as readers see it. `overdue` by the database's clock, `due_in_us` from the moment of reading."""
+    """A question. `overdue` is by the clock of the database, `due_in_us` counts from the moment of reading."""
 
     run_id: str
     path: str
@@ -70,12 +70,12 @@ class Wait:
 
     @property
     def answered(self) -> bool:
-        """Whether somebody has answered."""
+        """Whether it is answered."""
         return self.answered_at_us is not None
 
     @property
     def overdue(self) -> bool:
-        """Whether its time is over."""
+        """Whether its deadline has passed."""
         return self.due_in_us is not None and self.due_in_us <= 0
 
 
@@ -91,7 +91,7 @@ def _open(batch: FromClause) -> Executable:
         .select_from(batch.join(runs, fence))
         .where(b.attempt > 0),
     )  # fmt: skip
-    # A question is asked once, also by a second attempt. One that is over is asked anew: its step is made again.
+    # A question is opened once, even by a second attempt. A closed one is opened again: its step is performed again.
     again = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=["run_id", "path"],

@@ -99,7 +99,7 @@ def _timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
 
 
 def _free(batch: FromClause) -> ColumnElement[bool]:
-    """The tenant has no limits. Where it has some, nothing is stored and the caller sees it."""
+    """Return the condition that the tenant has no limits. Runs of other tenants are not stored by this statement."""
     return exists().where(tenants.c.id == batch.c.tenant, FREE)
 
 
@@ -165,7 +165,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
     rows["holds_key"] = and_(keyed, ~held)
     rows["limited"] = t.limited
-    # The ids are ours, so a run that is there already was stored by an earlier try whose answer was lost. `where true`
+    # This process makes the ids, so an existing run was stored by an earlier try whose result was lost. `where true`
     # keeps SQLite's parser from reading ON as a join.
     return (
         postgresql.insert(runs)
@@ -312,7 +312,7 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
 
 
 def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Collection[str]) -> list[list[NewRun]]:
-    """The wanted requests by group and tenant."""
+    """Return the requests by group and tenant."""
     groups: list[list[NewRun]] = []
     rest = iter(requests)
     for size in sizes or [len(requests)]:
@@ -366,10 +366,10 @@ def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
 
 
 async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, Verdict], dict[str, str]]:
-    """The verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
+    """Return the verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
 
-    Apart from these, the requests that repeat another one of this very batch, with that one's id: its run is stored
-    a moment later, and its verdict is theirs.
+    Also return the requests that repeat another one of this batch, with the id of that one: its run is stored next, and
+    they get its verdict.
     """
     verdicts: dict[str, Verdict] = {}
     twins: dict[str, str] = {}

@@ -43,7 +43,7 @@ OURS = or_(
     func.substr(runs.c.target, lit(1), lit(len(ORCHESTRATION))) == bindparam("orchestrations", type_=Text()),
     func.substr(runs.c.target, lit(1), lit(len(AGENT))) == bindparam("agents", type_=Text()),
 )
-# The conditions of the three indexes of ready runs, in the words of the indexes.
+# The conditions of the three indexes of ready runs, written as in the indexes.
 _queued = runs.c.status == lit(Status.QUEUED)
 READY = and_(_queued, ~runs.c.limited, runs.c.max_neighbors.is_(None))
 READY_LIMITED = and_(_queued, runs.c.limited, runs.c.max_neighbors.is_(None))
@@ -142,7 +142,7 @@ def _is_online() -> ColumnElement[bool]:
 
 
 def _free_queues(source: FromClause, poll: Select[Any]) -> Select[Any]:
-    """A row for each lane that has ready runs, and at least one, for what is said of the worker."""
+    """Return a row for each lane with ready runs, and at least one for the columns about the worker."""
     lane = source.c.lane
     return select(
         lane,
@@ -215,7 +215,7 @@ def _every_lane() -> Select[Any]:
 def _some_lanes(batch: FromClause) -> Select[Any]:
     served, _ = _served(batch)
     poll = select(func.min(lanes.c.poll_interval_ms)).select_from(served.join(lanes, lanes.c.name == served.c.lane))
-    # The flags say whether another statement is worth its round trip, so they need not be exact about lanes.
+    # The flags decide whether another statement is worth its round trip, so they need not be exact about lanes.
     return _free_queues(served, poll)
 
 

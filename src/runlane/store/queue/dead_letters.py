@@ -106,7 +106,7 @@ async def list_dead_letters(database: Database, limit: int = 100) -> list[dict[s
 
 
 def attempt_value(row: Row) -> dict[str, Any]:
-    """An attempt as readers see it."""
+    """Return an attempt as JSON."""
     return {
         "attempt": row["attempt"],
         "worker_id": row["worker_id"],
@@ -118,7 +118,7 @@ def attempt_value(row: Row) -> dict[str, Any]:
 
 
 def letter_value(row: Row) -> dict[str, Any]:
-    """A dead letter as readers see it."""
+    """Return a dead letter as JSON."""
     return {
         "run_id": row["run_id"],
         "target": row["target"],

@@ -21,7 +21,7 @@ from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.store.access.audit import append_audit
-from runlane.store.queue.claim import lane_lock
+from runlane.store.queue.claim_locks import lane_lock
 from runlane.store.queue.claim_survey import all_ready
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
@@ -34,7 +34,7 @@ _MOVE_AT_ONCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class LaneChange:
-    """What to change; a field that is left out stays. `uncapped` removes the cap, which max_slots=None cannot say."""
+    """What to change; None leaves a field unchanged. `uncapped` removes the cap."""
 
     enabled: bool | None = None
     max_slots: int | None = None
@@ -181,7 +181,7 @@ async def lanes_in(session: Session) -> list[Lane]:
 
 
 async def check_lanes(database: Database, names: Collection[str]) -> None:
-    """Refuse a name that is no lane."""
+    """Raise if a name is not a lane."""
     known = {row["name"] for row in await read(database, _NAMES)}
     for name in sorted(names):
         if name not in known:

@@ -1,6 +1,6 @@
-"""What runs and waits now, as one moment shows it, for the whole platform or for one tenant.
+"""Running and waiting runs, workers and lanes in one snapshot, for the whole platform or for one tenant.
 
-A tenant sees its own runs alone: the counts of a lane are its own, and lanes that only others use are left out.
+A tenant sees only its own runs: the counts of a lane are its own, and lanes used only by other tenants are left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import lanes, runs
 from runlane.store.sql.statement import Row, Statement
 
-# Statements of a transaction see the same moment on Postgres only like this; on SQLite they always do.
+# On Postgres, statements of a transaction share a snapshot only with this setting; on SQLite they always do.
 _SAME_MOMENT = Statement(
     "use_one_snapshot",
     text("set transaction isolation level repeatable read, read only"),
@@ -57,7 +57,7 @@ class Overview:
 
 
 async def read_overview(database: Database, tenant: str | None, common: Collection[str], limit: int) -> Overview:
-    """Read everything as of one moment; `common` are the lanes that every tenant sees."""
+    """Read everything in one snapshot; `common` are the lanes that every tenant sees."""
 
     async def work(session: Session) -> Overview:
         if session.dialect == "postgresql":

@@ -1,7 +1,7 @@
-"""Taking over: finding workers that are gone, and moving their runs.
+"""Takeover: find lost workers and move their runs.
 
-Whoever declares a worker gone holds its lock, so that no claim of it is under way, and moves its runs in the same
-transaction: a run is never without an owner.
+A process that declares a worker lost holds the worker's lock, so that no claim of it is in progress, and moves its runs
+in the same transaction: a run is never without an owner.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.events import EventType, Notice
 from runlane.domain.run import Status
 from runlane.errors import Unavailable
-from runlane.store.queue.claim import worker_lock
+from runlane.store.queue.claim_locks import worker_lock
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, end_attempts, say_done, settle_ended, store_results
 from runlane.store.queue.workers import LIVE, micros
@@ -51,7 +51,7 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A worker that may be gone. `expired` means that its lease is over, which needs no other proof."""
+    """A worker that may be lost. `expired` means that its lease has expired, which needs no other proof."""
 
     id: str
     expired: bool
@@ -59,7 +59,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class ReapedRuns:
-    """What became of the runs of workers that are gone. `ended` are those that may not run again."""
+    """The outcome for the runs of lost workers. `ended` are those that may not run again."""
 
     workers: tuple[str, ...]
     notices: tuple[Notice, ...]
@@ -82,7 +82,7 @@ _SUSPECTS = Statement(
             and_(
                 workers.c.has_lock,
                 bindparam("trust_locks", type_=Boolean()),
-                # A server that just started has dropped everybody's lock; the living need a moment to return.
+                # A server that has just started holds no locks; live workers need a moment to reconnect.
                 database_started_us() < now_us() - lit(RECONNECT_SECONDS * 1_000_000),
                 workers.c.heartbeat_at < now_us() - micros(bindparam("silence_seconds", type_=Float())),
             ),
@@ -240,7 +240,7 @@ TAKE_BACK = CompoundWrite(
 
 
 async def find_suspects(database: Database, silence_seconds: float, *, trust_locks: bool) -> list[Suspect]:
-    """Workers whose lease is over or that are silent although they hold a lock."""
+    """Return workers whose lease has expired, or whose heartbeat is late although they hold a lock."""
     rows = await read(database, _SUSPECTS, silence_seconds=silence_seconds, trust_locks=trust_locks)
     return [Suspect(row["id"], bool(row["expired"])) for row in rows]
 
@@ -256,7 +256,7 @@ async def declare_lost(session: Session, worker_id: str, silence_seconds: float,
 
 
 async def find_orphans(session: Session) -> list[str]:
-    """Owners of running runs that are no live workers. There should be none; if there are, their runs must move."""
+    """Return owners of running runs that are not live workers. There should be none; their runs must move."""
     return [row["worker_id"] for row in await session.fetch(_ORPHANS)]
 
 

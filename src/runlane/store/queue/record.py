@@ -77,7 +77,7 @@ class Finish:
 
 @dataclass(slots=True)
 class RecordEntry:
-    """Everything one attempt wants written in one transaction. `settled` are the paths of waits that are over."""
+    """What an attempt stores in one transaction. `settled` are the paths of waits that it has consumed."""
 
     run_id: str
     attempt: int
@@ -97,7 +97,7 @@ class RecordEntry:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The verdict on an entry that won: its run's status now, and what readers are to be told."""
+    """The verdict on an entry that passed the fence: the new status of its run, and the notice for readers."""
 
     status: Status
     notice: Notice
@@ -108,7 +108,7 @@ _TERMINAL = tuple(lit(status) for status in sorted(s for s in Status if s.termin
 
 def _record(batch: FromClause) -> Executable:
     b = batch.c
-    # A run that somebody cancelled is not put back: it ends here.
+    # A cancelled run is not requeued: it ends here.
     new_status = case(
         (b.new_status.is_(None), runs.c.status),
         (
@@ -274,7 +274,7 @@ async def record(
 
 
 async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
-    """Runs that paused after somebody had answered, or a run of theirs had ended: they are ready again at once."""
+    """Requeue runs that paused after they were answered, or after a child had ended."""
     paused = {run_id: attempt for (run_id, attempt), verdict in verdicts.items() if verdict.status is Status.PAUSED}
     if not paused:
         return []

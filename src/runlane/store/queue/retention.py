@@ -1,9 +1,9 @@
-"""Retention: what ended long ago is deleted in small transactions. A run that has not ended is never touched.
+"""Retention: delete in small transactions what ended long ago. A run that has not ended is never deleted.
 
-A run goes whole; what was said in a chat is kept, with its session. A run's events may go earlier, all but the last:
-`done` stays, so that whoever still reads the stream comes to its end, and `runs.first_seq` says where it begins now.
-Runs are cut in the order in which they ended, so those that are left are the newest: a look back from the newest finds
-where they begin, however many were cut before.
+A run is deleted completely; the messages of a chat stay with its session. The events of a run may be deleted earlier,
+all but the last: `done` stays, so that readers of the stream reach its end, and `runs.first_seq` is the first number
+that is left. Streams are cut in the order in which their runs ended, so the uncut ones are the newest: a scan back from
+the newest finds where they start, however many were cut before.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _WORKERS_KEPT_SECONDS = 86400.0
 # Events that one transaction deletes, about; and the length from which a stream is cut piece by piece.
 EVENTS_AT_ONCE = 5_000
 _LONG = 1_000
-# So many runs in a row that are cut already prove that everything before them is, too.
+# This many cut runs in a row prove that all older ones are cut too.
 LOOK_BACK = 1_000
 
 _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _ended_long_ago = (runs.c.ended_at.is_not(None), runs.c.ended_at < now_once() - _age)
-# A dead run that blocks its ordering key is not over: somebody still has to decide about it.
+# A failed run that blocks its ordering key is not deleted: an operator still has to decide about it.
 _OLD = Statement(
     "old_runs",
     select(runs.c.id)
@@ -100,7 +100,7 @@ _BACKWARDS = Statement(
     .limit(lit(LOOK_BACK)),
     purpose="Look back over ended runs, newest first, for streams that are still whole.",
 )
-# Waits for whoever has one of them: a run that is passed over might not be found again.
+# Waits for locked runs: a run that is skipped might not be found again.
 _TO_CUT = Statement(
     "runs_to_cut",
     select(runs.c.id, runs.c.first_seq, runs.c.last_seq)
@@ -140,7 +140,7 @@ _CUT_ONE = Statement(
 
 @dataclass(frozen=True, slots=True)
 class DeletedBatch:
-    """What a transaction cut. `more` says that there may be more to cut."""
+    """What a transaction deleted. `more` is True when there may be more to delete."""
 
     events: int
     more: bool

@@ -1,7 +1,7 @@
-"""Finding runs: by what operators know of them, newest first, page by page; and whose a run is.
+"""Search runs with filters, newest first, page by page; and find the tenant of a run.
 
-Ids sort by time, so a page ends at an id and the next one begins below it: nothing is counted or skipped over. A page
-looks at a bounded number of runs, so that no filter can make the database read all of them.
+Ids sort by time, so a page ends at an id and the next one starts below it: nothing is counted or skipped. A page reads
+a bounded number of runs, so that no filter can make the database read all of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from runlane.domain.ids import run_id_range
 from runlane.domain.run import Run, Status
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
 from runlane.errors import RunNotFound
-from runlane.store.queue.attempts import STARTED_AT
 from runlane.store.queue.claim_survey import all_ready
-from runlane.store.queue.runs import run_value
+from runlane.store.queue.runs import STARTED_AT, run_value
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import runs
@@ -51,9 +50,9 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class FoundRuns:
-    """A page of runs. `cursor` is the id below which the next one begins, None on the last one.
+    """A page of runs. `cursor` is the id below which the next page starts, None on the last one.
 
-    `truncated` says that the page ends because enough runs were looked at, and not because enough of them fit.
+    `truncated` is True when the page ended because enough runs were read, and not because enough of them matched.
     """
 
     runs: list[Run]
@@ -88,7 +87,7 @@ _of_tenant = runs.c.tenant == bindparam("tenant", type_=Text())
 _ABOVE, _BELOW = "zzzz", ""
 # How many runs a page looks at. A filter that fits hardly any run would otherwise read all of them.
 WINDOW = 20_000
-# How many windows a bulk change looks at before it says that there may be more.
+# How many windows a bulk change reads before it reports that there may be more.
 _WINDOWS = 50
 
 

@@ -1,7 +1,7 @@
-"""Lanes that a tenant's definitions name: made with the definitions, bounded per tenant, and removed with them.
+"""Lanes that a tenant's definitions name: created with the definitions, bounded per tenant, and deleted with them.
 
-A row says no more of such a lane than that it exists: a lane without a row is served with the same settings. So a row
-can be removed although paused runs of the lane are left. A lane that an operator has changed belongs to no tenant.
+The row of such a lane only shows that it exists: a lane without a row is served with the same settings. So a row can be
+deleted although paused runs of the lane are left. A lane that an operator has changed belongs to no tenant.
 """
 
 from __future__ import annotations

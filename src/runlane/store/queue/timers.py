@@ -1,4 +1,4 @@
-"""Timers: scheduled runs whose time has come, and paused ones that waited for a time or past their patience."""
+"""Timers: requeue scheduled runs that are due, and paused runs that waited for a time or whose deadline has passed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _seconds = bindparam("lease_seconds", type_=Float())
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as operators see it. `targets` is None when it did not tell what it can execute."""
+    """A worker. `targets` is None when it did not report what it can execute."""
 
     id: str
     status: str
@@ -183,7 +183,7 @@ async def register(
 async def renew(
     database: Database, worker_id: str, lease_seconds: float, active: int
 ) -> Sequence[tuple[str, int]] | None:
-    """Renew the lease; None when the worker was declared gone, else the runs somebody asked to cancel."""
+    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost."""
 
     async def work(session: Session) -> Sequence[tuple[str, int]] | None:
         if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
@@ -196,7 +196,7 @@ async def renew(
 
 
 async def begin_draining(database: Database, worker_id: str) -> None:
-    """Tell everybody that the worker claims nothing more."""
+    """Store that the worker claims nothing more."""
     await read(database, _BEGIN_DRAINING, worker_id=worker_id)
 
 

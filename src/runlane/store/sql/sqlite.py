@@ -38,7 +38,7 @@ _BUSY_SECONDS = 0.02
 
 
 class SqliteSession:
-    """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is alone."""
+    """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is exclusive."""
 
     dialect: Dialect = "sqlite"
 
@@ -106,7 +106,7 @@ class SqliteDatabase:
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         self._open_connection()
-        # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
+        # The call in the thread must finish: a cancelled caller must not leave a transaction half done.
         return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 
     async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
@@ -193,7 +193,7 @@ class SqliteDatabase:
         return result
 
     def _open_connection(self) -> sqlite3.Connection:
-        # Asked before the hop as well: after close() there is no thread that would ever answer.
+        # Checked before the call in the thread as well: after close() no thread would ever return.
         if self._connection is None:
             raise Unavailable(f"The database {self.path} is closed.")
         return self._connection
