@@ -70,8 +70,8 @@ class Doubtful:
             raise CommitInDoubt("1")
         return await self._inner.transact(work)
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._inner.execute_single(chain, members)
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._inner.execute_single(compound, members)
 
     async def was_committed(self, mark: str) -> bool:
         if self.away:

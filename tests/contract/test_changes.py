@@ -177,8 +177,8 @@ class Interleaved:
     async def was_committed(self, mark: str) -> bool:
         return await self._database.was_committed(mark)
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._database.execute_single(chain, members)
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._database.execute_single(compound, members)
 
     async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         return await self._database.query(statement, **params)
@@ -198,7 +198,7 @@ class _Interleaved:
         self.lock = session.lock
         self.try_lock = session.try_lock
         self.texts = session.texts
-        self.chain = session.chain
+        self.write = session.write
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any

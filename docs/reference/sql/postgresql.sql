@@ -103,7 +103,7 @@ SELECT changed.id, changed.status, changed.lane, changed.accepted_at, changed.ma
 FROM changed;
 
 -- accept_alone
--- Store one new run in a transaction of its own.
+-- Store new runs without keys, as one statement without a transaction.
 WITH admitted AS materialized
 (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
     max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
@@ -849,7 +849,7 @@ FROM chat_sessions LEFT OUTER JOIN runs AS holder ON holder.ordering_key = chat_
 WHERE chat_sessions.id = $1::VARCHAR;
 
 -- find_stored_runs
--- Find out which of some runs are stored.
+-- Find those of some runs that are stored.
 SELECT runs.id, runs.status, runs.lane
 FROM runs
 WHERE runs.id = any ($1::TEXT[]);
@@ -2151,7 +2151,7 @@ WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_
     1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER);
 
 -- status_of_mark
--- Find out whether a transaction committed.
+-- Read the outcome of a transaction.
 select pg_xact_status(cast(cast($1 as text) as xid8)) as status;
 
 -- status_of_run
@@ -2800,7 +2800,7 @@ WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_s
     excluded.tokens END;
 
 -- use_one_snapshot
--- Let all reads of a transaction see the same moment.
+-- Let all reads of a transaction use one snapshot.
 set transaction isolation level repeatable read, read only;
 
 -- used_by_agent

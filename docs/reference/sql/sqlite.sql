@@ -70,7 +70,7 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS s
 FROM json_each(?) AS changed_members) AS changed;
 
 -- accept_alone
--- Store one new run in a transaction of its own.
+-- Store new runs without keys, as one statement without a transaction.
 WITH admitted AS materialized
 (SELECT batch.id AS id, batch.target AS target, batch.lane AS lane, batch.priority AS priority, batch.max_attempts AS
     max_attempts, batch.max_losses AS max_losses, batch.delay_us AS delay_us, batch.hold AS hold, batch.on_dead AS
@@ -732,7 +732,7 @@ FROM chat_sessions LEFT OUTER JOIN runs AS holder ON holder.ordering_key = chat_
 WHERE chat_sessions.id = ?;
 
 -- find_stored_runs
--- Find out which of some runs are stored.
+-- Find those of some runs that are stored.
 SELECT runs.id, runs.status, runs.lane
 FROM runs
 WHERE runs.id in (select value from json_each(?));
@@ -2307,7 +2307,7 @@ WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_
     excluded.tokens END;
 
 -- use_one_snapshot
--- Let all reads of a transaction see the same moment.
+-- Let all reads of a transaction use one snapshot.
 set transaction isolation level repeatable read, read only;
 
 -- used_by_agent

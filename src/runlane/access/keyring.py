@@ -100,8 +100,8 @@ class Keyring:
         if file is None:
             return
         try:
-            told = file.stat()
-            mark = (told.st_mtime_ns, told.st_size)
+            status = file.stat()
+            mark = (status.st_mtime_ns, status.st_size)
             if mark == self._read:
                 return
             text = file.read_text(encoding="utf-8")

@@ -216,11 +216,11 @@ class RedisBus(MemoryBus):
                 self._change_subscription("subscribe" if run_id in self._followers else "unsubscribe", run_id)
             for listener in self._listeners:
                 listener.wake()
-            asked = False
+            pinged = False
             while pubsub.connection.is_connected:
                 message = await pubsub.get_message(timeout=QUIET_SECONDS)
                 if message is not None:
-                    asked = False
+                    pinged = False
                     match message["type"]:
                         case "message":
                             self._handle(cast("bytes", message["data"]))
@@ -228,11 +228,11 @@ class RedisBus(MemoryBus):
                             self._subscribed(cast("bytes", message["channel"]).decode())
                         case _:
                             pass
-                elif asked:
+                elif pinged:
                     # A host that lost its power, or a link that was cut, does not close the connection.
                     raise TimeoutError(f"no message for {2 * QUIET_SECONDS:g} s")
                 else:
-                    asked = True
+                    pinged = True
                     await pubsub.ping()
         finally:
             self._pubsub = None

@@ -27,7 +27,7 @@ class ChildCanceller:
         """Cancel some; True when there may be more."""
         if not await any_marked(self._database):
             return False
-        run_ids, more = await self._database.transact(_look)
+        run_ids, more = await self._database.transact(_read_marked)
         for run_id in run_ids:
             failpoint("children.before_cancel")
             await self._cancel(run_id)
@@ -43,5 +43,5 @@ class ChildCanceller:
         self._bus.publish(change.notices)
 
 
-async def _look(session: Session) -> tuple[list[str], bool]:
+async def _read_marked(session: Session) -> tuple[list[str], bool]:
     return await children_to_cancel(session) if await session.try_lock(_LOCK) else ([], False)

@@ -182,7 +182,7 @@ _BUDGET = Statement(
     ).where(tenants.c.id == bindparam("tenant")),
     purpose="Read the daily cap of a tenant and what is spent of it.",
 )
-FORGET_USAGE = Statement(
+DELETE_USAGE = Statement(
     "delete_usage",
     delete(usage_daily).where(usage_daily.c.tenant == bindparam("tenant")),
     purpose="Delete the usage of a deleted tenant.",

@@ -106,8 +106,11 @@ class Worker:
         )
         self._unsubscribe = bus.on_cancel(self._executions.cancel)
         self.open_answers = OpenAnswers(bus)
-        self._heartbeat = Heartbeat(
-            settings,
+        self._heartbeat = self._make_heartbeat(lanes, tasks, capacity)
+
+    def _make_heartbeat(self, lanes: Collection[str] | None, tasks: Collection[str], capacity: int) -> Heartbeat:
+        return Heartbeat(
+            self._settings,
             lanes=["*"] if lanes is None else sorted(set(lanes)),
             targets=sorted(tasks),
             capacity=capacity,

@@ -38,7 +38,7 @@ from runlane.store.sql.expressions import member, now_us, upsert
 from runlane.store.sql.schema import secrets
 from runlane.store.sql.statement import Row, Statement, text_list
 
-_told = [column for column in secrets.c if column.name != "value"]
+_described = [column for column in secrets.c if column.name != "value"]
 _one = and_(secrets.c.tenant == bindparam("tenant"), secrets.c.name == bindparam("name"))
 
 
@@ -83,7 +83,7 @@ def _put(batch: FromClause) -> Executable:
             "updated_at": new.updated_at,
             "updated_by": new.updated_by,
         },
-    ).returning(*_told)
+    ).returning(*_described)
 
 
 _PUT = Statement(
@@ -92,7 +92,7 @@ _PUT = Statement(
     {"tenant": Text(), "name": Text(), "key_id": Text(), "value": Text(), "version": Integer(), "updated_by": Text()},
     purpose="Store a new version of a secret.",
 )
-_READ = Statement("read_secret", select(*_told).where(_one), purpose="Read the description of a secret.")
+_READ = Statement("read_secret", select(*_described).where(_one), purpose="Read the description of a secret.")
 _COUNT = Statement(
     "count_secrets_of_tenant",
     select(
@@ -121,7 +121,7 @@ _NAMES = Statement(
 _after = bindparam("after", type_=Text())
 _LIST = Statement(
     "list_secrets",
-    select(*_told)
+    select(*_described)
     .where(
         secrets.c.tenant == bindparam("tenant"),
         or_(cast(_after, Text).is_(None), secrets.c.name > _after),

@@ -36,7 +36,7 @@ from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import api_keys, runs, secrets, tenants
 from runlane.store.sql.statement import Row, Statement
-from runlane.store.usage import FORGET_USAGE
+from runlane.store.usage import DELETE_USAGE
 
 MAX_NAME = 200
 _MARK_AT_ONCE = 500
@@ -268,7 +268,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await drop_definitions(session, tenant)
             await drop_tenant_lanes(session, tenant)
             await session.fetch(_DROP_SECRETS, tenant=tenant)
-            await session.fetch(FORGET_USAGE, tenant=tenant)
+            await session.fetch(DELETE_USAGE, tenant=tenant)
             await drop_sessions(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_audit_fields(before), "keys_revoked": [row["id"] for row in revoked]}

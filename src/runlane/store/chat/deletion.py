@@ -27,7 +27,7 @@ _KEY = Statement(
     select(chat_sessions.c.ordering_key).where(_one),
     purpose="Read the ordering key of a chat session.",
 )
-_HOLD_STILL = Statement(
+_LOCK_SESSION = Statement(
     "lock_session_to_delete",
     select(chat_sessions.c.id).where(_one).with_for_update(),
     purpose="Lock a chat session and read its tenant.",
@@ -80,7 +80,7 @@ async def delete_session(database: Database, session_id: str) -> None:
             raise UnknownSession(session_id)
         # No turn can be posted or retried while this lock is held.
         await session.lock(exclusive=key_locks([rows[0]["ordering_key"]]))
-        if not await session.fetch(_HOLD_STILL, session_id=session_id):
+        if not await session.fetch(_LOCK_SESSION, session_id=session_id):
             raise UnknownSession(session_id)
         found = await session.fetch(_RUNS, session_id=session_id)
         if any(not Status(row["status"]).terminal for row in found):

@@ -36,7 +36,7 @@ class ChatTurn:
 
 
 _session = bindparam("session_id", type_=Text())
-_HOLD_STILL = Statement(
+_LOCK_SESSION = Statement(
     "lock_session",
     select(chat_sessions).where(chat_sessions.c.id == _session).with_for_update(),
     purpose="Lock a chat session while a turn is added.",
@@ -89,7 +89,7 @@ async def post_turn(
         turn = 1
         if not is_new:
             # Held still, so that retention does not take the session now.
-            known = await session.fetch(_HOLD_STILL, session_id=session_id)
+            known = await session.fetch(_LOCK_SESSION, session_id=session_id)
             if not known or known[0]["tenant"] != new_run.tenant:
                 raise UnknownSession(session_id)
             if known[0]["agent"] != agent:

@@ -131,7 +131,7 @@ def _of_run(column: Any) -> Any:
     return select(column).where(column.table.c["id" if column.table is runs else "run_id"] == chat_turns.c.run_id)
 
 
-KEEP_TURNS = Statement(
+COPY_TURN_RESULTS = Statement(
     "copy_turn_results",
     update(chat_turns)
     .where(member(chat_turns.c.run_id, "ids"))

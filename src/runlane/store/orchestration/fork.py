@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, select
 
 from runlane.domain.run import Accepted
 from runlane.errors import NotFound
-from runlane.store.orchestration.steps import COPY_WAY
+from runlane.store.orchestration.steps import COPY_STEPS
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
@@ -62,7 +62,7 @@ async def fork_run(database: Database, source: str, before: int, new_run: NewRun
         if not isinstance(verdict, Accepted):
             raise verdict
         if not verdict.replayed:
-            await session.fetch(COPY_WAY, [(source, new_run.id, before)])
+            await session.fetch(COPY_STEPS, [(source, new_run.id, before)])
         return verdict
 
     return await database.transact(work)

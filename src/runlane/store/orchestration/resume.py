@@ -23,13 +23,13 @@ from runlane.store.sql.statement import Row, Statement
 MAX_SENT = 1000
 
 _by_id = runs.c.id == bindparam("run_id")
-_HOLD_STILL = Statement(
+_LOCK_RUN = Statement(
     "lock_answered_run",
     select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update(),
     purpose="Lock a run while one of its waits is answered.",
 )
 # A run that is busy elsewhere stays so and finds the answer; only a paused one has to be woken.
-_GO_ON = Statement(
+_RESUME = Statement(
     "resume_run",
     update(runs)
     .where(_by_id, runs.c.ended_at.is_(None))
@@ -72,7 +72,7 @@ async def resume_run(database: Database, run_id: str, response: Any) -> RunChang
         run = await _held(session, run_id)
         if run["status"] != Status.PAUSED:
             raise WrongState(f"Run {run_id} is {run['status']}. Only a paused run can be resumed.")
-        return await _go_on(session, run_id, {"response": response})
+        return await _resume(session, run_id, {"response": response})
 
     return await operate(database, work)
 
@@ -117,7 +117,7 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
 
 
 async def _held(session: Session, run_id: str) -> Row:
-    rows = await session.fetch(_HOLD_STILL, run_id=run_id)
+    rows = await session.fetch(_LOCK_RUN, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
     return rows[0]
@@ -129,12 +129,12 @@ async def _answered(session: Session, run: Row, run_id: str, path: str, answer: 
     taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by)
     if not taken or not open_still:
         raise WrongState(f"Run {run_id} is {run['status']} and does not wait for an answer at {path} any more.")
-    return await _go_on(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
+    return await _resume(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
 
 
-async def _go_on(session: Session, run_id: str, told: dict[str, Any]) -> RunChange:
-    row = (await session.fetch(_GO_ON, run_id=run_id))[0]
-    await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(told))])
+async def _resume(session: Session, run_id: str, data: dict[str, Any]) -> RunChange:
+    row = (await session.fetch(_RESUME, run_id=run_id))[0]
+    await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(data))])
     status = Status(row["status"])
     lanes = (row["lane"],) if status is Status.QUEUED else ()
     return RunChange(run_id, status, ready_lanes=lanes, notices=(Notice(run_id, row["last_seq"]),))

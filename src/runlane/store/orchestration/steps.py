@@ -244,7 +244,7 @@ def _copy(batch: FromClause) -> Executable:
 
 
 # For a fork, which is not executed yet: the records up to a step, as records of the new run.
-COPY_WAY = Statement(
+COPY_STEPS = Statement(
     "copy_steps",
     _copy,
     {"from_run": Text(), "to_run": Text(), "before": Integer()},
@@ -290,9 +290,8 @@ def _value(row: Row) -> StepRecord:
 
 def _row_to_dict(row: Row) -> dict[str, Any]:
     known = ("path", "no", "kind", "attempt", "step_id", "outcome", "route", "tries", "tokens")
-    told = {name: row[name] for name in known}
     return {
-        **told,
+        **{name: row[name] for name in known},
         **{name: None if row[name] is None else load_json(row[name]) for name in ("input", "output", "error")},
         "cost_usd": row["cost_usd"],
         "duration_us": row["duration_us"],

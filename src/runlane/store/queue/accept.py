@@ -1,9 +1,8 @@
-"""Accepting runs: one insert per table for any number of them, whatever their keys.
+"""Accept runs: one insert per table for any number of them, whatever their keys.
 
-Idempotency keys are decided by their primary key, ordering keys under their lock, the lane by the operator's
-choice for the kind or else the declared one, a tenant's limits under its lock. All of it is in the transaction that
-stores the runs. A tenant without limits costs one look at its row, made by the insert itself. Runs without keys, the
-common case, have a shorter statement of their own that needs no transaction around it.
+Idempotency keys are decided by their primary key, ordering keys and limits of tenants under their locks, all in the
+transaction that stores the runs. The lane is the operator's assignment or else the declared one. The insert checks that
+a tenant has no limits. Runs without keys, the common case, have a shorter statement that needs no transaction.
 """
 
 from __future__ import annotations
@@ -176,7 +175,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
 
 
 def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
-    assert batch is not None  # noqa: S101 - the chain has a batch
+    assert batch is not None  # noqa: S101 - this compound write has a batch
     return insert(run_inputs).from_select(
         ["run_id", "input", "trace", "plan"],
         select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan).select_from(batch),
@@ -184,7 +183,7 @@ def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Execu
 
 
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
-    assert batch is not None  # noqa: S101 - the chain has a batch
+    assert batch is not None  # noqa: S101 - this compound write has a batch
     return (
         postgresql.insert(run_inputs)
         .from_select(
@@ -197,12 +196,9 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
 
 def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
-    return insert(run_events).from_select(
-        ["run_id", "seq", "attempt", "type", "at", "data"],
-        select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status)).select_from(
-            changed
-        ),
-    )
+    first = select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status))
+    columns = ["run_id", "seq", "attempt", "type", "at", "data"]
+    return insert(run_events).from_select(columns, first.select_from(changed))
 
 
 def _claim_keys(batch: FromClause) -> Executable:
@@ -236,12 +232,12 @@ _ACCEPT_ALONE = CompoundWrite(
     returns=_RETURNS,
     links=[_insert_inputs_alone, _insert_first_events],
     admit=_admit_alone,
-    purpose="Store one new run in a transaction of its own.",
+    purpose="Store new runs without keys, as one statement without a transaction.",
 )
 _STORED = Statement(
     "find_stored_runs",
     select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")),
-    purpose="Find out which of some runs are stored.",
+    purpose="Find those of some runs that are stored.",
 )
 _CLAIM_KEYS = Statement(
     "claim_idempotency_keys",
@@ -256,7 +252,6 @@ _READ_KEYS = Statement(
     .where(member(idempotency_keys.c.key, "keys")),
     purpose="Read the runs stored under idempotency keys.",
 )
-
 _FREE_KEYS = Statement(
     "free_idempotency_keys",
     delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids")),
@@ -267,9 +262,9 @@ Verdict = Accepted | IdempotencyConflict | Refusal
 
 
 async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[int] | None = None) -> list[Verdict]:
-    """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks.
+    """Store the runs and return verdicts in the order of the requests. The caller holds the locks of ordering keys.
 
-    `sizes` cuts the requests into groups; a tenant's limit refuses a group whole. Without it they are one group.
+    `sizes` splits the requests into groups; a tenant's limit rejects a whole group. Without it they are one group.
     """
     replays, twins = await _replays(session, requests)
     fresh = [run for run in requests if run.id not in replays and run.id not in twins]
@@ -285,7 +280,7 @@ async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[i
 
 async def _store(session: Session, fresh: Sequence[NewRun]) -> dict[str, Accepted]:
     """Store the runs that may be stored as they are, and find those that an earlier try has stored."""
-    rows = list(await session.chain(_ACCEPT, _members(fresh)))
+    rows = list(await session.write(_ACCEPT, _members(fresh)))
     if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
@@ -368,8 +363,7 @@ def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
 async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, Verdict], dict[str, str]]:
     """Return the verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
 
-    Also return the requests that repeat another one of this batch, with the id of that one: its run is stored next, and
-    they get its verdict.
+    Also return the requests that repeat another one of this batch, with the id of that one, whose verdict they get.
     """
     verdicts: dict[str, Verdict] = {}
     twins: dict[str, str] = {}

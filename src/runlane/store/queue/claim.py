@@ -236,13 +236,13 @@ async def claim(
     taken: list[Row] = []
     if shares.quarantined:
         ids = session.texts(shares.quarantined)
-        taken += await session.chain(CLAIM_QUARANTINED, ids=ids, slots=slots, worker_id=worker_id)
+        taken += await session.write(CLAIM_QUARANTINED, ids=ids, slots=slots, worker_id=worker_id)
     for (lane, tenant), share in shares.queues.items():
         params = {"lane": lane, "slots": share, "worker_id": worker_id, **filters}
         if tenant is None:
-            taken += await session.chain(CLAIM, **params)
+            taken += await session.write(CLAIM, **params)
         else:
-            taken += await session.chain(CLAIM_LIMITED, tenant=tenant, **params)
+            taken += await session.write(CLAIM_LIMITED, tenant=tenant, **params)
     taken.sort(key=lambda row: (row["rank"], row["id"]))
     again = not is_whole or memory.lane_after != "" or memory.queue_after != ("", "")
     return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)

@@ -192,7 +192,7 @@ class Committer:
             await self._commit(batch[:middle])
             await self._commit(batch[middle:])
         else:
-            self._tell(batch, result)
+            self._deliver(batch, result)
 
     async def _commit_patiently(self, batch: list[_Member]) -> _Result:
         """Commit, and wait for an unavailable database until the latest deadline of the members."""
@@ -245,7 +245,7 @@ class Committer:
             return None
         return _Result(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 
-    def _tell(self, batch: list[_Member], result: _Result) -> None:
+    def _deliver(self, batch: list[_Member], result: _Result) -> None:
         self.commits += 1
         self.members += len(batch)
         metrics.COMMITS.add()

@@ -41,7 +41,7 @@ def _bury(batch: FromClause) -> Executable:
     )
 
 
-_BURY = Statement(
+_ADD = Statement(
     "add_dead_letters",
     _bury,
     {
@@ -54,7 +54,7 @@ _BURY = Statement(
     },
     purpose="Add dead letters.",
 )
-UNBURY = Statement(
+DELETE_DEAD_LETTER = Statement(
     "delete_dead_letter",
     delete(dead_letters).where(dead_letters.c.run_id == bindparam("run_id")),
     purpose="Delete the dead letter of a run that is retried.",
@@ -79,7 +79,7 @@ async def add_dead_letters(session: Session, run_ids: Sequence[str]) -> None:
         attempts[row["run_id"]].append(attempt_value(row))
     rows = await session.fetch(_DEAD, ids=ids)
     await session.fetch(
-        _BURY,
+        _ADD,
         [
             (
                 row["id"],

@@ -24,7 +24,7 @@ from runlane.store.sql.statement import Row, Statement
 _SAME_MOMENT = Statement(
     "use_one_snapshot",
     text("set transaction isolation level repeatable read, read only"),
-    purpose="Let all reads of a transaction see the same moment.",
+    purpose="Let all reads of a transaction use one snapshot.",
 )
 _SETTINGS = Statement(
     "list_lane_settings", select(lanes).order_by(lanes.c.name), purpose="Read the settings of all lanes."

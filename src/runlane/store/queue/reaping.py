@@ -213,7 +213,7 @@ def _take_back(batch: FromClause) -> Executable:
     )
 
 
-def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
+def _add_lost_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     closing = case((c.status.in_([lit(Status.CANCELLED), lit(Status.FAILED)]), lit(1)), else_=lit(0))
     return insert(run_events).from_select(
@@ -234,7 +234,7 @@ TAKE_BACK = CompoundWrite(
     _take_back,
     columns={"worker_id": Text(), "together": Integer()},
     returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
-    links=[end_attempts, store_results, say_done, _say_lost],
+    links=[end_attempts, store_results, say_done, _add_lost_events],
     purpose="Requeue or end the runs of lost workers.",
 )
 
@@ -272,7 +272,7 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
     keys = {row["ordering_key"] for row in await session.fetch(_KEYS_THAT_END, worker_ids=ids)}
     await session.lock(exclusive=key_locks(keys))
     together = [(row["worker_id"], row["together"]) for row in await session.fetch(_TOGETHER, worker_ids=ids)]
-    rows = await session.chain(TAKE_BACK, together)
+    rows = await session.write(TAKE_BACK, together)
     ended = [row for row in rows if Status(row["status"]).terminal]
     if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
         raise Unavailable("A run of a vanished worker was cancelled at this moment; the next round moves it.")

@@ -1,7 +1,7 @@
 """What a worker writes about its run: events, checkpoints, progress and the end, all behind the fence.
 
 RECORD's head is the fence: it names the run, the attempt and `running`, and only the members it returns have won.
-What follows, in the chain and in the transaction, is for those members alone. A member that lost changes nothing.
+The later writes of the transaction are for those members alone. A member that the fence rejected changes nothing.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ async def record(
     """
     # By id, so that two transactions over the same runs lock them in the same order.
     ordered = sorted(entries, key=lambda entry: (entry.run_id, entry.attempt))
-    rows = await session.chain(RECORD, [_member(entry) for entry in ordered])
+    rows = await session.write(RECORD, [_member(entry) for entry in ordered])
     won: dict[tuple[str, int], Row] = {(row["id"], row["attempt"]): row for row in rows}
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
@@ -325,7 +325,7 @@ def _member(entry: RecordEntry) -> tuple[Any, ...]:
 
 
 def _numbered(entry: RecordEntry, row: Row) -> list[EventRow]:
-    # The closing event, if there is one, has the last number and is written by the chain.
+    # The closing event, if there is one, has the last number and is written by the compound write.
     last = row["last_seq"] - (1 if entry.finish is not None and Status(row["status"]).terminal else 0)
     first = last - len(entry.events) + 1
     return [

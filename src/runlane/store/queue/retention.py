@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from sqlalchemy import Float, Integer, Table, bindparam, cast, delete, select, update
 from sqlalchemy.types import BigInteger
 
-from runlane.store.chat.turns import KEEP_TURNS
-from runlane.store.queue.workers import FORGET
+from runlane.store.chat.turns import COPY_TURN_RESULTS
+from runlane.store.queue.workers import DELETE_OLD_WORKERS
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once
 from runlane.store.sql.schema import (
@@ -150,7 +150,7 @@ async def delete_old(session: Session, keep_seconds: float) -> int:
     """Delete some of the runs that ended longer ago than that; how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     if ids:
-        await session.fetch(KEEP_TURNS, ids=session.texts(ids))
+        await session.fetch(COPY_TURN_RESULTS, ids=session.texts(ids))
         await delete_runs(session, ids)
     return len(ids)
 
@@ -165,7 +165,7 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
     """Delete dead letters that are older still, and forget workers that ended a day ago."""
     await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
-    await session.fetch(FORGET, keep_seconds=_WORKERS_KEPT_SECONDS)
+    await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
 
 
 async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> tuple[int, bool]:

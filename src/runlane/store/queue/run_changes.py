@@ -31,7 +31,7 @@ from runlane.errors import RunNotFound, WrongState
 from runlane.failpoints import failpoint
 from runlane.store.access.audit import append_audit
 from runlane.store.orchestration.children import MARK_CHILDREN
-from runlane.store.queue.dead_letters import UNBURY
+from runlane.store.queue.dead_letters import DELETE_DEAD_LETTER
 from runlane.store.queue.events import append
 from runlane.store.queue.ordering import ReleasedRun, key_locks, release_next
 from runlane.store.sql.database import Database, Session
@@ -60,7 +60,7 @@ _KEY_OF = Statement(
     select(runs.c.ordering_key, runs.c.status, runs.c.worker_id, runs.c.tenant, runs.c.priority).where(_by_id),
     purpose="Read the ordering key of a run.",
 )
-_HOLD_STILL = Statement(
+_LOCK_RUN = Statement(
     "lock_run", select(runs.c.id).where(_by_id).with_for_update(), purpose="Lock a run while it is changed."
 )
 _CANCEL_WAITING = Statement(
@@ -178,7 +178,7 @@ async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -
     async def work(session: Session) -> RunChange:
         await _lock_key_of(session, run_id)
         # Between the two statements a running run could be requeued and escape both.
-        if not await session.fetch(_HOLD_STILL, run_id=run_id):
+        if not await session.fetch(_LOCK_RUN, run_id=run_id):
             raise RunNotFound(run_id)
         before = (await session.fetch(_KEY_OF, run_id=run_id))[0]
         if Status(before["status"]) in (Status.COMPLETED, Status.FAILED):
@@ -187,13 +187,13 @@ async def cancel_run(database: Database, run_id: str, *, actor: str = "local") -
         for row in await session.fetch(_CANCEL_WAITING, run_id=run_id):
             await _audit(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
             await session.fetch(_STORE_NO_RESULT, run_id=run_id)
-            await _tell(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
+            await _append_event(session, row, EventType.DONE, {"status": Status.CANCELLED.value})
             released = await release_next(session, [row["ordering_key"]] if row["ordering_key"] else [])
             return _change(row, released)
         notices: list[Notice] = []
         for row in await session.fetch(_CANCEL_RUNNING, run_id=run_id):
             await _audit(session, actor, "run.cancel", run_id, before, {"status": row["status"]})
-            await _tell(session, row, EventType.CANCEL_REQUESTED, {})
+            await _append_event(session, row, EventType.CANCEL_REQUESTED, {})
             notices.append(Notice(run_id, row["last_seq"]))
         current = (await session.fetch(_KEY_OF, run_id=run_id))[0]
         return RunChange(run_id, Status(current["status"]), worker_id=current["worker_id"], notices=tuple(notices))
@@ -206,7 +206,7 @@ async def approve_run(database: Database, run_id: str) -> RunChange:
 
     async def work(session: Session) -> RunChange:
         for row in await session.fetch(_APPROVE, run_id=run_id):
-            await _tell(session, row, EventType.APPROVED, {"status": row["status"]})
+            await _append_event(session, row, EventType.APPROVED, {"status": row["status"]})
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a run that awaits approval can be approved")
 
@@ -220,8 +220,8 @@ async def retry_run(database: Database, run_id: str) -> RunChange:
         await _lock_key_of(session, run_id)
         for row in await session.fetch(_REVIVE, run_id=run_id):
             await session.fetch(_DROP_RESULT, run_id=run_id)
-            await session.fetch(UNBURY, run_id=run_id)
-            await _tell(session, row, EventType.REVIVED, {"status": row["status"]})
+            await session.fetch(DELETE_DEAD_LETTER, run_id=run_id)
+            await _append_event(session, row, EventType.REVIVED, {"status": row["status"]})
             return _change(row, [])
         raise await _wrong_state(session, run_id, "Only a failed run can be retried")
 
@@ -274,7 +274,7 @@ async def _lock_key_of(session: Session, run_id: str) -> str | None:
     return rows[0]["ordering_key"]
 
 
-async def _tell(session: Session, row: Row, kind: EventType, data: dict[str, Any]) -> None:
+async def _append_event(session: Session, row: Row, kind: EventType, data: dict[str, Any]) -> None:
     await append(session, [(row["id"], row["last_seq"], row["attempt"], kind.value, None, dump_json(data))])
 
 

@@ -140,7 +140,7 @@ CAPACITY = Statement(
     select(func.coalesce(func.sum(workers.c.capacity), lit(0)).label("slots")).where(workers.c.status.in_(LIVE)),
     purpose="Read the capacity of live workers.",
 )
-FORGET = Statement(
+DELETE_OLD_WORKERS = Statement(
     "delete_old_workers",
     delete(workers).where(
         workers.c.status.in_([lit("lost"), lit("offline")]),

@@ -47,8 +47,8 @@ class Session(Protocol):
         """Run a statement and return its rows."""
         ...
 
-    async def chain(
-        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    async def write(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         """Run a compound write and return its final rows."""
         ...
@@ -81,10 +81,10 @@ class Database(Protocol):
         """Run `work` in one transaction and return its value after the commit."""
         ...
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored.
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        """Run a compound write as its own transaction, in one round trip. After Unavailable it may be stored.
 
-        Duplicate when one of the keys is taken; nothing is stored then.
+        Raise Duplicate when one of the keys is taken; nothing is stored then.
         """
         ...
 

@@ -73,7 +73,7 @@ _TRY_LOCK = Statement(
 _STATUS = Statement(
     "status_of_mark",
     text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"),
-    purpose="Find out whether a transaction committed.",
+    purpose="Read the outcome of a transaction.",
 )
 _WITNESS = Statement(
     "witness_of_mark",
@@ -111,12 +111,12 @@ class PostgresSession:
             return []
         return await self._fetch(*statement.bound("postgresql", params, members))
 
-    async def chain(
-        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    async def write(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*chain.bound(params, members))
+        return await self._fetch(*compound.bound(params, members))
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
@@ -195,9 +195,9 @@ class PostgresDatabase:
                     # Contention, not an error in the request: the caller may retry.
                     raise Unavailable(f"The database is too busy: {_describe_error(error)}.") from error
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         try:
-            return await self._alone(lambda session: session.chain(chain, members))
+            return await self._alone(lambda session: session.write(compound, members))
         except asyncpg.UniqueViolationError as error:
             raise Duplicate from error
 
@@ -222,7 +222,7 @@ class PostgresDatabase:
     def _used(self, using: asyncio.Future[Any]) -> None:
         self._using.discard(using)
         if not using.cancelled():
-            using.exception()  # marks it as retrieved, because the caller may be gone
+            using.exception()  # marks it as retrieved; the caller may have been cancelled
 
     @contextlib.asynccontextmanager
     async def _lent(self, connection: Any) -> AsyncGenerator[None]:
