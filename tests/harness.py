@@ -16,7 +16,8 @@ from runlane.domain.run import Accepted, Run, Status
 from runlane.domain.slots import WorkerLoad
 from runlane.settings import Settings, load_settings
 from runlane.store.queue.accept import NewRun, Verdict, accept
-from runlane.store.queue.claim import Claimed, LaneMemory, claim
+from runlane.store.queue.claim import Claimed, claim
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.events import read_events
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry, record

@@ -16,7 +16,8 @@ from bench.measures import SYSTEMS, Sizes
 from bench.samples import Sample
 from bench.servers import Servers, Workspace
 from runlane.settings import load_settings
-from runlane.store.queue.claim import ClaimOutcome, LaneMemory, claim
+from runlane.store.queue.claim import ClaimOutcome, claim
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.lanes import declare_lanes
 from runlane.store.queue.workers import register
 from runlane.store.sql.database import Database, Session, open_database

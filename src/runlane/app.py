@@ -24,6 +24,7 @@ from runlane.resources import ResourcePool, Resources
 from runlane.settings import Settings, load_settings
 from runlane.store.access.tenants import is_free
 from runlane.store.orchestration.children import wake_parents
+from runlane.store.queue import run_changes
 from runlane.store.queue import runs as run_store
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
@@ -242,13 +243,13 @@ class App:
         """The run's events after a number."""
         return await read_events(await self.database(), run_id, after, limit)
 
-    async def cancel(self, run_id: str, *, actor: str = "local") -> run_store.RunChange:
+    async def cancel(self, run_id: str, *, actor: str = "local") -> run_changes.RunChange:
         """Cancel a run that has not ended. It never runs again; running code is interrupted.
 
         Asking twice is harmless; WrongState for a run that completed or failed. `actor` is for the audit log.
         """
         connection = await self.connect()
-        change = await run_store.cancel_run(connection.database, run_id, actor=actor)
+        change = await run_changes.cancel_run(connection.database, run_id, actor=actor)
         connection.bus.signal_cancel(run_id)
         connection.publish_change(change)
         if change.status is Status.CANCELLED:
@@ -257,13 +258,13 @@ class App:
                 connection.bus.ring(await wake_parents(connection.database, [run_id]))
         return change
 
-    async def approve(self, run_id: str) -> run_store.RunChange:
+    async def approve(self, run_id: str) -> run_changes.RunChange:
         """Let a held run go."""
-        return await self._publish_change(run_store.approve_run(await self.database(), run_id))
+        return await self._publish_change(run_changes.approve_run(await self.database(), run_id))
 
-    async def retry(self, run_id: str) -> run_store.RunChange:
+    async def retry(self, run_id: str) -> run_changes.RunChange:
         """Give a failed run its attempts again."""
-        return await self._publish_change(run_store.retry_run(await self.database(), run_id))
+        return await self._publish_change(run_changes.retry_run(await self.database(), run_id))
 
     async def orchestrate(
         self,
@@ -408,7 +409,7 @@ class App:
         step: str | None = None,
         answered_by: str = "",
         platform: bool = True,
-    ) -> run_store.RunChange:
+    ) -> run_changes.RunChange:
         """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask.
 
         With `platform=False`, a question that only platform admins may answer is refused.
@@ -427,7 +428,7 @@ class App:
 
         return await questions(await self.database(), run_id)
 
-    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.RunChange:
+    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_changes.RunChange:
         """Give a run an event that one of its steps waits for, or will."""
         from runlane.submit.orchestrations import send_event
 
@@ -445,14 +446,16 @@ class App:
         connection.bus.ring({accepted.lane})
         return accepted
 
-    async def release(self, run_id: str) -> run_store.RunChange:
+    async def release(self, run_id: str) -> run_changes.RunChange:
         """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
-        return await self._publish_change(run_store.release_run(await self.database(), run_id))
+        return await self._publish_change(run_changes.release_run(await self.database(), run_id))
 
-    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> run_store.RunChange:
+    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> run_changes.RunChange:
         """Move a waiting run forward or back. `actor` is for the audit log."""
         check_priority(priority)
-        return await self._publish_change(run_store.set_priority(await self.database(), run_id, priority, actor=actor))
+        return await self._publish_change(
+            run_changes.set_priority(await self.database(), run_id, priority, actor=actor)
+        )
 
     @property
     def models(self) -> ModelRegistry:
@@ -524,7 +527,7 @@ class App:
         settings = self.settings
         return task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=tenant, trace=trace)
 
-    async def _publish_change(self, changing: Awaitable[run_store.RunChange]) -> run_store.RunChange:
+    async def _publish_change(self, changing: Awaitable[run_changes.RunChange]) -> run_changes.RunChange:
         change = await changing
         return (await self.connect()).publish_change(change)
 

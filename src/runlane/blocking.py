@@ -24,7 +24,7 @@ class BlockingLoop:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine in the loop and wait for its result."""
         if self._pid != os.getpid():
-            # A fork copies the loop but not its thread, and perhaps a lock that nobody here will ever open.
+            # A fork copies the loop but not its thread, and possibly a lock that is never released here.
             self._lock, self._loop, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._loop is None:

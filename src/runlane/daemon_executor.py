@@ -44,7 +44,7 @@ class DaemonExecutor:
         return future
 
     def abandon(self, last: Callable[[], Any]) -> None:
-        """End the threads of a loop that is closed already, after one last job whose result nobody gets."""
+        """End the threads of a loop that is closed already, after one last job whose result is dropped."""
         self._jobs.put((None, contextvars.copy_context(), last))
         self.stop()
 
@@ -61,7 +61,7 @@ class DaemonExecutor:
             result, error = None, None
             try:
                 result = context.run(function)
-            except BaseException as raised:  # noqa: BLE001 - handed to whoever waits for the future
+            except BaseException as raised:  # noqa: BLE001 - set on the future
                 error = raised
             with self._lock:
                 self._idle += 1

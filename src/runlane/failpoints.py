@@ -43,7 +43,7 @@ _hook: Callable[[str], None] | None = None
 
 
 def failpoint(point: str) -> None:
-    """Tell the installed hook, if any, that this point was reached."""
+    """Call the installed hook, if any, with the name of this point."""
     if _hook is not None:
         _hook(point)
 

@@ -20,7 +20,7 @@ from runlane.settings import Settings, hide, unknown_variables
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import Committer
 from runlane.store.queue.lanes import declare_lanes
-from runlane.store.queue.runs import RunChange
+from runlane.store.queue.run_changes import RunChange
 from runlane.store.sql.database import Database
 from runlane.store.sql.migrate import open_ready
 
@@ -58,7 +58,7 @@ class Resources:
             self._declared |= undeclared
 
     def publish_change(self, change: RunChange) -> RunChange:
-        """Tell workers and readers what was changed."""
+        """Notify workers and readers of a change."""
         self.bus.ring(change.ready_lanes)
         self.bus.publish(change.notices)
         return change
@@ -108,7 +108,7 @@ class ResourcePool:
             await connection.database.close()
 
     def _forget_closed_loops(self) -> None:
-        """asyncio.run() ends its loop without a word to us; what was opened for it would stay for ever."""
+        """Release what was opened for an event loop that asyncio.run() closed without notice."""
         for loop, connection in list(self._open.items()):
             if loop.is_closed():
                 del self._open[loop]

@@ -1,6 +1,6 @@
-"""What executes an app's runs: its workers, with models and tools.
+"""Create the workers of an app, with models and tools.
 
-Apart from the app itself, since whoever only hands runs in need not load any of it.
+Separate from the app, so that a process that only submits runs does not import any of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger(__name__)
 
 
 class WorkerFactory:
-    """Makes workers that know these tasks and models."""
+    """Creates workers with these tasks and models."""
 
     def __init__(
         self, settings: Settings, tasks: Mapping[str, Task], connect: Callable[[], Awaitable[Resources]]
@@ -49,7 +49,7 @@ class WorkerFactory:
         self._settings, self._providers = settings, providers
 
     async def worker(self, lanes: Collection[str] | None, concurrency: int | None) -> Worker:
-        """A worker; the caller starts and stops it."""
+        """Return a worker; the caller starts and stops it."""
         connection = await self._connect()
         self._warn_of_capped_tasks()
         outside = Integrations(self._settings, connection.database, self._secret_values, self._providers)
@@ -82,23 +82,23 @@ class WorkerFactory:
     async def _secret_values(self, tenant: str, names: Collection[str]) -> Mapping[str, str]:
         return await (await self._connect()).vault.values(tenant, names)
 
-    async def _start_child(self, wish: ChildRequest) -> str:
-        """Start an orchestration for a run that calls it as a tool; the same one if it asks again."""
+    async def _start_child(self, request: ChildRequest) -> str:
+        """Start an orchestration that a run calls as a tool; a repeated call returns the same run."""
         start = StartRequest(
-            wish.orchestration,
-            wish.message,
-            wish.input,
-            idempotency_key=wish.key,
-            pins=wish.pins,
-            parent={"run_id": wish.parent, "path": wish.path},
+            request.orchestration,
+            request.message,
+            request.input,
+            idempotency_key=request.key,
+            pins=request.pins,
+            parent={"run_id": request.parent, "path": request.path},
         )
         connection = await self._connect()
-        wanted = await orchestration_run(
+        new_run = await orchestration_run(
             connection.database,
             start,
             tasks=(),
             max_input_bytes=self._settings.max_input_bytes,
             max_losses=self._settings.max_losses,
-            tenant=wish.tenant,
+            tenant=request.tenant,
         )
-        return (await connection.accept([wanted]))[0].run_id
+        return (await connection.accept([new_run]))[0].run_id

@@ -72,7 +72,7 @@ def test_what_is_refused_says_why_and_not_what(shell: Shell) -> None:
     assert "runlane secrets new-key" in give(shell, "set", "TOKEN", value=CANARY, expect=1)
     with_key(shell)
     assert "at least 8 characters" in give(shell, "set", "TOKEN", value="1234567\n", expect=1)
-    assert "is no name of a secret" in give(shell, "set", "9X", value=CANARY, expect=1)
+    assert "is not a valid secret name" in give(shell, "set", "9X", value=CANARY, expect=1)
     assert "UTF-8" in give(shell, "set", "TOKEN", value=b"\xff\xfe" * 20, expect=1)
     assert "at most 65536" in give(shell, "set", "TOKEN", value="abcd" * 20_000, expect=1)
     assert 'No tenant "nobody"' in give(shell, "set", "TOKEN", "--tenant", "nobody", value=CANARY, expect=1)

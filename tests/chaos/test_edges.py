@@ -70,8 +70,8 @@ class Doubtful:
             raise CommitInDoubt("1")
         return await self._inner.transact(work)
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._inner.execute_single(chain, members)
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._inner.execute_single(compound, members)
 
     async def was_committed(self, mark: str) -> bool:
         if self.away:
@@ -137,7 +137,7 @@ async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server does not call that idle: between the parts of a statement it waits for ever, locks and all."""
-    from runlane.store.queue.claim import lane_lock
+    from runlane.store.queue.claim_locks import lane_lock
     from runlane.store.sql import postgres
 
     with monkeypatch.context() as patch:

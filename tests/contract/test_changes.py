@@ -10,11 +10,11 @@ import pytest
 
 from runlane import RunNotFound, WrongState
 from runlane.domain.run import Status
-from runlane.store.queue.attempts import read_attempts
 from runlane.store.queue.dead_letters import list_dead_letters, read_dead_letter
 from runlane.store.queue.events import read_events
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.runs import RunChange, approve_run, cancel_run, list_runs, release_run, retry_run, set_priority
+from runlane.store.queue.run_changes import RunChange, approve_run, cancel_run, release_run, retry_run, set_priority
+from runlane.store.queue.runs import list_runs, read_attempts
 from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.statement import Dialect, Row, Statement
@@ -177,8 +177,8 @@ class Interleaved:
     async def was_committed(self, mark: str) -> bool:
         return await self._database.was_committed(mark)
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        return await self._database.execute_single(chain, members)
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        return await self._database.execute_single(compound, members)
 
     async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         return await self._database.query(statement, **params)
@@ -198,7 +198,7 @@ class _Interleaved:
         self.lock = session.lock
         self.try_lock = session.try_lock
         self.texts = session.texts
-        self.chain = session.chain
+        self.write = session.write
 
     async def fetch(
         self, statement: Statement, members: Sequence[Sequence[Any]] | None = None, /, **params: Any

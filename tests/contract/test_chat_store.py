@@ -17,7 +17,7 @@ from runlane.store.chat.deletion import delete_old_sessions, delete_session
 from runlane.store.chat.posting import ChatTurn, post_turn
 from runlane.store.chat.turns import find_session, list_sessions, open_turns, read_before, read_turns
 from runlane.store.queue.retention import delete_old
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
 from tests.harness import Store, completed, dead, entry_of, new_run
 
 DAY = 86400.0
@@ -99,7 +99,7 @@ async def test_a_repeated_post_is_found_again_whatever_session_it_would_have_beg
     assert (again.session_id, again.turn, again.accepted.replayed) == (first.session_id, 1, True)
     assert len(await list_sessions(store.database)) == 1
     await store.add(idempotency_key="other", fingerprint="g")
-    with pytest.raises(Conflict, match="no turn of a chat"):
+    with pytest.raises(Conflict, match="not a chat turn"):
         await say(store, "one", idempotency_key="other", fingerprint="g")
 
 

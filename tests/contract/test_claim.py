@@ -9,7 +9,8 @@ import pytest
 from runlane.domain.run import Status
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.settings import Settings
-from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.claim import claim
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.lanes import LaneChange, check_lanes, declare_lanes, list_lanes, move_kinds, set_lane
 from runlane.store.queue.workers import begin_draining
 from runlane.store.sql.database import Database, open_database

@@ -12,7 +12,7 @@ import runlane.resources
 from runlane import App, Context
 from runlane.domain.run import Status
 from runlane.settings import Settings
-from runlane.store.queue.attempts import read_attempts
+from runlane.store.queue.runs import read_attempts
 from runlane.store.sql.database import Database, open_database
 from runlane.store.sql.migrate import open_ready
 from tests.faults import Fault, FaultyDatabase, random_faults

@@ -9,7 +9,8 @@ import pytest
 
 from runlane.settings import Settings
 from runlane.store.queue import claim_survey
-from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.claim import claim
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.lanes import declare_lanes
 from runlane.store.sql.database import Session
 from tests.harness import Store, new_run
@@ -63,7 +64,7 @@ async def test_a_claim_reads_and_locks_a_bounded_number_of_lanes(crowded: Store,
         locks = max(locks, await connection.fetchval(held))
         params: dict[str, Any] = {"worker_id": worker, "targets": ["job"], "orchestrations": "", "agents": ""}
         params["lane_after"] = memory.lane_after
-        sql, arguments = claim_survey.LANES.filled_in("postgresql", params, None)
+        sql, arguments = claim_survey.LANES.bound("postgresql", params, None)
         (plan,) = json.loads(await connection.fetchval(f"explain (analyze, format json) {sql}", *arguments))
         read = max(read, rows_read(plan["Plan"], "lanes"))
 

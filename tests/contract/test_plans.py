@@ -58,9 +58,9 @@ async def full(settings: Settings) -> AsyncGenerator[Store]:
 
 async def plan_of(store: Store, statement: Statement | CompoundWrite, members: Any = None, **params: Any) -> str:
     if isinstance(statement, CompoundWrite):
-        sql, arguments = statement.filled_in(params, members)
+        sql, arguments = statement.bound(params, members)
     else:
-        sql, arguments = statement.filled_in("postgresql", params, members)
+        sql, arguments = statement.bound("postgresql", params, members)
 
     async def work(session: Session) -> str:
         connection = cast("Any", session)._connection

@@ -7,11 +7,11 @@ import pytest
 from runlane.bus.memory import MemoryBus
 from runlane.domain.run import Status
 from runlane.maintenance.reaper import Reaper
-from runlane.store.queue.attempts import read_attempts
 from runlane.store.queue.dead_letters import read_dead_letter
 from runlane.store.queue.liveness_lock import LivenessConnection, open_line
 from runlane.store.queue.reaping import take_over
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
+from runlane.store.queue.runs import read_attempts
 from runlane.store.queue.workers import begin_draining, list_workers, register, renew, sign_off
 from tests.harness import Store, entry_of, eventually, new_run
 

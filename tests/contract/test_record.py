@@ -8,12 +8,12 @@ import pytest
 
 from runlane.domain.run import Status
 from runlane.store.orchestration.steps import SAVE_STEPS, read_steps
-from runlane.store.queue.attempts import read_attempts
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.events import APPEND_FENCED
 from runlane.store.queue.reaping import take_over
 from runlane.store.queue.record import AttemptOutcome, Finish, RecordEntry
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
+from runlane.store.queue.runs import read_attempts
 from runlane.store.sql.database import Session
 from tests.harness import Store, completed, dead, entry_of, failed_once, new_run
 

@@ -1,4 +1,4 @@
-"""The schema: migrations make what the code declares, once, however many try, and a wrong one is refused."""
+"""The schema: migrations create what the models declare, and a process refuses a schema that does not fit."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from sqlalchemy.pool import NullPool
 from runlane import App, SchemaOutdated, SchemaTooNew
 from runlane.errors import ConfigurationError, Unavailable
 from runlane.settings import Settings
+from runlane.store.access.tenants import find_tenant
 from runlane.store.sql import migrations
 from runlane.store.sql.database import open_database
 from runlane.store.sql.migrate import check_schema, read_version, upgrade
-from runlane.store.sql.migrations import HEAD, REVISIONS
+from runlane.store.sql.migrations import HEAD, REVISIONS, UNRELEASED
 from runlane.store.sql.schema import metadata
 from tests.harness import settings_for
 
@@ -51,19 +52,77 @@ def test_the_head_in_the_code_is_the_newest_migration() -> None:
     assert tuple(revision.revision for revision in reversed(list(script.walk_revisions()))) == REVISIONS
 
 
+def details(connection: Any) -> Any:
+    """Return what the comparison above does not see: the definitions of indexes, and tables without row ids."""
+    if connection.dialect.name == "sqlite":
+        indexes = "select name, sql from sqlite_master where type = 'index' and sql is not null"
+        without_rowid = "select name from pragma_table_list where wr = 1"
+        return (
+            {name: " ".join(sql.split()) for name, sql in connection.exec_driver_sql(indexes)},
+            {name for (name,) in connection.exec_driver_sql(without_rowid)},
+        )
+    query = (
+        "select indexname, indexdef from pg_indexes "
+        "where schemaname = current_schema() and tablename <> 'alembic_version'"
+    )
+    schema = connection.exec_driver_sql("select current_schema()").scalar()
+    return {name: sql.replace(f"{schema}.", "") for name, sql in connection.exec_driver_sql(query)}
+
+
+def declared_details(connection: Any) -> Any:
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("create schema declared")
+        connection.exec_driver_sql("set local search_path = declared")
+    metadata.create_all(connection, checkfirst=False)
+    return details(connection)
+
+
+def compare_with_models(connection: Any) -> None:
+    assert differences(connection) == []
+    made = details(connection)
+    if connection.dialect.name == "postgresql":
+        assert made == declared_details(connection)
+        return
+    empty = create_engine("sqlite://", poolclass=NullPool)
+    with empty.connect() as other:
+        assert made == declared_details(other)
+
+
 async def test_migrations_make_the_declared_tables(settings: Settings) -> None:
     assert await upgrade(settings) == (None, HEAD)
     if settings.sqlite_path is not None:
         engine = create_engine(f"sqlite:///{settings.sqlite_path}", poolclass=NullPool)
         with engine.connect() as connection:
-            assert differences(connection) == []
+            compare_with_models(connection)
         return
     assert settings.database_url is not None
     url = settings.database_url.get_secret_value()
     engine = create_async_engine(url.replace("postgresql://", "postgresql+asyncpg://"), poolclass=NullPool)
     async with engine.connect() as connection:
-        assert await connection.run_sync(differences) == []
+        await connection.run_sync(compare_with_models)
     await engine.dispose()
+
+
+async def test_a_new_database_has_the_default_tenant_and_room_on_the_pages_of_hot_tables(settings: Settings) -> None:
+    await upgrade(settings)
+    database = await open_database(settings)
+    try:
+        tenant = await find_tenant(database, "default")
+        assert (tenant.name, tenant.enabled) == ("default", True)
+    finally:
+        await database.close()
+    if settings.sqlite_path is not None:
+        return
+    assert settings.database_url is not None
+    link = await cast("Any", asyncpg).connect(settings.database_url.get_secret_value())
+    rows = await link.fetch("select relname, reloptions from pg_class where reloptions is not null and relkind = 'r'")
+    await link.close()
+    hot = ["autovacuum_vacuum_scale_factor=0.02", "autovacuum_vacuum_cost_delay=0", "fillfactor=80"]
+    assert {row["relname"]: row["reloptions"] for row in rows if not row["relname"].startswith("pg_")} == {
+        "runs": hot,
+        "workers": hot,
+        "tenants": ["fillfactor=50", "autovacuum_vacuum_cost_delay=0"],
+    }
 
 
 async def test_an_upgrade_may_be_repeated(settings: Settings) -> None:
@@ -104,6 +163,18 @@ async def test_a_newer_schema_is_refused(settings: Settings) -> None:
             await attempt()
         assert "has schema 9999" in str(caught.value)
         assert "Install the newer runlane" in str(caught.value)
+
+
+@pytest.mark.parametrize("version", [UNRELEASED[0], UNRELEASED[-1]])
+async def test_the_schema_of_a_development_version_is_refused(settings: Settings, version: str) -> None:
+    await upgrade(settings)
+    await set_version(settings, version)
+    attempts: list[Callable[[], Any]] = [lambda: upgrade(settings), App(settings).connect]
+    for attempt in attempts:
+        with pytest.raises(SchemaOutdated) as caught:
+            await attempt()
+        assert f"has schema {version} of a development version, which cannot be upgraded" in str(caught.value)
+        assert "Set RUNLANE_DATABASE_URL to a new database" in str(caught.value)
 
 
 async def test_an_older_schema_is_refused_until_it_is_upgraded(

@@ -23,7 +23,8 @@ from runlane.errors import (
 )
 from runlane.settings import Settings
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, set_tenant
-from runlane.store.queue.runs import cancel_run, list_runs
+from runlane.store.queue.run_changes import cancel_run
+from runlane.store.queue.runs import list_runs
 from tests.harness import Store, new_run
 
 POSTS = 50

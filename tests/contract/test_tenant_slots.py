@@ -10,7 +10,7 @@ from runlane.domain.run import Status
 from runlane.domain.tenant import TenantLimits
 from runlane.store.access.tenants import TenantChange, create_tenant, set_tenant
 from runlane.store.queue import claim_survey
-from runlane.store.queue.claim import LaneMemory
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.lanes import LaneChange, declare_lanes, set_lane
 from runlane.store.sql.database import open_database
 from tests.harness import Store, new_run

@@ -15,7 +15,7 @@ from runlane.settings import Settings
 from runlane.store.access.audit import list_audit
 from runlane.store.access.tenants import create_tenant
 from runlane.store.queue.dead_letters import read_dead_letter
-from runlane.store.queue.runs import cancel_run, retry_run
+from runlane.store.queue.run_changes import cancel_run, retry_run
 from tests.harness import Store, dead, entry_of, failed_once, new_run, settings_for
 
 DAY_US = 86_400_000_000

@@ -13,10 +13,10 @@ from runlane.store.orchestration.fork import fork_run, step_number
 from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
 from runlane.store.orchestration.steps import RECORD_STEPS, SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
 from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, NewWait, WaitKind, read_inbox, read_waits
-from runlane.store.queue.attempts import running_seconds
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.runs import RunChange, cancel_run
+from runlane.store.queue.run_changes import RunChange, cancel_run
+from runlane.store.queue.runs import running_seconds
 from runlane.store.queue.timers import queue_due
 from runlane.store.sql.database import Session
 from tests.harness import Store, entry_of, new_run

@@ -179,7 +179,7 @@ async def test_a_blocked_loop_is_not_ready_and_still_answers(
             with socket.create_connection(("127.0.0.1", settings.worker_health_port), timeout=30) as link:
                 link.sendall(b"GET /ready HTTP/1.1\r\n\r\n")
                 answer = b"".join(iter(lambda link=link: link.recv(65536), b""))
-            if b"stands still" in answer:
+            if b"is blocked" in answer:
                 answers.append(answer)
                 return
 

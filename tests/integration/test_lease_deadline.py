@@ -27,7 +27,7 @@ async def test_a_late_answer_does_not_extend_the_lease(tmp_path: Path, monkeypat
         renew = heartbeat.renew
 
         async def late(*arguments: Any, **options: Any) -> Any:
-            at, incarnation = time.monotonic(), worker._incarnation
+            at, incarnation = time.monotonic(), worker._registration
             renewed = await renew(*arguments, **options)
             if incarnation is not None:
                 asked.append((at, incarnation.deadline))

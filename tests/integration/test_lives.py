@@ -87,7 +87,7 @@ async def test_attempt_refused_after_the_deadline_is_taken_back(tmp_path: Path) 
     async def late(ctx: Context) -> int:
         if ctx.attempt == 1:
             # As when the thread that renews was starved past the deadline and then renews after all.
-            incarnation = workers[0]._incarnation
+            incarnation = workers[0]._registration
             assert incarnation is not None
             incarnation.deadline = time.monotonic()
         return ctx.attempt

@@ -7,9 +7,10 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from runlane import App, Context, Settings
-from runlane.store.queue.attempts import read_attempts
-from runlane.store.queue.claim import LaneMemory, claim
+from runlane.store.queue.claim import claim
+from runlane.store.queue.claim_locks import LaneMemory
 from runlane.store.queue.reaping import take_over
+from runlane.store.queue.runs import read_attempts
 from runlane.store.queue.workers import register
 
 

@@ -543,7 +543,7 @@ async def test_a_database_that_is_away_for_a_moment_does_not_fail_an_orchestrati
 
     async def shaky(statement: Any, /, **params: Any) -> Any:
         nonlocal failures
-        if statement.name in ("read_way", "running_time", "has_event") and failures:
+        if statement.name in ("read_replay", "running_time", "has_event") and failures:
             failures -= 1
             raise Unavailable("away")
         return await look(statement, **params)

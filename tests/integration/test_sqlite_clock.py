@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runlane.store.sql.clock import read_clock
+from runlane.store.sql.database import read_clock
 from runlane.store.sql.sqlite import SqliteDatabase
 from runlane.store.sql.sqlite_clock import SqliteClock
 

@@ -9,7 +9,7 @@ from runlane.api.tail import Follower, Tail
 from runlane.bus.memory import MemoryBus
 from runlane.domain.events import Delta, Notice, StoredEvent
 from runlane.errors import Unauthorized
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
 from tests.harness import Store
 
 

@@ -11,7 +11,7 @@ from runlane.api.tail import Follower, Page, Tail
 from runlane.bus.memory import MemoryBus
 from runlane.domain.events import Notice
 from runlane.store.queue.claim import Claimed
-from runlane.store.queue.event_pages import read_page
+from runlane.store.queue.events import read_page
 from tests.harness import Store, entry_of
 
 _ID = re.compile(rb"^id: ([0-9]+)$", re.MULTILINE)

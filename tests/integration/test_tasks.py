@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from runlane import Context, Fail, InvalidRequest, Retry, RunCancelled, Status
 from runlane.domain.task import make_task
-from runlane.store.queue.attempts import read_attempts
 from runlane.store.queue.dead_letters import read_dead_letter
+from runlane.store.queue.runs import read_attempts
 from tests.harness import eventually
 from tests.integration.process import Process
 

@@ -15,7 +15,7 @@ from runlane import Context, RunCancelled, Status, UnknownLane, failpoints
 from runlane.store.queue.lanes import LaneChange, move_kinds, set_lane
 from runlane.store.queue.reaping import take_over
 from runlane.store.queue.record import Recorded, RecordEntry
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
 from runlane.store.queue.workers import list_workers
 from runlane.worker import heartbeat
 from tests.harness import eventually
@@ -165,7 +165,7 @@ async def test_a_cancel_between_claim_and_start_is_heard(process: Process) -> No
         if point == "claim.committed":
             failpoints.install(None)
             for run_id in ids:
-                loop.call_soon(worker._cancel, run_id)
+                loop.call_soon(worker._executions.cancel, run_id)
 
     held = await process.app.enqueue("job", hold=True)
     ids.append(held.run_id)
@@ -348,11 +348,11 @@ async def test_a_stuck_thread_holds_its_slot_and_the_worker_goes_on(process: Pro
         run = await process.run("stuck")
         assert run.status is Status.FAILED
         assert worker.has_stuck_code
-        assert worker._free_slots() == 1
+        assert worker._executions.free_slots() == 1
         assert [(await process.run("fine")).result for _ in range(3)] == ["fine"] * 3
     finally:
         released.set()
-    await eventually(lambda: worker._free_slots() == 2, "both slots")
+    await eventually(lambda: worker._executions.free_slots() == 2, "both slots")
 
 
 # --- the end of a worker

@@ -97,7 +97,7 @@ def test_a_key_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
         keys.seal("acme", "TOKEN", VALUE)
     assert "secret-and-wrong" not in str(caught.value)
     file.unlink()
-    with pytest.raises(InvalidSettings, match="there is no file"):
+    with pytest.raises(InvalidSettings, match="does not exist"):
         keys.seal("acme", "TOKEN", VALUE)
 
 

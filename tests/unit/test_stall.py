@@ -1,4 +1,4 @@
-"""A worker's event loop that stands still is noticed from another thread."""
+"""A worker's blocked event loop is noticed from another thread."""
 
 from __future__ import annotations
 
@@ -63,4 +63,4 @@ def test_a_claim_loop_counts_only_while_the_worker_claims() -> None:
 
 def test_a_worker_that_gave_its_lease_up_is_not_ready() -> None:
     health = WorkerHealth(1, stalled=True)
-    assert health.problems() == ["the lease was given up: the event loop stands still"]
+    assert health.problems() == ["the lease was abandoned: the event loop is blocked"]

@@ -1,7 +1,7 @@
-"""The gate: who has this key, asked of the database for every request.
+"""Authentication: find the principal of an API key in the database, for every request.
 
-Nothing is remembered between requests, so a revoked key is refused at once by every process; the look-up is one
-statement on a unique index. The gate fails closed: whatever goes wrong while it looks, nobody gets in.
+Nothing is cached between requests, so every process rejects a revoked key at once; the lookup is one statement on a
+unique index. Authentication fails closed: after any error the request is rejected.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MAX_NOTES = 4
 
 
 class Authenticator:
-    """Asks for principals by their keys. `close()` waits for what is still being noted."""
+    """Finds principals by their keys. `close()` waits until the last uses of keys are stored."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._notes: dict[str, asyncio.Task[None]] = {}
 
     async def identify(self, raw_key: str | None) -> Principal:
-        """Who asks. Unauthorized for a key that is missing or not valid, Unavailable when that cannot be told."""
+        """Return the principal. Raise Unauthorized for a missing or invalid key, Unavailable without a database."""
         if raw_key is None:
             raise Unauthorized
         try:

@@ -41,7 +41,7 @@ class Keyring:
     def __init__(self, settings: Settings) -> None:
         self._given = settings.secret_key
         self._file = settings.secret_key_file
-        # Without any setting: only beside the embedded file is a key made that nobody asked for.
+        # Without any setting: a key is generated only beside the embedded SQLite file.
         self._own = self._given is None and self._file is None and settings.database_url is None
         self._keys: dict[str, Any] = {}
         self._read: tuple[int, int] | None = None
@@ -100,15 +100,15 @@ class Keyring:
         if file is None:
             return
         try:
-            told = file.stat()
-            mark = (told.st_mtime_ns, told.st_size)
+            status = file.stat()
+            mark = (status.st_mtime_ns, status.st_size)
             if mark == self._read:
                 return
             text = file.read_text(encoding="utf-8")
         except FileNotFoundError:
             if self._own:
                 return
-            raise InvalidSettings(f"RUNLANE_SECRET_KEY_FILE: there is no file {file}.") from None
+            raise InvalidSettings(f"RUNLANE_SECRET_KEY_FILE: the file {file} does not exist.") from None
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidSettings(f"The key file {file} cannot be read: {type(error).__name__}.") from None
         try:
@@ -138,7 +138,7 @@ def _damaged(tenant: str, name: str) -> SecretUnreadable:
 
 
 def _make_file(file: Path) -> None:
-    """Make a key file that only its owner can read. Of several who try at once, the first one's stays."""
+    """Create a key file that only its owner can read. Of several concurrent calls, the first wins."""
     make_folder(file.parent)
     draft = file.with_name(f"{file.name}.{secrets.token_hex(6)}")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as writing:

@@ -1,8 +1,8 @@
-"""What a principal may do, and in which tenant.
+"""Authorization: what a principal may do, and in which tenant.
 
-First the role is asked, then the tenant. Whoever lacks the permission is told so; whoever has it and reaches for
-another tenant's things is told that there are none, so that nobody learns what other tenants have. Only the
-built-in role platform_admin acts in every tenant, whatever tenant its key belongs to.
+The role is checked first, then the tenant. A missing permission is reported as such; a resource of another tenant is
+reported as not found, so that principals cannot learn what other tenants have. Only the built-in role platform_admin
+acts in every tenant, whatever tenant its key belongs to.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from runlane.domain.access import PLATFORM_ADMIN, Permission, Principal, Role
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.errors import Forbidden, NotFound, RunlaneError
 
-# Whoever sits at the machine: the command line, and a server that is open on loopback only.
+# The local user: the command line, and a server without keys that listens on loopback only.
 LOCAL = Principal("local", "local", DEFAULT_TENANT, PLATFORM_ADMIN, frozenset(Permission))
 
 

@@ -1,9 +1,9 @@
-"""The vault: secrets by name, for whoever may use their values.
+"""Secrets by name, decrypted for the runs that use them.
 
-Values are read when they are needed and remembered for a moment, so that a new value is used within two seconds by
-every worker and a busy one does not ask the database for each call. If the database is away, what was read a short
-while ago still counts. Each value that leaves the vault is kept out of the logs and traces of this process for as long
-as it is the secret's value; who gets it keeps it out of what a run stores and says.
+Values are read when they are needed and cached for a moment, so that every worker uses a new value within two seconds
+and a busy one does not query the database for each call. If the database is unavailable, values that were read shortly
+before are still used. Each returned value is redacted from the logs and traces of this process for as long as it is the
+value of the secret; the caller redacts it from what a run stores and emits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from runlane.store.sql.database import Database
 
 KEEP_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 30.0
-# Of a change of keys: few enough that nobody waits for its locks.
+# The batch of a rotation: few enough to keep its locks short.
 AT_ONCE = 50
 _MAX_KEPT: Final = 10_000
 
@@ -77,7 +77,7 @@ class SecretVault:
         """The values of these secrets; names that do not exist are absent. SecretUnreadable if one has lost its key."""
         wanted = set(names)
         if not self._fresh(tenant, wanted, KEEP_SECONDS):
-            # One asks for all who wait, or each second would begin with as many statements as there are steps.
+            # One query serves all waiting callers; otherwise each second would start with one query per step.
             async with self._reading:
                 if not self._fresh(tenant, wanted, KEEP_SECONDS):
                     await self._read(tenant, wanted)

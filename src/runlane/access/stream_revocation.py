@@ -1,8 +1,8 @@
-"""The sentry: ends what stays open when the key behind it is no longer good.
+"""Stream revocation: close streams whose API key is no longer valid.
 
-Requests are checked when they come, but a stream or a long poll outlives that check. So the keys of everything open
-are looked up again every two seconds, all of them in one statement. It fails closed: what could not be checked for
-half a minute ends, too; its reader comes back to a gate that asks again.
+Requests are authenticated when they arrive, but a stream or a long poll outlives that check. So the keys of all open
+streams are checked again every two seconds, in one statement. It fails closed: a stream whose key could not be checked
+for half a minute is closed too; its reader reconnects and is authenticated again.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class StreamRevocation:
     ) -> Callable[[], None]:
         """Call `expel` once the principal's key no longer allows this; the answer ends that."""
         post = _Post(principal, permission, expel, time.monotonic())
-        # Whoever sits at the machine has no key that could be taken away.
+        # The local user has no key that could be revoked.
         if principal is not LOCAL:
             self._posts.add(post)
         return lambda: self._posts.discard(post)

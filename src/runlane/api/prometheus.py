@@ -14,7 +14,7 @@ from runlane.domain.lane import Lane
 from runlane.observability import metrics
 from runlane.store.queue.lanes import list_lanes
 from runlane.store.queue.workers import WorkerRow, list_workers
-from runlane.store.sql.clock import read_clock
+from runlane.store.sql.database import read_clock
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _process = CollectorRegistry(auto_describe=False)

@@ -23,7 +23,7 @@ from runlane.bus import Bus
 from runlane.domain.events import Delta, EventType, Notice, StoredEvent
 from runlane.errors import InvalidRequest, RunlaneError, RunNotFound, Unavailable
 from runlane.observability.outage import outage
-from runlane.store.queue.event_pages import read_lines, read_page, read_positions
+from runlane.store.queue.events import read_lines, read_page, read_positions
 from runlane.store.sql.database import Database
 
 log = structlog.get_logger(__name__)

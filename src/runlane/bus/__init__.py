@@ -1,10 +1,9 @@
-"""Bells, live events and signals: they make things fast, never right.
+"""The bus: wake-ups, live events and signals between processes. They reduce latency; correctness never depends on them.
 
-A bell says "look at this lane now" and carries nothing. A notice says that a run has events up to a number, and may
-bring the newest ones along. A delta is live only. A cancel signal tells the executing worker at once what its next
-heartbeat would tell it anyway. A reader that has just begun to follow a run is announced to the worker that executes
-it, which then repeats the live text that this reader has missed. Losing any of them costs time: a poll finds the run, a
-reader reads the database.
+A bell wakes a worker for a lane and has no content. A notice is published when a run has new events, and may contain
+them. A delta is live only. A cancel signal reaches the executing worker before its next heartbeat would. A reader that
+has just begun to follow a run is announced to the worker that executes it, which then repeats the live text that this
+reader has missed. A lost message costs time only: a poll finds the run, a reader reads the database.
 """
 
 from __future__ import annotations
@@ -14,73 +13,73 @@ from typing import Protocol
 
 from runlane.domain.events import Delta, Notice
 
-Heard = Callable[[Notice | Delta], None]
+Receive = Callable[[Notice | Delta], None]
 
 
 class Listener(Protocol):
-    """One worker's ear."""
+    """Receives the bells of one worker."""
 
     async def wait(self, lanes: Collection[str], timeout_seconds: float) -> bool:
-        """Wait for a bell of one of these lanes; False when the time was up. One bell wakes one waiting worker."""
+        """Wait for a bell of one of these lanes; return False on timeout. One bell wakes one waiting worker."""
         ...
 
     def wake(self) -> None:
-        """Ring this listener alone."""
+        """Wake only this listener."""
         ...
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         ...
 
 
 class Bus(Protocol):
-    """What the parts of the system tell each other. Nothing here waits, and nothing here fails its caller."""
+    """Messages between the parts of the system. No method waits, and none raises to its caller."""
 
     @property
     def reaches_others(self) -> bool:
-        """Whether what other processes say arrives here at this moment."""
+        """Whether messages of other processes arrive at this moment."""
         ...
 
     async def start(self) -> None:
-        """Begin. A server that is away is waited for in the background."""
+        """Start. An unavailable server is retried in the background."""
         ...
 
     async def stop(self) -> None:
-        """End. Safe to call twice."""
+        """Stop. Safe to call twice."""
         ...
 
     def ring(self, lanes: Iterable[str]) -> None:
-        """Call one waiting worker for each of these lanes."""
+        """Wake one waiting worker for each of these lanes."""
         ...
 
     def listen(self, lanes: frozenset[str] | None) -> Listener:
-        """An ear for these lanes; None for all of them."""
+        """Return a listener for these lanes; None for all lanes."""
         ...
 
     def signal_cancel(self, run_id: str) -> None:
-        """Tell whoever executes the run that it was cancelled."""
+        """Signal the worker that executes the run that it was cancelled."""
         ...
 
-    def on_cancel(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        """Call `heard` with each cancelled run's id; the answer ends that."""
+    def on_cancel(self, receive: Callable[[str], None]) -> Callable[[], None]:
+        """Call `receive` with the id of each cancelled run; return a function that unsubscribes."""
         ...
 
     def publish(self, notices: Iterable[Notice]) -> None:
-        """Tell readers of runs that events were committed."""
+        """Notify the readers of runs that events were committed."""
         ...
 
     def send_delta(self, delta: Delta) -> None:
-        """Tell readers of a run something that is not stored."""
+        """Publish a delta to the readers of a run."""
         ...
 
     def announce_reader(self, run_id: str) -> None:
-        """Tell the worker that executes the run that a reader has joined, or has missed live text."""
+        """Notify the worker that executes the run that a reader has joined, or has missed live text."""
         ...
 
-    def on_reader(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        """Call `heard` with the run's id for each announced reader; the returned function ends that."""
+    def on_reader(self, receive: Callable[[str], None]) -> Callable[[], None]:
+        """Call `receive` with the run's id for each announced reader; return a function that unsubscribes."""
         ...
 
-    def follow(self, run_id: str, heard: Heard) -> Callable[[], None]:
-        """Call `heard` with what is told about a run; the answer ends that."""
+    def follow(self, run_id: str, receive: Receive) -> Callable[[], None]:
+        """Call `receive` with each message about a run; return a function that unsubscribes."""
         ...

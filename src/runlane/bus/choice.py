@@ -1,4 +1,4 @@
-"""Which bus a process uses: Redis when its URL is set, else the process's own."""
+"""The choice of the bus: Redis when its URL is set, else the bus of the process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from runlane.settings import Settings
 
 
 def make_bus(settings: Settings) -> Bus:
-    """The bus that the settings ask for; the caller starts it."""
+    """Return the bus of the settings; the caller starts it."""
     if settings.redis_url is None:
         return MemoryBus()
     from runlane.bus.redis import RedisBus

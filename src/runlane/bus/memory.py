@@ -1,4 +1,4 @@
-"""The bus of one process: what is said is heard in the event loop at once, and reaches no other process."""
+"""The bus of one process: messages are delivered in the event loop at once, and reach no other process."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
-from runlane.bus import Heard
+from runlane.bus import Receive
 from runlane.domain.events import Delta, Notice
 
 
 class MemoryListener:
-    """An ear that remembers one bell, however often it rang."""
+    """A listener that remembers one bell, however often it rang."""
 
     def __init__(self, bus: MemoryBus, lanes: frozenset[str] | None) -> None:
         self.lanes = lanes
@@ -38,7 +38,7 @@ class MemoryListener:
         self._bus.forget(self)
 
     def listens_to(self, lane: str) -> bool:
-        """Whether a bell of this lane is for this ear."""
+        """Return whether bells of this lane are for this listener."""
         return self.lanes is None or lane in self.lanes
 
 
@@ -49,9 +49,9 @@ class MemoryBus:
 
     def __init__(self) -> None:
         self._listeners: list[MemoryListener] = []
-        self._cancel_hearers: list[Callable[[str], None]] = []
-        self._reader_hearers: list[Callable[[str], None]] = []
-        self._followers: defaultdict[str, list[Heard]] = defaultdict(list)
+        self._cancel_receivers: list[Callable[[str], None]] = []
+        self._reader_receivers: list[Callable[[str], None]] = []
+        self._followers: defaultdict[str, list[Receive]] = defaultdict(list)
 
     async def start(self) -> None:
         return None
@@ -64,7 +64,7 @@ class MemoryBus:
             self.ring_here(lane)
 
     def ring_here(self, lane: str) -> bool:
-        """Call a waiting listener of this process; False when all of them are busy. Those look by themselves soon."""
+        """Wake a waiting listener of this process; return False if all are busy. Those claim again soon anyway."""
         called = False
         for listener in self._listeners:
             if listener.listens_to(lane) and not (called and listener.waiting):
@@ -78,23 +78,23 @@ class MemoryBus:
         return listener
 
     def forget(self, listener: MemoryListener) -> None:
-        """End a listener; harmless when it ended before."""
+        """Remove a listener. Safe to call twice."""
         if listener in self._listeners:
             self._listeners.remove(listener)
 
     def signal_cancel(self, run_id: str) -> None:
-        for heard in tuple(self._cancel_hearers):
-            heard(run_id)
+        for receive in tuple(self._cancel_receivers):
+            receive(run_id)
 
-    def on_cancel(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        return _added(self._cancel_hearers, heard)
+    def on_cancel(self, receive: Callable[[str], None]) -> Callable[[], None]:
+        return _subscribe(self._cancel_receivers, receive)
 
     def announce_reader(self, run_id: str) -> None:
-        for heard in tuple(self._reader_hearers):
-            heard(run_id)
+        for receive in tuple(self._reader_receivers):
+            receive(run_id)
 
-    def on_reader(self, heard: Callable[[str], None]) -> Callable[[], None]:
-        return _added(self._reader_hearers, heard)
+    def on_reader(self, receive: Callable[[str], None]) -> Callable[[], None]:
+        return _subscribe(self._reader_receivers, receive)
 
     def publish(self, notices: Iterable[Notice]) -> None:
         if self._followers:
@@ -104,30 +104,30 @@ class MemoryBus:
     def send_delta(self, delta: Delta) -> None:
         self.deliver(delta)
 
-    def deliver(self, told: Notice | Delta) -> None:
-        """Tell the followers in this process."""
-        for heard in tuple(self._followers.get(told.run_id, ())):
-            heard(told)
+    def deliver(self, message: Notice | Delta) -> None:
+        """Pass a message to the followers in this process."""
+        for receive in tuple(self._followers.get(message.run_id, ())):
+            receive(message)
 
-    def follow(self, run_id: str, heard: Heard) -> Callable[[], None]:
-        self._followers[run_id].append(heard)
+    def follow(self, run_id: str, receive: Receive) -> Callable[[], None]:
+        self._followers[run_id].append(receive)
 
         def end() -> None:
-            hearers = self._followers.get(run_id)
-            if hearers is not None and heard in hearers:
-                hearers.remove(heard)
-                if not hearers:
+            receivers = self._followers.get(run_id)
+            if receivers is not None and receive in receivers:
+                receivers.remove(receive)
+                if not receivers:
                     del self._followers[run_id]
 
         return end
 
 
-def _added(hearers: list[Callable[[str], None]], heard: Callable[[str], None]) -> Callable[[], None]:
-    """Add a hearer; the returned function removes it."""
-    hearers.append(heard)
+def _subscribe(receivers: list[Callable[[str], None]], receive: Callable[[str], None]) -> Callable[[], None]:
+    """Add a receiver; return a function that removes it."""
+    receivers.append(receive)
 
     def end() -> None:
-        if heard in hearers:
-            hearers.remove(heard)
+        if receive in receivers:
+            receivers.remove(receive)
 
     return end

@@ -1,8 +1,8 @@
 """The bus over Redis: bells as capped lists, everything else as pub/sub, on a few connections per process.
 
-Redis may vanish at any moment. What is said then is dropped, `reaches_others` turns false so that readers poll, and a
-background task comes back by itself. When a subscription begins, its followers are told to look at the database once,
-since nobody knows what was missed. No caller ever waits for Redis or sees its errors.
+Redis may fail at any moment. Messages are dropped then, `reaches_others` becomes false so that readers poll, and a
+background task reconnects. When a subscription begins, its followers are notified to read the database once, since
+messages may have been missed. No caller ever waits for Redis or gets its errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import structlog
 
-from runlane.bus import Heard
+from runlane.bus import Receive
 from runlane.bus.memory import MemoryBus, MemoryListener
 from runlane.bus.redis_client import REDIS_ERRORS, RedisClient, open_client
 from runlane.bus.wire import (
@@ -32,16 +32,16 @@ from runlane.domain.ids import new_id
 
 log = structlog.get_logger(__name__)
 
-# What may wait to be sent. Past it the oldest is dropped: readers find it in the database.
+# Messages that may wait to be sent. Past it the oldest is dropped: readers find it in the database.
 MAX_WAITING = 20_000
-# After so long without a word the server is asked whether it is there; after as long again it is given up.
+# After this long without a message the server is pinged; after as long again the connection is closed.
 QUIET_SECONDS = 5.0
 _SEND_AT_ONCE = 500
 _BACK_OFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 class RedisListener(MemoryListener):
-    """An ear that also waits at the lanes' bells in Redis, but only while its worker has nothing to do."""
+    """A listener that also waits for bells in Redis, but only while its worker is idle."""
 
     def __init__(self, bus: RedisBus, lanes: frozenset[str] | None) -> None:
         super().__init__(bus, lanes)
@@ -64,7 +64,7 @@ class RedisListener(MemoryListener):
 
 
 class RedisBus(MemoryBus):
-    """The process's own bus, and Redis for the way to the others."""
+    """The bus of the process, extended to other processes by Redis."""
 
     def __init__(self, url: str, prefix: str) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class RedisBus(MemoryBus):
         self._client = open_client(self._url)
         self._tasks = [
             asyncio.create_task(self._send_loop(), name="runlane-bus-send"),
-            asyncio.create_task(self._hear_loop(), name="runlane-bus-hear"),
+            asyncio.create_task(self._receive_loop(), name="runlane-bus-receive"),
         ]
 
     async def stop(self) -> None:
@@ -119,7 +119,7 @@ class RedisBus(MemoryBus):
     def announce_reader(self, run_id: str) -> None:
         super().announce_reader(run_id)
         if self.connected:
-            # The channel that every worker hears anyway.
+            # Every worker is subscribed to this channel anyway.
             self._send(self._cancels(), encode_reader(self._origin, run_id))
 
     def publish(self, notices: Iterable[Notice]) -> None:
@@ -133,9 +133,9 @@ class RedisBus(MemoryBus):
         if self.connected:
             self._send(self._channel(delta.run_id), encode_delta(self._origin, delta))
 
-    def follow(self, run_id: str, heard: Heard) -> Callable[[], None]:
+    def follow(self, run_id: str, receive: Receive) -> Callable[[], None]:
         fresh = run_id not in self._followers
-        end = super().follow(run_id, heard)
+        end = super().follow(run_id, receive)
         if fresh:
             self._subscribe(run_id)
 
@@ -147,7 +147,7 @@ class RedisBus(MemoryBus):
         return end_both
 
     async def wait_at_bells(self, lanes: Collection[str], timeout_seconds: float) -> bool:
-        """Take a token from one of the lanes' bells; False when none came in time."""
+        """Take a token from one of the lanes' bells; return False on timeout."""
         client = self._client
         if client is None or not self.connected or not lanes:
             await asyncio.sleep(timeout_seconds)
@@ -167,7 +167,7 @@ class RedisBus(MemoryBus):
         self._something.set()
 
     async def _send_loop(self) -> None:
-        """Send what waits. Policy for errors, whatever they are: drop it, come back later; nobody depends on it."""
+        """Send waiting messages. On any error: drop them and reconnect later; correctness does not depend on them."""
         failures = 0
         while True:
             await self._something.wait()
@@ -179,22 +179,22 @@ class RedisBus(MemoryBus):
                 try:
                     await self._client.send(bells, messages)
                     failures = 0
-                except Exception as error:  # noqa: BLE001 - the loop must outlive everything that Redis can do
+                except Exception as error:  # noqa: BLE001 - the loop must survive every error of Redis
                     self.dropped += len(batch)
                     log.debug("redis_send_failed", error=_describe_error(error))
                     await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
                     failures += 1
 
-    # --- hearing
+    # --- receiving
 
-    async def _hear_loop(self) -> None:
-        """Hear what others say. Policy for errors, whatever they are: readers poll meanwhile, and we come back."""
+    async def _receive_loop(self) -> None:
+        """Receive messages of other processes. On any error: reconnect; readers poll meanwhile."""
         failures = 0
         while self._client is not None:
             error = "the connection ended"
             try:
-                await self._hear(self._client)
-            except Exception as raised:  # noqa: BLE001 - a loop that ended would leave this process deaf for ever
+                await self._receive(self._client)
+            except Exception as raised:  # noqa: BLE001 - if the loop ended, this process would never receive again
                 error = _describe_error(raised)
             if self.connected:
                 failures = 0
@@ -204,35 +204,35 @@ class RedisBus(MemoryBus):
             await asyncio.sleep(_BACK_OFF_SECONDS[min(failures, len(_BACK_OFF_SECONDS) - 1)])
             failures += 1
 
-    async def _hear(self, client: RedisClient) -> None:
+    async def _receive(self, client: RedisClient) -> None:
         followed = set(self._followers)
         pubsub = await client.subscribe([self._cancels(), *(self._channel(run_id) for run_id in followed)])
         try:
             self._pubsub = pubsub
             self.connected = True
             log.info("redis_connected")
-            # Who came or went while we subscribed.
+            # Followers that came or left during the subscription.
             for run_id in followed ^ set(self._followers):
                 self._change_subscription("subscribe" if run_id in self._followers else "unsubscribe", run_id)
             for listener in self._listeners:
                 listener.wake()
-            asked = False
+            pinged = False
             while pubsub.connection.is_connected:
                 message = await pubsub.get_message(timeout=QUIET_SECONDS)
                 if message is not None:
-                    asked = False
+                    pinged = False
                     match message["type"]:
                         case "message":
-                            self._heard(cast("bytes", message["data"]))
+                            self._handle(cast("bytes", message["data"]))
                         case "subscribe":
                             self._subscribed(cast("bytes", message["channel"]).decode())
                         case _:
                             pass
-                elif asked:
-                    # A host that lost its power, or a link that was cut, never says that it is gone.
-                    raise TimeoutError(f"no word for {2 * QUIET_SECONDS:g} s")
+                elif pinged:
+                    # A host that lost its power, or a link that was cut, does not close the connection.
+                    raise TimeoutError(f"no message for {2 * QUIET_SECONDS:g} s")
                 else:
-                    asked = True
+                    pinged = True
                     await pubsub.ping()
         finally:
             self._pubsub = None
@@ -240,22 +240,22 @@ class RedisBus(MemoryBus):
                 await pubsub.aclose()
 
     def _subscribed(self, channel: str) -> None:
-        """From now on the channel is heard; nobody knows what was said before, so its readers look once."""
+        """Let the readers of a newly subscribed channel read the database once: earlier messages may be missed."""
         start = self._channel("")
         if channel.startswith(start):
             self.deliver(Notice(channel.removeprefix(start), -1))
 
-    def _heard(self, message: bytes) -> None:
-        heard = decode(message)
-        if heard is None or heard.origin == self._origin:
+    def _handle(self, message: bytes) -> None:
+        decoded = decode(message)
+        if decoded is None or decoded.origin == self._origin:
             return
-        match heard.told:
+        match decoded.content:
             case CancelSignal(run_id):
                 super().signal_cancel(run_id)
             case ReaderJoined(run_id):
                 super().announce_reader(run_id)
-            case told:
-                self.deliver(told)
+            case content:
+                self.deliver(content)
 
     def _subscribe(self, run_id: str) -> None:
         self._change_subscription("subscribe", run_id)
@@ -269,7 +269,7 @@ class RedisBus(MemoryBus):
             return  # the next connection subscribes to what is followed then
 
         async def change() -> None:
-            # Written and not asked for by the library's own call, which would connect anew: that is the reader's part.
+            # The command is written directly: the library's call would reconnect, which only the receive loop does.
             connection = pubsub.connection
             if connection is None or not connection.is_connected:
                 return
@@ -283,7 +283,7 @@ class RedisBus(MemoryBus):
     # --- names
 
     def _bell(self, lane: str) -> str:
-        # One hash tag for all bells: a cluster waits only at lists that live in one place.
+        # One hash tag for all bells: in a cluster, a command can wait only for lists of one slot.
         return f"{{{self._prefix}:bell}}:{lane}"
 
     def _channel(self, run_id: str) -> str:

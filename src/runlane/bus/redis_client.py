@@ -1,7 +1,7 @@
-"""The way to Redis, by the form of the URL: one server, a primary that sentinels name, or a cluster.
+"""Clients of Redis, by the form of the URL: one server, a primary that sentinels name, or a cluster.
 
-In a cluster the bells are lists that share one slot, so that a worker waits at all of them in one place. Messages are
-published the plain way and not by shard: every node passes them on to all others, so one connection to any node hears
+In a cluster the bells are lists that share one slot, so that a worker waits for all of them with one command. Messages
+are published without sharding: every node forwards them to all others, so one connection to any node receives
 everything, whichever runs are followed, and still does when a node is replaced.
 """
 
@@ -25,7 +25,7 @@ from redis.exceptions import NoScriptError, RedisClusterException, RedisError
 
 from runlane.errors import InvalidSettings
 
-# Whatever is wrong with Redis. Some errors of a cluster have a base of their own.
+# All errors of Redis. Some errors of a cluster have another base class.
 REDIS_ERRORS = (RedisError, RedisClusterException, OSError, TimeoutError)
 # Tokens that a bell may hold: enough to wake a cluster, too few to pile up behind a backlog.
 BELL_CAP = 64
@@ -35,41 +35,41 @@ _RING = (
     "redis.call('rpush', KEYS[1], '1') redis.call('expire', KEYS[1], ARGV[2]) end return 0"
 )
 _SECONDS = 2.0
-# Our loops wait and try again themselves; the library's own ten tries would only hide how long it took.
+# The loops of the bus retry; the ten retries of the library would only hide how long it took.
 _QUICK: dict[str, Any] = {
     "socket_timeout": _SECONDS,
     "socket_connect_timeout": _SECONDS,
     "retry": Retry(NoBackoff(), 0),
 }
 # With a timeout of the socket a command that waits on the server would never return.
-_PATIENT: dict[str, Any] = {**_QUICK, "socket_timeout": None}
-# A broken subscription stays broken until its reader makes a new one. The library would mend it behind the reader's
-# back, and whoever changes a channel in that moment would mend it too: then neither hears anything more. And without a
-# timeout of the socket, because with one the library writes a turn of the loop later, perhaps to a closed connection.
-_HEARING: dict[str, Any] = {**_PATIENT, "retry": Retry(NoBackoff(), 0, supported_errors=())}
+_BLOCKING: dict[str, Any] = {**_QUICK, "socket_timeout": None}
+# A broken subscription stays broken until the receive loop makes a new one. The library would reconnect on its own, and
+# a concurrent change of channels would reconnect too: then neither receives anything. The socket has no timeout,
+# because with one the library writes one iteration of the event loop later, possibly to a closed connection.
+_SUBSCRIBING: dict[str, Any] = {**_BLOCKING, "retry": Retry(NoBackoff(), 0, supported_errors=())}
 
 
 class RedisClient(Protocol):
-    """One process's connections. Every method may raise REDIS_ERRORS and may be called again after that."""
+    """The connections of one process. Every method may raise REDIS_ERRORS and may be called again after that."""
 
     async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
         """Put a token into each of these lists, and publish these messages, each with its channel."""
         ...
 
     async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
-        """Take a token from one of these lists; False when none came in time."""
+        """Take a token from one of these lists; return False on timeout."""
         ...
 
     async def subscribe(self, channels: Sequence[str]) -> Any:
-        """A subscription to these channels on a connection of its own; the caller closes it."""
+        """Subscribe to these channels on a separate connection; the caller closes it."""
         ...
 
     async def script(self, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-        """Run a script over keys that share one slot, as one step that nobody can get between."""
+        """Run a script over keys that share one slot, atomically."""
         ...
 
     async def ping(self) -> None:
-        """Ask whether anybody is there."""
+        """Check that the server responds."""
         ...
 
     async def close(self) -> None:
@@ -78,14 +78,16 @@ class RedisClient(Protocol):
 
 
 def open_client(url: str) -> RedisClient:
-    """The client for a URL. Nothing connects yet."""
+    """Return the client for a URL. It does not connect yet."""
     scheme, _, rest = url.partition("://")
     match scheme:
         case "redis" | "rediss" | "unix":
             try:
-                return OneServer(*(redis.Redis.from_url(url, **options) for options in (_QUICK, _PATIENT, _HEARING)))
+                return OneServer(
+                    *(redis.Redis.from_url(url, **options) for options in (_QUICK, _BLOCKING, _SUBSCRIBING))
+                )
             except ValueError:
-                # Not with the library's words: they may hold a piece of a password.
+                # Without the message of the library, which may contain a part of a password.
                 raise InvalidSettings(
                     "RUNLANE_REDIS_URL cannot be read. Form: redis://user:password@host:6379/0"
                 ) from None
@@ -100,14 +102,19 @@ def open_client(url: str) -> RedisClient:
 
 
 class OneServer:
-    """One server at a time: the one of the URL, or whichever the sentinels call the primary now."""
+    """One server at a time: that of the URL, or the primary that the sentinels report."""
 
     def __init__(
-        self, quick: redis.Redis, patient: redis.Redis, hearing: redis.Redis, *, sentinels: Sequence[redis.Redis] = ()
+        self,
+        quick: redis.Redis,
+        blocking: redis.Redis,
+        subscriber: redis.Redis,
+        *,
+        sentinels: Sequence[redis.Redis] = (),
     ) -> None:
         self._quick = quick
-        self._patient = patient
-        self._hearing = hearing
+        self._blocking = blocking
+        self._subscriber = subscriber
         self._sentinels = sentinels
 
     async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
@@ -117,10 +124,10 @@ class OneServer:
             await _publish(pipe, messages)
 
     async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
-        return await _take(self._patient, bells, timeout_seconds)
+        return await _take(self._blocking, bells, timeout_seconds)
 
     async def subscribe(self, channels: Sequence[str]) -> Any:
-        return await _subscribe(self._hearing, channels)
+        return await _subscribe(self._subscriber, channels)
 
     async def script(self, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
         return await _script(self._quick, text, keys, arguments)
@@ -129,7 +136,7 @@ class OneServer:
         await cast("Any", self._quick).ping()
 
     async def close(self) -> None:
-        await _close(self._quick, self._patient, self._hearing, *self._sentinels)
+        await _close(self._quick, self._blocking, self._subscriber, *self._sentinels)
 
 
 class Cluster:
@@ -138,9 +145,9 @@ class Cluster:
     def __init__(self, hosts: Sequence[tuple[str, int]], access: dict[str, Any]) -> None:
         self._access = access
         self._quick = self._cluster(hosts, _SECONDS)
-        self._patient = self._cluster(hosts, None)
+        self._blocking = self._cluster(hosts, None)
         self._publisher: redis.Redis | None = None
-        self._hearing: redis.Redis | None = None
+        self._subscriber: redis.Redis | None = None
 
     async def send(self, bells: Sequence[str], messages: Sequence[tuple[str, bytes]]) -> None:
         if messages:
@@ -150,7 +157,7 @@ class Cluster:
                 async with self._publisher.pipeline(transaction=False) as pipe:
                     await _publish(pipe, messages)
             except BaseException:
-                # That node may be gone for good: the next one is asked of the cluster as it is then.
+                # That node may have been removed: the next call selects a node of the current cluster.
                 gone, self._publisher = self._publisher, None
                 await _close(gone, self._quick)
                 raise
@@ -158,14 +165,14 @@ class Cluster:
             await cast("Any", self._quick).eval(_RING, 1, bell, BELL_CAP, _BELL_SECONDS)
 
     async def take(self, bells: Sequence[str], timeout_seconds: float) -> bool:
-        return await _take(self._patient, bells, timeout_seconds)
+        return await _take(self._blocking, bells, timeout_seconds)
 
     async def subscribe(self, channels: Sequence[str]) -> Any:
-        gone, self._hearing = self._hearing, None
+        gone, self._subscriber = self._subscriber, None
         if gone is not None:
             await _close(gone)
-        self._hearing = await self._any_node(_HEARING)
-        return await _subscribe(self._hearing, channels)
+        self._subscriber = await self._any_node(_SUBSCRIBING)
+        return await _subscribe(self._subscriber, channels)
 
     async def script(self, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
         return await _script(self._quick, text, keys, arguments)
@@ -174,8 +181,8 @@ class Cluster:
         await cast("Any", self._quick).ping()
 
     async def close(self) -> None:
-        clients = [client for client in (self._publisher, self._hearing) if client is not None]
-        await _close(*clients, self._quick, self._patient)
+        clients = [client for client in (self._publisher, self._subscriber) if client is not None]
+        await _close(*clients, self._quick, self._blocking)
 
     def _cluster(self, hosts: Sequence[tuple[str, int]], timeout_seconds: float | None) -> RedisCluster:
         return RedisCluster(
@@ -206,7 +213,7 @@ async def _script(client: Any, text: str, keys: Sequence[str], arguments: Sequen
     try:
         return await client.evalsha(_digest(text), len(keys), *keys, *arguments)
     except NoScriptError:
-        # A server that was restarted or replaced does not know it yet.
+        # A server that was restarted or replaced does not have the script yet.
         return await client.eval(text, len(keys), *keys, *arguments)
 
 
@@ -218,7 +225,7 @@ def _digest(text: str) -> str:
 async def _subscribe(client: redis.Redis, channels: Sequence[str]) -> Any:
     pubsub = client.pubsub()
     try:
-        # A server that took the connection and says nothing more must not hold us up.
+        # A server that accepted the connection but does not respond must not block this process.
         async with asyncio.timeout(2 * _SECONDS):
             await pubsub.subscribe(*channels)
     except BaseException:
@@ -240,7 +247,7 @@ def _by_sentinel(rest: str, *, tls: bool) -> OneServer:
     path = [part for part in parts.path.split("/") if part]
     if not path or len(path) > 2 or not all(part.isdigit() for part in path[1:]):
         raise InvalidSettings(
-            "RUNLANE_REDIS_URL must name a service, and perhaps a database. "
+            "RUNLANE_REDIS_URL must name a service, and may name a database. "
             "Form: redis+sentinel://host:26379,host:26379/service/0"
         )
     number = int(path[1]) if len(path) > 1 else 0
@@ -248,7 +255,7 @@ def _by_sentinel(rest: str, *, tls: bool) -> OneServer:
 
     sentinel = Sentinel(hosts, sentinel_kwargs={**_QUICK, "password": password, "ssl": tls})
     options: dict[str, Any] = {"db": number, "ssl": tls, **_credentials(rest)}
-    clients = (sentinel.master_for(path[0], **options, **more) for more in (_QUICK, _PATIENT, _HEARING))
+    clients = (sentinel.master_for(path[0], **options, **more) for more in (_QUICK, _BLOCKING, _SUBSCRIBING))
     return OneServer(*clients, sentinels=sentinel.sentinels)
 
 
@@ -262,7 +269,7 @@ def _hosts(rest: str, default_port: int) -> list[tuple[str, int]]:
         except ValueError:
             host, port = None, None
         if not host:
-            raise InvalidSettings(f'RUNLANE_REDIS_URL: "{item}" is no host:port.')
+            raise InvalidSettings(f'RUNLANE_REDIS_URL: "{item}" is not host:port.')
         hosts.append((host, port or default_port))
     return hosts
 

@@ -1,6 +1,6 @@
-"""How notices, deltas and signals travel between processes: small JSON with the sender's mark.
+"""The wire format of notices, deltas and signals between processes: small JSON with the sender's mark.
 
-The mark lets a process ignore its own words, which it has heard already without the way round.
+With the mark a process ignores its own messages, which it has delivered locally already.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class ReaderJoined(NamedTuple):
 
 
 class BusMessage(NamedTuple):
-    """A decoded message: who sent it, and what it says."""
+    """A decoded message: its sender and its content."""
 
     origin: str
-    told: Notice | Delta | CancelSignal | ReaderJoined
+    content: Notice | Delta | CancelSignal | ReaderJoined
 
 
 def encode_notice(origin: str, notice: Notice) -> bytes:
@@ -45,7 +45,7 @@ def encode_notice(origin: str, notice: Notice) -> bytes:
 
 def encode_delta(origin: str, delta: Delta) -> bytes:
     """A delta for the channel of its run."""
-    # A process of an older version does not know repeats, and ignores them.
+    # Processes of older versions ignore repeats.
     return orjson.dumps([origin, "a" if delta.repeat else "d", *delta[:4]])
 
 
@@ -60,7 +60,7 @@ def encode_reader(origin: str, run_id: str) -> bytes:
 
 
 def decode(message: bytes) -> BusMessage | None:
-    """What a message says; None when it is none of ours."""
+    """Decode a message; return None if it has another format."""
     try:
         parts = cast("list[Any]", orjson.loads(message))
         match parts:

@@ -123,7 +123,7 @@ async def _examine_work(database: Database) -> list[Finding]:
     from runlane.store.queue.lanes import list_lanes
     from runlane.store.queue.search import count_queued_in_lanes
     from runlane.store.queue.workers import list_workers
-    from runlane.store.sql.clock import read_clock
+    from runlane.store.sql.database import read_clock
 
     before = time.time()
     now_us = await read_clock(database)

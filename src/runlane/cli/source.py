@@ -248,7 +248,7 @@ class _OwnDatabase:
         return [run.id for run in found.runs]
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.queue.attempts import read_attempts
+        from runlane.store.queue.runs import read_attempts
 
         return await read_attempts(self._database, run_id)
 

@@ -1,8 +1,8 @@
-"""Who may do what: permissions, roles, and API keys.
+"""Permissions, roles and API keys.
 
-A key is 32 random bytes behind a prefix; only its SHA-256 is stored. A plain hash is enough: nothing about 256 random
-bits can be guessed, so there is nothing that a slow hash would slow down. A key belongs to one tenant and sees
-nothing else; only the built-in role platform_admin acts in every tenant.
+A key is 32 random bytes behind a prefix; only its SHA-256 is stored. A fast hash is enough: 256 random bits
+cannot be guessed, so a slow hash would protect nothing. A key belongs to one tenant and gives access to nothing else;
+only the built-in role platform_admin acts in every tenant.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BUILT_IN_ROLES: Final[Mapping[str, frozenset[Permission]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Whoever asks, as far as access goes."""
+    """The authenticated caller of a request."""
 
     key_id: str
     name: str
@@ -75,7 +75,7 @@ class Principal:
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """A stored key as readers see it; the key itself is not kept anywhere."""
+    """A stored key; the key itself is not stored anywhere."""
 
     id: str
     tenant: str
@@ -108,7 +108,7 @@ class Role:
 
 
 def mint_key() -> MintedKey:
-    """A key that nobody has seen."""
+    """Return a new random key."""
     raw = KEY_PREFIX + secrets.token_hex(32)
     return MintedKey(raw, raw[:SHOWN_CHARACTERS], hash_of(raw))
 
@@ -124,7 +124,7 @@ def parse_key(raw: str) -> str | None:
 
 
 def same_hash(one: str, other: str) -> bool:
-    """Whether two hashes are equal, in a time that does not tell where they differ."""
+    """Compare two hashes in constant time."""
     return hmac.compare_digest(one.encode(), other.encode())
 
 
@@ -145,6 +145,6 @@ def check_role_name(name: str) -> str:
         raise InvalidRequest(f'The role "{name}" is built in and cannot be changed. Give yours another name.')
     if _ROLE.fullmatch(name) is None:
         raise InvalidRequest(
-            f"{name!r} is no role name: it must have 1 to 63 of a-z, 0-9, '_' and '-', and begin with a letter."
+            f"{name!r} is not a valid role name. Use 1 to 63 of a-z, 0-9, '_' and '-', beginning with a letter."
         )
     return name

@@ -1,7 +1,7 @@
-"""Budgets: whether one more model call may be paid for. Pure; whoever asks brings the numbers.
+"""Budgets: whether one more model call may be made. Pure; the caller passes the numbers.
 
-A call is refused once a cap is reached, not when it might be passed: nobody knows what an answer costs before it is
-there. So a cap is passed by at most the calls that were under way when it was reached.
+A call is refused once a cap is reached, not when it might exceed it, because the cost of an answer is not known in
+advance. So a cap is exceeded by at most the calls that were in flight when it was reached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ROUNDING_USD: Final = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class SpendingCap:
-    """One cap and what has been spent under it. `name` is the agent or tenant; `limit_usd` None is no cap."""
+    """One cap and what has been spent under it. `name` is the agent or tenant; `limit_usd` is None without a cap."""
 
     scope: Scope
     limit_usd: float | None
@@ -30,13 +30,13 @@ class SpendingCap:
 
     @property
     def title(self) -> str:
-        """Whose cap it is, in plain words."""
+        """Describe whose cap it is."""
         return f"this {self.scope}" if self.scope in ("step", "run") else f'the {self.scope} "{self.name}"'
 
 
 @dataclass(frozen=True, slots=True)
 class CapReached:
-    """A cap that is reached, and what is to happen: the step fails, or a person is asked for more."""
+    """A cap that is reached, and the consequence: the step fails, or a person is asked to raise it."""
 
     scope: Scope
     limit_usd: float
@@ -46,7 +46,7 @@ class CapReached:
 
     @property
     def message(self) -> str:
-        """What is reached and what to do, in plain words."""
+        """Describe which cap is reached and what to do."""
         numbers = f"{_dollars(self.spent_usd)} of at most {_dollars(self.limit_usd)}"
         match self.scope:
             case "step":

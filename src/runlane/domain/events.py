@@ -69,7 +69,7 @@ class LiveType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event as readers see it."""
+    """One stored event."""
 
     run_id: str
     seq: int
@@ -90,9 +90,9 @@ class StoredEvent(NamedTuple):
 
 
 class Notice(NamedTuple):
-    """What the parts of a system tell each other after a commit: a run has events up to `last_seq`.
+    """Published after a commit: a run has events up to `last_seq`.
 
-    `lines` may be its newest events, or nothing; whoever misses one reads the database.
+    `lines` may hold its newest events; a reader that misses one reads the database.
     """
 
     run_id: str
@@ -101,9 +101,9 @@ class Notice(NamedTuple):
 
 
 class Delta(NamedTuple):
-    """Something live that has no number and is not stored, such as progress. `data` is JSON text.
+    """A live event without a number that is not stored, such as progress. `data` is JSON.
 
-    A repeat says again what was said before, for readers that have joined since.
+    A repeat sends earlier content again, for readers that have joined since.
     """
 
     run_id: str

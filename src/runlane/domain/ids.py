@@ -1,7 +1,7 @@
-"""Ids: a prefix that says what it is, and a UUIDv7 so that ids sort by the time they were made.
+"""Ids: a prefix for the type, and a UUIDv7, so that ids sort by the time of their creation.
 
-Python before 3.14 has no uuid7; these lines follow RFC 9562 with a counter in the 12 random bits after the
-milliseconds, so that ids made by one process within one millisecond sort in the order they were made.
+Python before 3.14 has no uuid7; this follows RFC 9562 with a counter in the 12 random bits after the milliseconds, so
+that ids that one process creates within one millisecond sort in the order of their creation.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_whole_run_id(text: str) -> bool:
 
 
 def run_id_range(prefix: str) -> tuple[str, str]:
-    """Return the lowest run id with this prefix, and a text just above the highest.
+    """Return the lowest run id with this prefix, and a string just above the highest.
 
     Both have all digits, so that they compare with ids the same way under every collation of a database.
     """

@@ -13,7 +13,7 @@ POLL_BOUNDS_MS: Final = (50, 120_000)
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lane as operators see it. `max_slots` None means no cap, 0 means paused."""
+    """A lane. `max_slots` is None without a cap and 0 while the lane is paused."""
 
     name: str
     enabled: bool

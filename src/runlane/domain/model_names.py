@@ -1,8 +1,8 @@
-"""Which providers serve a model whose name does not say it.
+"""Which providers serve a model whose name does not name its provider.
 
-The table lists name prefixes of the providers that Runlane knows. A model that one of them alone serves under that
-name belongs to it. Open weights are served by several, so their names stay ambiguous: guessing would send prompts to a
-provider that nobody chose.
+The table lists name prefixes of the supported providers. A model that only one of them serves under that name belongs
+to it. Open weights are served by several, so their names stay ambiguous: guessing would send prompts to a provider that
+the user did not choose.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A run's statuses, the changes between them, and its place in the queue.
+"""The statuses of a run, the transitions between them, and its rank in the queue.
 
-This is the one description of a run's life. The store writes each change as one conditional statement; the
-tables here say which changes exist and who may make them, and the tests compare both.
+This is the only description of the life cycle of a run. The store makes each transition with one conditional statement;
+the tables here list the transitions and what may cause them, and the tests compare both.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Status(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """True when nothing moves the run any more by itself."""
+        """True when the run has ended: only a retry changes it."""
         return self in TERMINAL
 
     @property
@@ -88,7 +88,7 @@ TRANSITIONS: Final[Mapping[tuple[Status, Cause], frozenset[Status]]] = {
     (Status.QUEUED, Cause.CANCEL): frozenset({Status.CANCELLED}),
     (Status.RUNNING, Cause.FINISH): frozenset({Status.COMPLETED}),
     (Status.RUNNING, Cause.FAIL): frozenset({Status.FAILED}),
-    # A requeue of a run that somebody asked to cancel ends it: a cancelled run never runs again.
+    # A requeue of a cancelled run ends it: a cancelled run is never executed again.
     (Status.RUNNING, Cause.RETRY): frozenset({Status.QUEUED, Status.SCHEDULED, Status.CANCELLED}),
     (Status.RUNNING, Cause.HAND_BACK): frozenset({Status.QUEUED, Status.CANCELLED}),
     (Status.RUNNING, Cause.LOST): frozenset({Status.QUEUED, Status.SCHEDULED, Status.FAILED, Status.CANCELLED}),
@@ -122,7 +122,7 @@ def rank(accepted_at_us: int, priority: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as readers see it. Times are microseconds since the epoch, by the database's clock.
+    """A run. Times are microseconds since the epoch, by the clock of the database.
 
     `started_at_us` is the start of its first attempt, `claimed_at_us` that of its latest one.
     """
@@ -159,10 +159,10 @@ class Run:
 
     @property
     def tries(self) -> int:
-        """How often it has been tried: once, and again after each failure or lost worker. 0 before its first start.
+        """The number of tries: one, plus one for each failure or lost worker. 0 before the first start.
 
-        `attempt` also counts claims after a pause, a handover or a `Retry`, which are no new tries. Retrying a failed
-        run begins the count again.
+        `attempt` also counts claims after a pause, a handover or a `Retry`, which are not new tries. Retrying a failed
+        run starts the count again.
         """
         if self.attempt == 0:
             return 0

@@ -1,4 +1,4 @@
-"""Secrets as readers see them: a name, a version, times. The value is written once and shown to nobody."""
+"""Secrets: a name, a version, times. The value can be set and used, but never read back."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def check_name(name: str) -> str:
     """The name, if definitions can refer to it."""
     if re.fullmatch(NAME_PATTERN, name) is None:
         raise InvalidRequest(
-            f"{name[:140]!r} is no name of a secret: it must have 1 to 128 of A-Z, a-z, 0-9 and '_', and not begin "
+            f"{name[:140]!r} is not a valid secret name: it must have 1 to 128 of A-Z, a-z, 0-9 and '_', and not begin "
             "with a digit."
         )
     return name
 
 
 def check_value(value: str) -> str:
-    """The value, if it can be kept and hidden. What is wrong is told without it."""
+    """Return the value if it can be stored and redacted. Errors do not contain it."""
     try:
         size = len(value.encode())
     except UnicodeEncodeError:

@@ -1,11 +1,11 @@
-"""How a claim shares out a worker's free slots.
+"""How a claim distributes the free slots of a worker.
 
 Ready runs wait in queues: one per lane for the tenants without limits, and one per lane and tenant for those with
-limits, so that a tenant at its limit cannot hold up the runs behind it. A lane's cap bounds all of its queues together,
+limits, so that a tenant at its limit does not block the runs behind it. A lane's cap bounds all of its queues together,
 and a tenant's `max_running` bounds its queues in all lanes together.
 
-A quarantined run was on several workers that were lost. It may share a worker with few other runs, or with none, so
-that a run that kills its worker is found and the runs beside it are not blamed.
+A quarantined run was executed by several workers that were lost. It may share a worker with few other runs, or with
+none, so that a run that kills its worker is identified and the runs beside it are not.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Queue:
 class Quarantined:
     """A ready run that may execute beside at most `max_neighbors` other runs. The head of its queue is its own rank.
 
-    `needs_room`: it has waited so long that this worker claims nothing else until the run fits.
+    `needs_room`: it has waited too long, so this worker claims nothing else until the run fits.
     """
 
     run_id: str

@@ -1,7 +1,7 @@
-"""A task: a Python function with a name, and the check of what it may be called with.
+"""A task: a named Python function, and the validation of its input.
 
-Input is checked when it is accepted, by name and type, so that a typo is the caller's error at once and not a
-failed run an hour later. The check is strict JSON: "7" is no integer, but "2026-01-31" is a date.
+Input is validated when a run is accepted, by name and type, so that a typo is an error of the caller at once and not a
+failed run an hour later. The validation is strict JSON: "7" is not an integer, but "2026-01-31" is a date.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Task:
     arguments: TypeAdapter[dict[str, Any]]
 
     def check(self, arguments: Any, max_bytes: int) -> str:
-        """The JSON text of the arguments, or the error that says which of them does not fit."""
+        """Return the arguments as JSON, or raise an error that names the invalid one."""
         text = input_json(arguments, self.name)
         if len(text) > max_bytes:
             raise InputTooLarge(
@@ -59,7 +59,7 @@ class Task:
 
     @property
     def about(self) -> str:
-        """What the function says it does: the first paragraph of its documentation."""
+        """Return the first paragraph of the function's docstring."""
         return " ".join((inspect.getdoc(self.function) or "").split("\n\n")[0].split())
 
     @property
@@ -155,7 +155,7 @@ def _argument_adapter(function: TaskFunction, origin: str) -> TypeAdapter[dict[s
             case _:
                 required = parameter.default is inspect.Parameter.empty
                 shape_of[parameter.name] = Required[hint] if required else NotRequired[hint]
-    shape = TypedDict("Arguments", shape_of)  # type: ignore[operator]  # pyright wants a literal here
+    shape = TypedDict("Arguments", shape_of)  # type: ignore[operator]  # pyright expects a literal here
     config = ConfigDict(extra="allow" if takes_any else "forbid", strict=True, arbitrary_types_allowed=False)
     try:
         return cast("TypeAdapter[dict[str, Any]]", TypeAdapter(with_config(config)(shape)))
@@ -172,7 +172,7 @@ def _schema_of(arguments: TypeAdapter[dict[str, Any]]) -> dict[str, Any]:
         schema = arguments.json_schema()
     except PydanticInvalidForJsonSchema:
         return {}
-    # Titles only repeat the names, and whoever reads this pays by the word.
+    # Titles only repeat the names, and models are billed by token.
     for part in (schema, *schema["properties"].values()):
         part.pop("title", None)
     return schema

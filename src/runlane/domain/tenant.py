@@ -30,10 +30,10 @@ _QUEUE_RETRY_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class TenantLimits:
-    """What a tenant may have; None is no limit.
+    """The limits of a tenant; None means unlimited.
 
-    `max_queued` counts every run that has not ended and bounds accepts. `max_running` bounds what is executed at once
-    in the whole cluster: runs beyond it are accepted and wait.
+    `max_queued` counts every run that has not ended and bounds accepts. `max_running` bounds the runs in execution
+    in the whole cluster: further runs are accepted and wait.
     """
 
     max_queued: int | None = None
@@ -54,7 +54,7 @@ class TenantBudget:
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """A tenant as readers see it."""
+    """A tenant."""
 
     id: str
     name: str
@@ -78,7 +78,7 @@ def check_tenant_id(tenant: str) -> str:
     """The id, if it is one."""
     if _ID.fullmatch(tenant) is None:
         raise InvalidRequest(
-            f"{tenant!r} is no tenant id: it must have 1 to 63 of a-z, 0-9, '_', '.' and '-', "
+            f"{tenant!r} is not a valid tenant id: it must have 1 to 63 of a-z, 0-9, '_', '.' and '-', "
             "and begin with a letter or digit."
         )
     return tenant
@@ -118,11 +118,11 @@ def bare_key(stored: str) -> str:
 
 
 def admit(tenant: str, limits: TenantLimits, usage: TenantUsage, count: int) -> RateLimited | None:
-    """Whether so many runs more may be accepted, all or none; if so, `usage` has them already.
+    """Check whether this many more runs may be accepted, all or none; if so, add them to `usage`.
 
-    The rate is a bucket that holds one second's worth of runs (at least one run) and fills at the rate: after a pause
-    that many may come at once, and in any span of s seconds at most rate * (s + 1). It is kept as the one time up
-    to which the accepted runs have used up the rate, so that nothing has to be counted.
+    The rate is a token bucket that holds one second's worth of runs (at least one run) and fills at the rate: after a
+    pause that many may be accepted at once, and in any span of s seconds at most rate * (s + 1). Its only state is the
+    time up to which the accepted runs have used the rate, so nothing has to be counted.
     """
     paid_until_ns = usage.rate_paid_until_ns
     if limits.rate_per_second is not None:

@@ -44,7 +44,7 @@ def clean_text(value: str, max_length: int | None = None) -> str:
 
 
 def dump_json(value: Any) -> str:
-    """JSON text of a value that a task produced; what JSON cannot carry is repaired or told as text."""
+    """Serialize a value that a task returned; what JSON cannot represent is repaired or replaced by its string."""
     try:
         return orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS).decode()
     except (TypeError, ValueError, RecursionError):
@@ -52,7 +52,7 @@ def dump_json(value: Any) -> str:
 
 
 def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
-    """JSON text of named values, at most so long: what does not fit is told by the beginning of its own JSON."""
+    """Serialize named values to at most this many characters; a value that does not fit is cut."""
     text = dump_json(fields)
     if len(text) <= max_length:
         return text
@@ -76,7 +76,7 @@ def dump_fields(fields: Mapping[str, Any], max_length: int) -> str:
 
 
 def utf8_size(text: str) -> int:
-    """The size of a text in bytes."""
+    """Return the size of a string in bytes."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 

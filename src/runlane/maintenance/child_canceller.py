@@ -1,6 +1,6 @@
-"""Children: cancels the runs that cancelled runs have started.
+"""The child canceller: cancels the child runs of cancelled runs.
 
-Apart from the timers: it may have to wait for whoever is starting such a run, and nobody's time should wait with it.
+It is separate from the timers, because it may have to wait for a transaction that starts such a run.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from runlane.domain.ids import lock_key
 from runlane.errors import RunNotFound
 from runlane.failpoints import failpoint
 from runlane.store.orchestration.children import any_marked, children_to_cancel
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
 from runlane.store.sql.database import Database, Session
 
 _LOCK = lock_key("duty", "children")
 
 
 class ChildCanceller:
-    """One round at a time; see `PeriodicService` for the loop."""
+    """One pass; `PeriodicService` is the loop."""
 
     def __init__(self, database: Database, bus: Bus) -> None:
         self._database = database
@@ -27,7 +27,7 @@ class ChildCanceller:
         """Cancel some; True when there may be more."""
         if not await any_marked(self._database):
             return False
-        run_ids, more = await self._database.transact(_look)
+        run_ids, more = await self._database.transact(_read_marked)
         for run_id in run_ids:
             failpoint("children.before_cancel")
             await self._cancel(run_id)
@@ -43,5 +43,5 @@ class ChildCanceller:
         self._bus.publish(change.notices)
 
 
-async def _look(session: Session) -> tuple[list[str], bool]:
+async def _read_marked(session: Session) -> tuple[list[str], bool]:
     return await children_to_cancel(session) if await session.try_lock(_LOCK) else ([], False)

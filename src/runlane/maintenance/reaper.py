@@ -1,7 +1,7 @@
-"""The reaper: puts the runs of a vanished worker back.
+"""The reaper: requeues the runs of lost workers.
 
-A worker is gone when its liveness lock is free and its heartbeat is old, or when its lease is over. Being wrong is
-safe (the fence refuses the old worker's writes), being slow is not: runs wait for us.
+A worker is lost when its liveness lock is free and its heartbeat is late, or when its lease has expired. A false
+positive is safe, because the fence rejects the writes of the old worker; a slow detection is not, because runs wait.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ORPHANS_EVERY_SECONDS = 30.0
 
 
 class Reaper:
-    """One round at a time; see `PeriodicService` for the loop."""
+    """One pass; `PeriodicService` is the loop."""
 
     def __init__(self, settings: Settings, database: Database, bus: Bus) -> None:
         self._settings = settings
@@ -47,7 +47,7 @@ class Reaper:
     async def round(self) -> bool:
         """Look for vanished workers and move their runs."""
         suspects = await find_suspects(self._database, self._settings.silence_seconds, trust_locks=self._trusts_locks())
-        # The question itself may have been what told us that our connections are gone.
+        # The query itself may have revealed that the connections of this process are broken.
         suspects = [suspect for suspect in suspects if suspect.expired or self._trusts_locks()]
         look_for_orphans = time.monotonic() >= self._orphans_at
         if not suspects and not look_for_orphans:
@@ -68,7 +68,7 @@ class Reaper:
         return False
 
     def _trusts_locks(self) -> bool:
-        # When our own connections broke, everybody's may have: then a free lock proves nothing for a moment.
+        # If connections of this process broke, those of workers may have too: then a free lock proves nothing yet.
         return time.monotonic() - self._database.steady_since > RECONNECT_SECONDS
 
     async def _reap(self, session: Session, suspects: list[Suspect], look_for_orphans: bool) -> ReapedRuns | None:

@@ -22,7 +22,7 @@ _ALL = 2**62
 
 
 class Retention:
-    """One round at a time; see `PeriodicService` for the loop."""
+    """One pass; `PeriodicService` is the loop."""
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._keep_seconds = settings.retention_days * _DAY_SECONDS

@@ -1,6 +1,6 @@
-"""A duty's loop: one job over and over, with jitter, whatever goes wrong in between.
+"""The loop of a maintenance service: one job, repeated with jitter.
 
-Policy for errors: a duty is somebody else's too, so a failure is logged and the next round tries again.
+Policy for errors: every process runs the service, so a failure is logged and the next pass retries.
 """
 
 from __future__ import annotations

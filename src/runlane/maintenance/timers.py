@@ -12,7 +12,7 @@ _LOCK = lock_key("duty", "timers")
 
 
 class Timers:
-    """One round at a time; see `PeriodicService` for the loop."""
+    """One pass; `PeriodicService` is the loop."""
 
     def __init__(self, database: Database, bus: Bus) -> None:
         self._database = database

@@ -1,7 +1,7 @@
-"""Meters: what a process counts about itself, as plain numbers.
+"""Metrics: what a process counts about itself, as plain numbers.
 
-A worker must stay small and a run must stay cheap, so there is no metrics library here: counting is one addition, and
-whoever is asked for metrics (the API, a worker's health endpoint) turns the numbers into text.
+A worker must stay small and a run must stay cheap, so no metrics library is used here: counting is one addition, and
+the endpoints for metrics (of the API and of a worker) render the numbers.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ COMMITS = Counter("runlane_commits", "Transactions of the committer.")
 BATCH_SIZE = Histogram("runlane_commit_members", "Members that shared one transaction.", SIZES)
 FENCED_WRITES = Counter("runlane_fenced_writes", "Writes refused because the run belonged to another attempt.")
 TAKEOVERS = Counter("runlane_takeovers", "Runs that this process took from vanished workers.")
-LOST_WORKERS = Counter("runlane_lost_workers", "Workers that this process declared gone.")
+LOST_WORKERS = Counter("runlane_lost_workers", "Workers that this process declared lost.")
 ACCEPTS = Counter("runlane_accept_requests", "Requests for a run that this process has decided.")
 START_SECONDS = Histogram(
     "runlane_start_seconds",

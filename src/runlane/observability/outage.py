@@ -1,7 +1,7 @@
 """Log an outage of the database once per process, however many loops notice it.
 
-Every loop of a process fails when the database is away, several times a second. One warning says that it is away, a
-reminder with the number of failures follows now and then, and one line says that it is back.
+When the database is unavailable, every loop of a process fails several times a second. One warning reports it, a
+reminder with the number of failures follows now and then, and one line reports that it is available again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OutageLog:
             log.warning("database_still_away", seconds=round(now - began_at, 1), failures=failures, error=error)
 
     def succeeded(self) -> None:
-        """Note that the database answered. Costs next to nothing while there is no outage."""
+        """Note that the database responded. Costs next to nothing without an outage."""
         if not self._failures:
             return
         now = self._clock()

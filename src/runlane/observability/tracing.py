@@ -1,8 +1,8 @@
 """Tracing: one trace from the HTTP request through the queue to each attempt.
 
-A run stores the W3C traceparent it was accepted under, and its attempts go on there. Without RUNLANE_OTLP_ENDPOINT
-nothing of OpenTelemetry is imported and a span costs one comparison; what callers send is stored all the same, so that
-workers that do trace can continue it.
+A run stores the W3C traceparent it was accepted under, and its attempts continue that trace. Without
+RUNLANE_OTLP_ENDPOINT OpenTelemetry is not imported and a span costs one comparison; a traceparent of the caller is
+stored all the same, so that workers with tracing can continue it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def provider() -> Any:
 
 
 def valid_parent(traceparent: str | None) -> str | None:
-    """The value, if W3C Trace Context lets it be continued. A broken one starts a new trace and is no error."""
+    """Return a traceparent if it is valid by W3C Trace Context. An invalid one starts a new trace."""
     if traceparent is None or len(traceparent) > 256:
         return None
     found = _TRACEPARENT.fullmatch(traceparent)
@@ -114,7 +114,7 @@ def span(name: str, attributes: Mapping[str, Any], parent: str | None = None) ->
 
 
 def set_attributes(started: Any, facts: Mapping[str, str]) -> None:
-    """Say on a span how its work ended; an `error` among the facts makes it a failed one."""
+    """Set on a span how its work ended; an `error` among the attributes marks it as failed."""
     from opentelemetry.trace import StatusCode
 
     for name, value in facts.items():
@@ -124,7 +124,7 @@ def set_attributes(started: Any, facts: Mapping[str, str]) -> None:
 
 
 def current_parent() -> str | None:
-    """The current span for whoever continues it elsewhere; None while tracing is off."""
+    """Return the current span as a traceparent, for another process; None while tracing is off."""
     if _provider is None:
         return None
     from opentelemetry import trace

@@ -41,14 +41,14 @@ from runlane.steps.wait_steps import until_room
 from runlane.store.orchestration.calls import CallRecord, read_calls_of
 from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
 from runlane.store.orchestration.waits import read_waits
-from runlane.store.queue.attempts import running_seconds
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.events import has_event
 from runlane.store.queue.record import Finish
+from runlane.store.queue.runs import running_seconds
 from runlane.store.sql.database import Database
-from runlane.worker.context import AttemptHost
 from runlane.worker.execution import AttemptEnd
 from runlane.worker.open_answers import StepAnswers
+from runlane.worker.run_host import RunHost
 
 _START = EventType.ORCHESTRATION_START
 # Only computed: no model, no tool, nobody outside notices them.
@@ -74,7 +74,7 @@ class OrchestrationAttempt:
     def __init__(
         self,
         claimed: Claimed,
-        desk: AttemptHost,
+        desk: RunHost,
         database: Database,
         material: PinnedDefinitions,
         tools: RunServices,

@@ -36,7 +36,7 @@ from runlane.store.queue.record import RecordEntry
 from runlane.store.sql.database import Database
 from runlane.worker.context import Context
 from runlane.worker.execution import AttemptEnd
-from runlane.worker.run_host import RunHost
+from runlane.worker.run_host import RedactingHost
 
 
 class OrchestrationExecutor:
@@ -77,7 +77,7 @@ class OrchestrationExecutor:
         await self._sandbox.close()
         await self._outside.close()
 
-    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> AttemptEnd:
+    async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
         """Execute an attempt."""
         pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
         material = PinnedDefinitions.of(
@@ -124,7 +124,7 @@ class OrchestrationExecutor:
         )
 
     async def _call_task(
-        self, claimed: Claimed, host: RunHost, name: str, arguments: Mapping[str, Any], path: str
+        self, claimed: Claimed, host: RedactingHost, name: str, arguments: Mapping[str, Any], path: str
     ) -> Any:
         task = self._tasks.get(name)
         if task is None:
@@ -163,7 +163,7 @@ class OrchestrationExecutor:
 class TaskStepContext(Context):
     """A task's context inside an orchestration: its checkpoint and its idempotency key are the step's own."""
 
-    def __init__(self, claimed: Claimed, host: RunHost, path: str, saved: str | None) -> None:
+    def __init__(self, claimed: Claimed, host: RedactingHost, path: str, saved: str | None) -> None:
         super().__init__(claimed, host, asyncio.get_running_loop())
         self._path = path
         self._step_saved = saved
@@ -183,7 +183,7 @@ class TaskStepContext(Context):
         claimed, text = self._claimed, self._checkpoint_text(value)
         entry = RecordEntry(claimed.run_id, claimed.attempt, claimed.lane, events=[(EventType.CHECKPOINT.value, "{}")])
         entry.steps.append(StepRecord(_saved_path(self._path), None, "", "checkpoint", StepOutcome.SAVED, output=text))
-        return self._say(lambda: self._record(entry), "ctx.checkpoint()")
+        return self._submit(lambda: self._record(entry), "ctx.checkpoint()")
 
 
 def _saved_path(path: str) -> str:

@@ -20,13 +20,13 @@ from runlane.store.orchestration.steps import StepRecord
 from runlane.store.orchestration.waits import NewWait
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import RecordEntry
-from runlane.worker.context import AttemptHost
+from runlane.worker.run_host import RunHost
 
 
 class Outbox:
     """Takes news at once and stores them soon. `rest` is what the end of the attempt stores with itself."""
 
-    def __init__(self, claimed: Claimed, desk: AttemptHost, account: AttemptMemory) -> None:
+    def __init__(self, claimed: Claimed, desk: RunHost, account: AttemptMemory) -> None:
         self._claimed = claimed
         self._desk = desk
         self._account = account

@@ -45,6 +45,7 @@ _CURRENT = Statement(
     )
     .where(definitions.c.tenant == bindparam("tenant"), definitions.c.removed_at.is_(None))
     .order_by(definitions.c.kind, definitions.c.id),
+    purpose="Read the current version of each definition of a tenant.",
 )
 
 
@@ -62,7 +63,10 @@ def _keep_versions(batch: FromClause) -> Executable:
 
 
 KEEP_VERSIONS = Statement(
-    "keep_definition_versions", _keep_versions, {"kind": Text(), "id": Text(), "version": Text(), "body": Text()}
+    "add_definition_versions",
+    _keep_versions,
+    {"kind": Text(), "id": Text(), "version": Text(), "body": Text()},
+    purpose="Store versions of definitions that do not exist yet.",
 )
 _PUT_COLUMNS = ("kind", "id", "version", "name", "description", "origin", "source", "pins")
 
@@ -81,7 +85,9 @@ def _put(batch: FromClause) -> Executable:
     )
 
 
-PUT = Statement("put_definitions", _put, {name: Text() for name in _PUT_COLUMNS})
+PUT = Statement(
+    "put_definitions", _put, {name: Text() for name in _PUT_COLUMNS}, purpose="Make versions of definitions current."
+)
 
 
 def _of_batch(batch: FromClause) -> Any:
@@ -100,11 +106,13 @@ TOUCH = Statement(
         .values(origin=batch.c.origin, source=batch.c.source, pins=batch.c.pins)
     ),
     {"kind": Text(), "id": Text(), "origin": Text(), "source": Text(), "pins": Text()},
+    purpose="Update origin, source and pins of unchanged definitions.",
 )
 REMOVE = Statement(
     "remove_definitions",
     lambda batch: update(definitions).where(_of_batch(batch)).values(removed_at=now_us(), pins=None),
     {"kind": Text(), "id": Text()},
+    purpose="Mark definitions as removed.",
 )
 
 

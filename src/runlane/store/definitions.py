@@ -1,8 +1,8 @@
-"""Definitions: what is current, every version that ever was, and what a run pins.
+"""Definitions: the current ones, all of their versions, and the versions that a run pins.
 
-Versions are immutable and addressed by their content, so whoever has read one need not read it again: a worker that
-knows a run's definitions starts it without asking. What a run uses is written down with the orchestration when
-definitions change (`store.sync`); accepting a run reads that one row.
+Versions are immutable and addressed by their content, so they are cached: a worker that has a run's definitions starts
+it without reading them. The versions that a run uses are stored with the orchestration when definitions change;
+accepting a run reads that one row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KNOWN_NAMES: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class CurrentDefinition:
-    """What is current of a definition. `origin` says how it came: sync or import; `source` from which project."""
+    """The current version of a definition. `origin` is sync or import, `source` the project that it was synced from."""
 
     kind: Kind
     id: str
@@ -71,6 +71,7 @@ _LIST = Statement(
     )
     .order_by(definitions.c.id)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of a tenant's definitions of a kind.",
 )
 _CURRENT = Statement(
     "find_definition",
@@ -83,6 +84,7 @@ _CURRENT = Statement(
         & (definition_versions.c.version == definitions.c.version),
     )
     .where(*_here, *_one),
+    purpose="Read the current version of a definition.",
 )
 _NEWEST = Statement(
     "newest_definitions",
@@ -97,6 +99,7 @@ _NEWEST = Statement(
     .where(definitions.c.removed_at.is_(None))
     .order_by(definitions.c.updated_at.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read the current versions of all definitions of a kind.",
 )
 _versions_of = (
     definition_versions.c.tenant == bindparam("tenant"),
@@ -111,6 +114,7 @@ _VERSION = Statement(
     select(definition_versions, _current_version).where(
         *_versions_of, definition_versions.c.version == bindparam("version")
     ),
+    purpose="Read one version of a definition.",
 )
 _VERSIONS = Statement(
     "list_definition_versions",
@@ -122,20 +126,31 @@ _VERSIONS = Statement(
     .where(*_versions_of)
     .order_by(definition_versions.c.created_at.desc(), definition_versions.c.version)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the versions of a definition, newest first.",
 )
-_PINS = Statement("find_pins", select(definitions.c.pins).where(*_here, *_one))
+_PINS = Statement(
+    "find_pins",
+    select(definitions.c.pins).where(*_here, *_one),
+    purpose="Read the versions that a new run of a definition uses.",
+)
 _NAMES = Statement(
     "definition_names",
     select(definitions.c.id)
     .where(*_here, definitions.c.kind == bindparam("kind"))
     .order_by(definitions.c.id)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read the ids of definitions, for suggestions in errors.",
 )
 
-_DROP = Statement("drop_definitions", delete(definitions).where(definitions.c.tenant == bindparam("tenant")))
+_DROP = Statement(
+    "delete_definitions_of_tenant",
+    delete(definitions).where(definitions.c.tenant == bindparam("tenant")),
+    purpose="Delete the definitions of a deleted tenant.",
+)
 _DROP_VERSIONS = Statement(
-    "drop_definition_versions",
+    "delete_definition_versions_of_tenant",
     delete(definition_versions).where(definition_versions.c.tenant == bindparam("tenant")),
+    purpose="Delete the versions of definitions of a deleted tenant.",
 )
 
 
@@ -154,7 +169,12 @@ def _bodies(batch: FromClause) -> Executable:
     )
 
 
-_BODIES = Statement("definition_bodies", _bodies, {"kind": Text(), "id": Text(), "version": Text()})
+_BODIES = Statement(
+    "definition_bodies",
+    _bodies,
+    {"kind": Text(), "id": Text(), "version": Text()},
+    purpose="Read pinned versions of definitions.",
+)
 
 
 async def list_definitions(
@@ -250,7 +270,7 @@ async def load_all(session: Session, tenant: str, versions: Iterable[tuple[str, 
 
 
 async def drop_definitions(session: Session, tenant: str) -> None:
-    """Forget everything of a tenant that goes away."""
+    """Delete every definition of a deleted tenant."""
     await session.fetch(_DROP, tenant=tenant)
     await session.fetch(_DROP_VERSIONS, tenant=tenant)
 

@@ -1,8 +1,7 @@
-"""Usage: what model calls took, per tenant, day, agent and model, added up in the transaction that records the call.
+"""Usage of model calls per tenant, day, agent and model, summed in the transaction that records the call.
 
-A call whose price nobody knows adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each
-process writes to a shard of its own, because the row of a busy tenant would otherwise be locked by one worker's
-transaction after the other's.
+A call whose price is unknown adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each process
+writes to its own shard, because the row of a busy tenant would otherwise be locked by one transaction after another.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ class CallUsage:
 
 @dataclass(frozen=True, slots=True)
 class UsageRow:
-    """What was used in a group of calls: on a day, by an agent or with a model. `key` says which.
+    """The usage of a group of calls: of a day, an agent or a model, which `key` names.
 
     The cost is that of the calls whose price is known, and None if there are calls and none has one.
     """
@@ -130,7 +129,9 @@ def _add(batch: FromClause) -> Executable:
 
 
 # Its members come from usage_rows() and are for entries that have won the fence in this transaction.
-ADD_USAGE = Statement("add_usage", _add, _COLUMNS)
+ADD_USAGE = Statement(
+    "add_usage", _add, _COLUMNS, purpose="Add the usage of model calls of attempts, through the fence."
+)
 # Minted per process start, like a worker's id.
 _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
 
@@ -161,14 +162,16 @@ def _spent(*conditions: Any) -> Any:
 
 
 _of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
-_SPENT = Statement("spent_by_tenant", _spent())
-_SPENT_BY_AGENT = Statement("spent_by_agent", _spent(_of_agent))
+_SPENT = Statement("spent_by_tenant", _spent(), purpose="Sum what a tenant has spent today.")
+_SPENT_BY_AGENT = Statement(
+    "spent_by_agent", _spent(_of_agent), purpose="Sum what an agent of a tenant has spent today."
+)
 _BUDGET = Statement(
     "read_budget",
     select(
         tenants.c.max_cost_usd_per_day,
         tenants.c.on_cap,
-        # Nobody adds up what has no cap.
+        # Without a cap nothing is summed.
         case(
             (tenants.c.max_cost_usd_per_day.is_not(None), _spent().scalar_subquery()), else_=literal(0.0, Float())
         ).label("tenant_usd"),
@@ -177,8 +180,13 @@ _BUDGET = Statement(
             else_=literal(0.0, Float()),
         ).label("agent_usd"),
     ).where(tenants.c.id == bindparam("tenant")),
+    purpose="Read the daily cap of a tenant and what is spent of it.",
 )
-FORGET_USAGE = Statement("forget_usage", delete(usage_daily).where(usage_daily.c.tenant == bindparam("tenant")))
+DELETE_USAGE = Statement(
+    "delete_usage",
+    delete(usage_daily).where(usage_daily.c.tenant == bindparam("tenant")),
+    purpose="Delete the usage of a deleted tenant.",
+)
 
 
 def _used_by(group: Group) -> Statement:
@@ -194,6 +202,7 @@ def _used_by(group: Group) -> Statement:
         )
         .group_by(key)
         .order_by(key),
+        purpose=f"Sum the usage of a time range by {group}.",
     )
 
 

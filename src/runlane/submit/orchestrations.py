@@ -24,7 +24,7 @@ from runlane.store.orchestration.resume import answer_wait, resume_run, store_ev
 from runlane.store.orchestration.steps import read_way
 from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.accept import NewRun
-from runlane.store.queue.runs import RunChange
+from runlane.store.queue.run_changes import RunChange
 from runlane.store.queue.search import find_standing
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, TaskRequest, capped_losses, new_run

@@ -1,7 +1,7 @@
-"""Context: what a task may know and say about its run.
+"""Context: the view that a task has of its run.
 
-Every method works in async code, where it is awaited, and in a plain function's thread, where calling it is enough:
-it returns when the work is done. Whatever is written is behind the fence and durable when the call returns.
+Every method works in async code, where it is awaited, and in the thread of a plain function, where it returns when the
+work is done. Writes go through the fence and are durable when the call returns.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from types import CodeType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -21,48 +21,19 @@ from runlane.domain.events import Delta, EventType
 from runlane.domain.text import clean_text, dump_fields, dump_json, load_json
 from runlane.errors import Fail, Interrupted
 from runlane.store.queue.claim import Claimed
-from runlane.store.queue.record import Recorded, RecordEntry
+from runlane.store.queue.record import RecordEntry
 from runlane.worker.context_call import ContextCall
-from runlane.worker.open_answers import OpenAnswers
+from runlane.worker.run_host import RunHost
 
 T = TypeVar("T")
 
 MAX_LOG_CHARACTERS = 64 * 1024
-# Progress is for eyes: more often than this it is not stored, only the newest value is.
+# Progress is for people: within this time only the newest value is stored.
 PROGRESS_SECONDS = 0.5
 
 
-class AttemptHost(Protocol):
-    """Where a context hands in what is to be stored; the worker that executes the run."""
-
-    @property
-    def max_result_bytes(self) -> int: ...
-
-    @property
-    def handing_over(self) -> bool:
-        """Whether runs of several steps should stop at the next boundary."""
-        ...
-
-    @property
-    def open_answers(self) -> OpenAnswers:
-        """The answers of models that are being streamed."""
-        ...
-
-    def record(self, entry: RecordEntry) -> Coroutine[Any, Any, Recorded]:
-        """Store an entry, or raise LeaseLost."""
-        ...
-
-    def send_delta(self, delta: Delta) -> None:
-        """Tell whoever follows the run something that is not stored."""
-        ...
-
-    async def secret(self, tenant: str, name: str) -> str:
-        """The value of a secret."""
-        ...
-
-
 class _Done:
-    """What a call from a thread returns: nothing is left to wait for, but awaiting it does no harm."""
+    """The return value of a call from a thread: there is nothing to wait for, but awaiting it is harmless."""
 
     def __await__(self) -> Generator[Any, None, None]:
         return
@@ -72,9 +43,9 @@ class _Done:
 class Context:
     """Given to a task as its first argument."""
 
-    def __init__(self, claimed: Claimed, desk: AttemptHost, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, claimed: Claimed, host: RunHost, loop: asyncio.AbstractEventLoop) -> None:
         self._claimed = claimed
-        self._desk = desk
+        self._host = host
         self._loop = loop
         self._loop_thread = threading.get_ident()
         self._interruption: Interrupted | None = None
@@ -84,17 +55,17 @@ class Context:
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
+        """The id of the run."""
         return self._claimed.run_id
 
     @property
     def attempt(self) -> int:
-        """1 for the first claim of the run, one more for each later one. A sink may use it as a fence."""
+        """1 for the first claim of the run, increased by each later one. A sink may use it as a fencing token."""
         return self._claimed.attempt
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt of the run: hand it to other systems so that they act once."""
+        """The same for every attempt of the run: pass it to other systems so that they act once."""
         return self._claimed.run_id
 
     @property
@@ -104,52 +75,52 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """True when the task should stop: the run was cancelled, timed out, or belongs to somebody else now."""
+        """True when the task should stop: the run was cancelled, timed out, or moved to another worker."""
         return self._interruption is not None
 
     def log(self, message: str, **fields: Any) -> Awaitable[None]:
-        """Write a line into the run's stream. Message and fields are cut at 64 k characters each."""
+        """Write a line to the stream of the run. Message and fields are cut at 64 k characters each."""
         line: dict[str, Any] = {"message": clean_text(str(message), MAX_LOG_CHARACTERS)}
         if fields:
             line["fields"] = orjson.Fragment(dump_fields(fields, MAX_LOG_CHARACTERS))
         data = dump_json(line)
-        return self._say(lambda: self._record(self._entry(EventType.LOG, data)), "ctx.log()")
+        return self._submit(lambda: self._record(self._entry(EventType.LOG, data)), "ctx.log()")
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
         """Store a value for the next attempt, which finds it in `saved`. Also a point where the run can be stopped."""
         entry = self._entry(EventType.CHECKPOINT, "{}")
         entry.checkpoint = self._checkpoint_text(value)
-        return self._say(lambda: self._record(entry), "ctx.checkpoint()")
+        return self._submit(lambda: self._record(entry), "ctx.checkpoint()")
 
     def progress(self, fraction: float, note: str | None = None) -> Awaitable[None]:
-        """Say how far the run is, from 0 to 1. Cheap to call often: the newest value of each half second is kept."""
+        """Report how far the run is, from 0 to 1. Cheap to call often: the newest value of each half second is kept."""
         if not 0 <= fraction <= 1:
             raise ValueError(f"progress({fraction!r}): the fraction must be between 0 and 1.")
         value = (float(fraction), None if note is None else clean_text(note, 1000))
-        return self._say(lambda: self._progress(value), "ctx.progress()")
+        return self._submit(lambda: self._progress(value), "ctx.progress()")
 
     def secret(self, name: str) -> Any:
-        """The value of a secret of the run's tenant: `await ctx.secret("NAME")`, or in a thread without await.
+        """Return the value of a secret of the run's tenant: `await ctx.secret("NAME")`, or in a thread without await.
 
-        It is a text. Wherever it turns up in what the run stores or says, it is replaced; hand it only to where it is
-        needed all the same. Never store it: a later attempt asks again and gets the value that holds then.
+        The value is a string. It is redacted in everything that the run stores or emits; pass it only to where it is
+        needed all the same. Never store it: a later attempt reads it again and gets the value of that time.
         """
         tenant = self._claimed.tenant
         if threading.get_ident() == self._loop_thread:
-            return self._call(lambda: self._desk.secret(tenant, name), "ctx.secret()")
-        return asyncio.run_coroutine_threadsafe(self._desk.secret(tenant, name), self._loop).result()
+            return self._call(lambda: self._host.secret(tenant, name), "ctx.secret()")
+        return asyncio.run_coroutine_threadsafe(self._host.secret(tenant, name), self._loop).result()
 
     def interrupt(self, interruption: Interrupted) -> None:
-        """Make every later call raise this. For the worker."""
+        """Make every later call raise this. Called by the worker."""
         self._interruption = interruption
 
     def take_progress(self) -> tuple[float | None, str | None]:
-        """What was said last and is not stored yet; the end of the attempt stores it. For the worker."""
+        """Return the last progress if it is not stored yet; the end of the attempt stores it. Called by the worker."""
         value, self._next_progress = self._next_progress, None
         return value or (None, None)
 
     def check_awaited(self) -> None:
-        """Raise Fail if a call was dropped without having been awaited: its write is lost. For the worker."""
+        """Raise Fail if a call was dropped without being awaited, since its write is lost. Called by the worker."""
         if self._not_awaited is not None:
             call = self._not_awaited.partition("(")[0]
             raise Fail(
@@ -160,14 +131,14 @@ class Context:
     def _checkpoint_text(self, value: Any) -> str:
         text = dump_json(value)
         size = len(text.encode())
-        if size > self._desk.max_result_bytes:
+        if size > self._host.max_result_bytes:
             raise Fail(
-                f"The checkpoint has {size} bytes as JSON; at most {self._desk.max_result_bytes} are allowed "
+                f"The checkpoint has {size} bytes as JSON; at most {self._host.max_result_bytes} are allowed "
                 "(RUNLANE_MAX_RESULT_BYTES). Store the data elsewhere and keep a reference."
             )
         return text
 
-    def _say(self, make: Callable[[], Coroutine[Any, Any, None]], name: str) -> Awaitable[None]:
+    def _submit(self, make: Callable[[], Coroutine[Any, Any, None]], name: str) -> Awaitable[None]:
         if threading.get_ident() == self._loop_thread:
             return self._call(make, name)
         if self._interruption is not None:
@@ -185,7 +156,7 @@ class Context:
     async def _record(self, entry: RecordEntry) -> None:
         if self._interruption is not None:
             raise self._interruption
-        await self._desk.record(entry)
+        await self._host.record(entry)
         if self._interruption is not None:
             raise self._interruption
 
@@ -193,7 +164,7 @@ class Context:
         if self._interruption is not None:
             raise self._interruption
         data = dump_json({"progress": value[0], "note": value[1]})
-        self._desk.send_delta(Delta(self.run_id, self.attempt, "progress", data))
+        self._host.send_delta(Delta(self.run_id, self.attempt, "progress", data))
         if self._next_progress is not None:
             self._next_progress = value
             return
@@ -203,15 +174,15 @@ class Context:
             self._loop.call_later(wait, self._flush_progress)
             return
         self._last_progress_at = time.monotonic()
-        await self._desk.record(self._progress_entry(value))
+        await self._host.record(self._progress_entry(value))
 
     def _flush_progress(self) -> None:
         fraction, note = self.take_progress()
         if fraction is None or self._interruption is not None:
             return
         self._last_progress_at = time.monotonic()
-        flushing = self._loop.create_task(self._desk.record(self._progress_entry((fraction, note))))
-        # Nobody waits for it: a run that has ended meanwhile refuses it, which is right.
+        flushing = self._loop.create_task(self._host.record(self._progress_entry((fraction, note))))
+        # It is not awaited: the fence of a run that has ended meanwhile rejects it, which is right.
         flushing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     def _entry(self, kind: EventType, data: str) -> RecordEntry:
@@ -224,7 +195,7 @@ class Context:
 
 
 def _caller() -> tuple[CodeType, int] | None:
-    """Where the task calls its context: the first frame outside of this package."""
+    """Return where the task calls its context: the first frame outside of this package."""
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("runlane."):
         frame = frame.f_back

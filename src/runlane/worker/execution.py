@@ -1,8 +1,8 @@
-"""The execution of one claimed run: call the function, turn what happens into the end of the attempt, store it.
+"""The execution of one claimed run: call the function, map what happens to the end of the attempt, store it.
 
-An interruption has a reason: cancel, time-out, hand-back, or a lost lease. Async code is interrupted at once; a plain
-function learns of it at its next call to its context. Code that does not stop in time is left alone and its run ends
-without it: the fence refuses whatever it still tries to write.
+An interruption has a reason: cancel, timeout, hand-back, or a lost lease. Async code is interrupted at once; in a plain
+function the next call of its context raises. Code that does not stop in time is abandoned and its run ends without it:
+the fence rejects whatever it still tries to write.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import random
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Protocol
@@ -27,7 +28,7 @@ from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish, Recorded, RecordEntry
 from runlane.store.queue.redaction import redacted
 from runlane.worker.context import Context
-from runlane.worker.run_host import RunHost, WorkerHost
+from runlane.worker.run_host import RedactingHost, RunHost
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +37,7 @@ MAX_MESSAGE_CHARACTERS = 8 * 1024
 
 
 class StopReason(StrEnum):
-    """Why a run is stopped in the middle."""
+    """Why an execution is interrupted."""
 
     CANCEL = "cancel"
     TIMEOUT = "timeout"
@@ -44,35 +45,27 @@ class StopReason(StrEnum):
     LOST = "lost"
 
 
-class Host(WorkerHost, Protocol):
-    """The worker, as an execution sees it."""
-
-    def interrupt(self, execution: Execution, reason: StopReason) -> None:
-        """Interrupt an execution and see that it stops."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptEnd:
-    """How an attempt ended, and what is written together with its end."""
+    """How an attempt ended, and the entry that is stored together with its end."""
 
     finish: Finish
-    last_words: RecordEntry
+    final_entry: RecordEntry
 
 
 class RunExecutor(Protocol):
-    """What executes runs that are not one function."""
+    """Executes runs that are not one function: orchestrations and agents."""
 
-    async def run(self, claimed: Claimed, context: Context, host: RunHost) -> AttemptEnd:
-        """Execute an attempt. Whatever it raises is the attempt's failure."""
+    async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
+        """Execute an attempt. An exception is the failure of the attempt."""
         ...
 
     async def warm_up(self) -> None:
-        """Load what is likely to be needed, before it is."""
+        """Load in advance what is likely to be needed."""
         ...
 
     async def close(self) -> None:
-        """Let go of what it uses."""
+        """Release its resources."""
         ...
 
 
@@ -82,25 +75,33 @@ class Execution:
     __slots__ = (
         "_calling",
         "_context",
+        "_final_entry",
         "_finish",
         "_host",
         "_job",
-        "_last_words",
+        "_on_timeout",
         "_reason",
         "_status",
-        "_worker",
         "abandoned",
         "claimed",
         "ending",
         "task",
     )
 
-    def __init__(self, claimed: Claimed, job: Task | RunExecutor, host: Host, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        claimed: Claimed,
+        job: Task | RunExecutor,
+        host: RunHost,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        on_timeout: Callable[[Execution], None],
+    ) -> None:
         self.claimed = claimed
         self._job = job
-        self._last_words: RecordEntry | None = None
-        self._worker = host
-        self._host = RunHost(host)
+        self._final_entry: RecordEntry | None = None
+        self._on_timeout = on_timeout
+        self._host = RedactingHost(host)
         self._context = Context(claimed, self._host, loop)
         self._calling = False
         self._reason: StopReason | None = None
@@ -120,19 +121,19 @@ class Execution:
 
     @property
     def reason(self) -> StopReason | None:
-        """Why it was interrupted, if it was."""
+        """Why it was interrupted, or None."""
         return self._reason
 
     @property
     def has_ended(self) -> bool:
-        """Whether its run has ended with it."""
+        """Whether the run has ended with this attempt."""
         return self._status is not None and self._status.terminal
 
     async def run(self) -> None:
         """Call the function and store how it ended."""
         timeout = self._timeout_seconds
         loop = asyncio.get_running_loop()
-        timer = None if timeout is None else loop.call_later(timeout, self._worker.interrupt, self, StopReason.TIMEOUT)
+        timer = None if timeout is None else loop.call_later(timeout, self._on_timeout, self)
         try:
             finish = await self._call()
         finally:
@@ -142,9 +143,10 @@ class Execution:
             await self._store(finish)
 
     def interrupt(self, reason: StopReason) -> bool:
-        """Stop the function; False when there is nothing to stop. The first reason counts, but a lost lease outdoes it.
+        """Stop the function; return False if there is nothing to stop.
 
-        A function that has returned is not interrupted any more: how it ended is on its way to the database.
+        The first reason counts, but a lost lease overrides it. A function that has returned is not interrupted any
+        more, because its end is being stored.
         """
         if self.abandoned or ((self.ending or self._reason is not None) and reason is not StopReason.LOST):
             return False
@@ -158,16 +160,16 @@ class Execution:
         return True
 
     def nudge(self) -> None:
-        """Interrupt async code; again, in case it swallowed the first time. A thread cannot be interrupted.
+        """Interrupt async code, again if it swallowed the first interruption. A thread cannot be interrupted.
 
-        Only the function is: its end must be stored whoever interrupts, and a task that is cancelled before its first
-        step would never come to free its slot.
+        Only the function is interrupted: its end must be stored in any case, and a task that is cancelled before its
+        first step would never free its slot.
         """
         if self._calling and self._interruptible and self.task is not None:
             self.task.cancel()
 
     def abandon(self) -> Finish | None:
-        """Give up on code that does not stop; how its run ends now."""
+        """Give up code that does not stop, and return how its run ends."""
         self.abandoned = True
         return self._interrupted()
 
@@ -177,17 +179,17 @@ class Execution:
             try:
                 await self.end(finish)
             except asyncio.CancelledError:
-                # A late cancellation by user code. If the first try was stored after all, the fence refuses this one.
+                # A late cancellation by user code. If the first try was stored after all, the fence rejects this one.
                 if self._reason is StopReason.LOST:
                     raise
             else:
                 return
 
     async def end(self, finish: Finish) -> Recorded | None:
-        """Store the end of the attempt; None when the run is not ours any more."""
+        """Store the end of the attempt; return None if the run belongs to another worker."""
         claimed = self.claimed
         progress, note = self._context.take_progress()
-        last = self._last_words or RecordEntry(claimed.run_id, claimed.attempt, claimed.lane)
+        last = self._final_entry or RecordEntry(claimed.run_id, claimed.attempt, claimed.lane)
         entry = replace(
             last,
             ordering_key=claimed.ordering_key,
@@ -207,22 +209,22 @@ class Execution:
 
     @property
     def log_event(self) -> str:
-        """The name of the log line about its end: a run that pauses or is retried has not ended."""
+        """The name of the log event of its end: a run that pauses or is retried has not ended."""
         if self._status is None:
             return "run_given_up"
         return "run_ended" if self._status.terminal else f"run_{self._status.value}"
 
     def log_fields(self) -> dict[str, str]:
-        """How it ended, for a log line."""
+        """Return how it ended, for a log line."""
         if self._finish is None or self._status is None:
             return {"outcome": "given up"}
-        told = {"outcome": self._finish.outcome.value, "status": self._status.value}
+        fields = {"outcome": self._finish.outcome.value, "status": self._status.value}
         if self._finish.error is not None:
             error = load_json(self._finish.error)
-            told["error"] = f"{error['type']}: {error['message']}"
+            fields["error"] = f"{error['type']}: {error['message']}"
             if "traceback" in error:
-                told["exception"] = error["traceback"]
-        return told
+                fields["exception"] = error["traceback"]
+        return fields
 
     async def _call(self) -> Finish | None:
         if self._reason is not None:
@@ -237,7 +239,7 @@ class Execution:
         job = self._job
         try:
             if not isinstance(job, Task):
-                return await self._run_program(job)
+                return await self._run_executor(job)
             arguments = job.load(self.claimed.input)
             if job.is_async:
                 value = await job.function(self._context, **arguments)
@@ -251,23 +253,23 @@ class Execution:
             return self._put_back(retry)
         except Fail as error:
             return self._dead(error)
-        except BaseException as error:  # noqa: BLE001 - the run's own failure, whatever it is: nobody else would end it
+        except BaseException as error:  # noqa: BLE001 - any exception is the failure of the run, which nothing else would end
             if self._reason is not None:
                 return self._interrupted()
             if isinstance(error, asyncio.CancelledError):
-                # The function cancelled itself, or a library did inside it.
+                # The function cancelled itself, or a library inside it did.
                 return self._failed(RuntimeError("The task was cancelled from inside."))
-            # An interruption that nobody asked for is a failure too; if the lease is lost, the fence refuses this.
+            # An interruption that was not requested is a failure too; if the lease is lost, the fence rejects it.
             return self._failed(error)
         if self._reason is not None and job.is_async:
             return self._interrupted()
         return self._completed(value)
 
-    async def _run_program(self, program: RunExecutor) -> Finish | None:
-        ending = await program.run(self.claimed, self._context, self._host)
+    async def _run_executor(self, executor: RunExecutor) -> Finish | None:
+        ending = await executor.run(self.claimed, self._context, self._host)
         if self._reason is not None:
             return self._interrupted()
-        self._last_words = ending.last_words
+        self._final_entry = ending.final_entry
         return ending.finish
 
     async def _call_in_thread(self, task: Task, arguments: dict[str, Any]) -> Any:
@@ -322,7 +324,7 @@ class Execution:
 
 
 def _closing_events(finish: Finish) -> list[tuple[str, str]]:
-    # Nested: an error has a type of its own, which must not hide the event's where both are fields of one object.
+    # Nested, because an error has a `type` too, which must not hide that of the event in a flat object.
     data = f'{{"error":{finish.error}}}' if finish.error else "{}"
     match finish.outcome:
         case AttemptOutcome.FAILED:

@@ -1,9 +1,8 @@
-"""The worker's health endpoint, served from the liveness thread: it answers even while user code blocks the worker.
+"""The worker's health endpoint, served by the liveness thread: it responds even while user code blocks the worker.
 
-/health is liveness: the process runs and its thread turns. /ready is readiness: the lease covers this moment (so the
-database answered lately), the event loop and the claim loop turn, and the worker is not draining. Both answer with the
-same facts.
-/metrics tells what this process counted, for Prometheus.
+/health is liveness: the process and its liveness thread run. /ready is readiness: the lease is valid (so the database
+responded lately), the event loop and the claim loop are not blocked, and the worker is not draining. Both return the
+same fields. /metrics returns the metrics of this process, for Prometheus.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from runlane.version import VERSION
 log = structlog.get_logger(__name__)
 
 DEFAULT_PORT = 9000
-# A claim loop that has not turned for so long is stuck, or its event loop is blocked by user code.
+# A claim loop without an iteration for this long is stuck, or its event loop is blocked by user code.
 CLAIM_LOOP_SECONDS = 15.0
 _REQUEST_SECONDS = 5.0
 _MAX_REQUEST_BYTES = 8192
-# Probes are few. Beyond this the oldest connection is closed, so that idle ones cannot keep a probe out.
+# Probes are few. Beyond this the oldest connection is closed, so that idle ones cannot block a probe.
 MAX_CONNECTIONS = 64
 
 
@@ -39,7 +38,7 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class WorkerHealth:
-    """The facts, written by the worker and read by the server. Each is one assignment, so no lock is needed."""
+    """Written by the worker and read by the server. Each change is one assignment, so no lock is needed."""
 
     capacity: int
     started_at: float = field(default_factory=time.monotonic)
@@ -47,35 +46,35 @@ class WorkerHealth:
     draining: bool = False
     claim_loop_turned_at: float = field(default_factory=time.monotonic)
     loop_turned_at: float = field(default_factory=time.monotonic)
-    # The lease was given up because the event loop is stuck.
+    # The lease was abandoned because the event loop is stuck.
     stalled: bool = False
     count_active: Callable[[], int] = lambda: 0
     may_work: Callable[[], bool] = _never
 
     def begin(self, may_work: Callable[[], bool], worker_id: str) -> None:
-        """A new life of the worker."""
+        """Note a new registration of the worker."""
         self.worker_id = worker_id
         self.may_work = may_work
 
     def active(self) -> int:
-        """Runs in execution."""
+        """Return the number of runs in execution."""
         return self.count_active()
 
     def problems(self) -> list[str]:
-        """Why the worker is not ready; empty when it is."""
+        """Return why the worker is not ready; empty when it is."""
         problems: list[str] = []
         if self.stalled:
-            problems.append("the lease was given up: the event loop stands still")
+            problems.append("the lease was abandoned: the event loop is blocked")
         elif not self.may_work():
-            problems.append("the lease is not renewed: the database does not answer")
+            problems.append("the lease is not renewed: the database does not respond")
         if self.draining:
             problems.append("draining")
         if time.monotonic() - self.claim_loop_turned_at > CLAIM_LOOP_SECONDS:
-            problems.append("the claim loop stands still: user code may block the event loop")
+            problems.append("the claim loop is blocked: user code may block the event loop")
         return problems
 
     def facts(self) -> dict[str, object]:
-        """What both paths answer."""
+        """Return the body of both responses."""
         problems = self.problems()
         return {
             "status": "draining" if self.draining else "ready" if not problems else "not_ready",
@@ -89,7 +88,7 @@ class WorkerHealth:
 
 
 class HealthServer:
-    """A few lines of HTTP: three paths, no body in, one request per connection."""
+    """A minimal HTTP server: three paths, no request bodies, one request per connection."""
 
     def __init__(self, settings: Settings, health: WorkerHealth) -> None:
         self._settings = settings
@@ -99,7 +98,7 @@ class HealthServer:
         self.port: int | None = None
 
     async def start(self) -> None:
-        """Listen on the port that was asked for, or on 9000, or if nobody asked and 9000 is taken, on a free one."""
+        """Listen on the configured port; without one on 9000, or on a free port if 9000 is taken."""
         wanted = self._settings.worker_health_port
         if wanted == 0:
             return
@@ -119,7 +118,7 @@ class HealthServer:
         log.info("health_endpoint", url=f"http://{host}:{self.port}/health")
 
     async def stop(self) -> None:
-        """Listen no more. Safe to call twice."""
+        """Stop listening. Safe to call twice."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -139,7 +138,7 @@ class HealthServer:
                 # Waits until everything is sent, which a client that reads nothing would delay forever.
                 await writer.wait_closed()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
-            pass  # a probe that went away or spoke something else
+            pass  # a probe that disconnected or sent something else
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()

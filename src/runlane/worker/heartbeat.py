@@ -1,12 +1,12 @@
-"""Liveness: the thread that proves the worker is alive, and that stops its runs when it cannot.
+"""The heartbeat: a thread that renews the worker's lease, and that stops the worker's runs when it cannot.
 
 It has its own event loop and its own connection, so that user code which blocks the worker's loop cannot stop the
-heartbeat. The right to work is counted from when a renewal was sent, on the monotonic clock, less a margin. A
-renewal that failed in any way is no renewal. When the right ends, or the database says that the worker was declared
-gone, the worker's runs are stopped and it starts again under a new name.
+heartbeat. The lease is counted from when a renewal was sent, on the monotonic clock, less a margin. A renewal that
+failed in any way does not count. When the lease ends, or the database reports that the worker was declared lost, the
+worker's runs are stopped and it registers again under a new id.
 
-A worker whose event loop is stuck is not alive, whatever this thread does: its lease is given up, so that its runs
-move, and it registers again only when the loop turns. If the loop never does, `on_stuck` decides about the process.
+A worker whose event loop is stuck is not alive, whatever this thread does: its lease is abandoned, so that its runs
+move, and it registers again only when the loop responds. If the loop never does, `on_stuck` decides about the process.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ _RETRY_SECONDS = 0.1
 
 
 def fence_margin(lease_seconds: float) -> float:
-    """How long before the end of its lease a worker stops by itself."""
+    """Return how many seconds before the end of its lease a worker stops its runs."""
     return max(0.5, lease_seconds * 0.15)
 
 
 @dataclass(slots=True)
 class Registration:
-    """One life of a worker, from a registration to its loss. `deadline` is on the monotonic clock."""
+    """A worker under one id, until it stops or is lost. `deadline` is on the monotonic clock."""
 
     worker_id: str
     deadline: float
@@ -67,7 +67,7 @@ class Heartbeat:
         targets: Sequence[str],
         capacity: int,
         health: WorkerHealth,
-        on_begin: Callable[[Registration], None],
+        on_registered: Callable[[Registration], None],
         on_lost: Callable[[Registration], None],
         on_cancels: Callable[[Registration, Sequence[tuple[str, int]]], None],
         on_stuck: Callable[[], None],
@@ -77,7 +77,7 @@ class Heartbeat:
         self._targets = targets
         self._capacity = capacity
         self._health = health
-        self._on_begin = on_begin
+        self._on_registered = on_registered
         self._on_lost = on_lost
         self._on_cancels = on_cancels
         self._on_stuck = on_stuck
@@ -104,7 +104,7 @@ class Heartbeat:
             await asyncio.shield(self._ended)
 
     def check_now(self) -> None:
-        """Renew at once: somebody saw that the worker may have been declared gone."""
+        """Renew at once, because the worker may have been declared lost."""
         if self._own_loop is not None and self._wake is not None:
             # The thread may end, and close its loop, at any moment; then there is nothing to check.
             with contextlib.suppress(RuntimeError):
@@ -116,9 +116,9 @@ class Heartbeat:
         except BaseException as error:
             if not isinstance(error, RunlaneError):
                 log.exception("liveness_ended")
-            self._tell(_fail_future, self._first, error)
+            self._call_in_worker_loop(_fail_future, self._first, error)
         finally:
-            self._tell(_finish_future, self._ended)
+            self._call_in_worker_loop(_finish_future, self._ended)
 
     async def _main(self) -> None:
         self._own_loop = asyncio.get_running_loop()
@@ -128,13 +128,13 @@ class Heartbeat:
         try:
             while not self._stop.is_set():
                 try:
-                    await self._wait_for_the_loop()
+                    await self._wait_for_worker_loop()
                     if not self._stop.is_set():
-                        await self._live()
+                        await self._register_and_renew()
                 except Exception as error:
                     if not self._registered:
                         raise
-                    # Whatever it is, it may pass; without this thread the worker would be up and do nothing.
+                    # Any error may be temporary; without this thread the worker would run and do nothing.
                     if isinstance(error, Unavailable):
                         outage.failed("a registration", _describe_error(error))
                     else:
@@ -143,8 +143,8 @@ class Heartbeat:
         finally:
             await server.stop()
 
-    async def _wait_for_the_loop(self) -> None:
-        """Wait until a stuck event loop turns again: nothing that this worker claims would be executed before."""
+    async def _wait_for_worker_loop(self) -> None:
+        """Wait until a stuck event loop responds: nothing that this worker claims would be executed before."""
         if not self._health.stalled:
             return
         while self._watch.stalled and not self._stop.is_set():
@@ -153,13 +153,13 @@ class Heartbeat:
             if self._watch.hopeless:
                 log.error("worker_stuck", silent_seconds=round(self._watch.silent_seconds(), 1))
                 self._on_stuck()
-                # Without a decision to end the process, ask again after another period.
+                # If the process continues, report again after another period.
                 await self._pause(self._watch.stall_seconds)
         self._health.stalled = False
         log.info("worker_moves_again")
 
-    async def _live(self) -> None:
-        """One incarnation, from registration to stop or loss."""
+    async def _register_and_renew(self) -> None:
+        """Register, and renew the lease until stop or loss."""
         worker_id = new_id("wrk")
         sent = time.monotonic()
         line = await open_line(self._settings, worker_id)
@@ -177,87 +177,87 @@ class Heartbeat:
                 targets=self._targets,
             )
             failpoint("register.committed")
-            incarnation = Registration(worker_id, self._deadline(sent))
+            registration = Registration(worker_id, self._deadline(sent))
             self._watch.restart()
-            self._health.begin(incarnation.may_work, worker_id)
-            self._tell(self._on_begin, incarnation)
-            self._tell(_finish_future, self._first)
+            self._health.begin(registration.may_work, worker_id)
+            self._call_in_worker_loop(self._on_registered, registration)
+            self._call_in_worker_loop(_finish_future, self._first)
             log.info("worker_online", worker_id=worker_id, again=self._registered)
             self._registered = True
-            await self._renew_until_the_end(line, incarnation)
+            await self._renew_until_end(line, registration)
         finally:
             await line.close()
 
-    async def _renew_until_the_end(self, line: LivenessConnection, incarnation: Registration) -> None:
+    async def _renew_until_end(self, line: LivenessConnection, registration: Registration) -> None:
         pause = self._settings.heartbeat_seconds
         while not self._stop.is_set():
-            if incarnation.lost:
-                # The worker gave this life up by itself: leave at once, so that the reaper sees the lock free.
+            if registration.lost:
+                # The worker abandoned this registration: close at once, so that the reaper finds the lock free.
                 return
-            left = incarnation.deadline - time.monotonic()
+            left = registration.deadline - time.monotonic()
             if left <= 0:
-                self._lose(incarnation, "its lease could not be renewed in time")
+                self._lose(registration, "its lease could not be renewed in time")
                 return
             self._watch.ping()
             await self._pause(min(pause, left))
-            if self._stop.is_set() or incarnation.lost:
+            if self._stop.is_set() or registration.lost:
                 continue
             if self._watch.stalled:
-                self._give_up_stalled(incarnation)
+                self._give_up_stalled(registration)
                 return
             sent = time.monotonic()
             try:
-                async with asyncio.timeout(max(0.05, incarnation.deadline - sent)):
+                async with asyncio.timeout(max(0.05, registration.deadline - sent)):
                     cancels = await renew(
                         line.database,
-                        incarnation.worker_id,
+                        registration.worker_id,
                         self._settings.lease_seconds,
                         self._health.active(),
                     )
-                    # After the renewal, which may have had to connect anew.
+                    # After the renewal, which may have had to reconnect.
                     await line.hold()
-            except Exception as error:  # noqa: BLE001 - whatever it is, the lease was not renewed
+            except Exception as error:  # noqa: BLE001 - after any error the lease was not renewed
                 if isinstance(error, (Unavailable, TimeoutError)):
                     outage.failed("a heartbeat", _describe_error(error))
                 else:
-                    log.warning("heartbeat_failed", worker_id=incarnation.worker_id, error=_describe_error(error))
+                    log.warning("heartbeat_failed", worker_id=registration.worker_id, error=_describe_error(error))
                 pause = _RETRY_SECONDS
                 continue
             if cancels is None:
-                self._lose(incarnation, "it was declared gone")
+                self._lose(registration, "it was declared lost")
                 return
             outage.succeeded()
             pause = self._settings.heartbeat_seconds
-            incarnation.deadline = self._deadline(sent)
+            registration.deadline = self._deadline(sent)
             if cancels:
-                self._tell(self._on_cancels, incarnation, cancels)
-        await self._sign_off(line, incarnation)
+                self._call_in_worker_loop(self._on_cancels, registration, cancels)
+        await self._sign_off(line, registration)
 
-    async def _sign_off(self, line: LivenessConnection, incarnation: Registration) -> None:
+    async def _sign_off(self, line: LivenessConnection, registration: Registration) -> None:
         try:
             async with asyncio.timeout(self._settings.database_timeout_seconds):
-                offline = await sign_off(line.database, incarnation.worker_id)
-        except Exception as error:  # noqa: BLE001 - the reaper does it then
-            log.warning("sign_off_failed", worker_id=incarnation.worker_id, error=_describe_error(error))
+                offline = await sign_off(line.database, registration.worker_id)
+        except Exception as error:  # noqa: BLE001 - then the reaper does it
+            log.warning("sign_off_failed", worker_id=registration.worker_id, error=_describe_error(error))
         else:
             failpoint("sign_off.committed")
-            log.info("worker_offline", worker_id=incarnation.worker_id, clean=offline)
+            log.info("worker_offline", worker_id=registration.worker_id, clean=offline)
 
-    def _lose(self, incarnation: Registration, reason: str) -> None:
-        incarnation.lost = True
-        log.error("worker_lost", worker_id=incarnation.worker_id, reason=reason)
-        self._tell(self._on_lost, incarnation)
+    def _lose(self, registration: Registration, reason: str) -> None:
+        registration.lost = True
+        log.error("worker_lost", worker_id=registration.worker_id, reason=reason)
+        self._call_in_worker_loop(self._on_lost, registration)
 
-    def _give_up_stalled(self, incarnation: Registration) -> None:
+    def _give_up_stalled(self, registration: Registration) -> None:
         self._health.stalled = True
         log.error(
             "worker_stalled",
-            worker_id=incarnation.worker_id,
+            worker_id=registration.worker_id,
             silent_seconds=round(self._watch.silent_seconds(), 1),
             stall_seconds=self._watch.stall_seconds,
             stack=self._watch.stack(),
         )
-        self._lose(incarnation, "its event loop stands still")
+        self._lose(registration, "its event loop is blocked")
 
     def _deadline(self, sent: float) -> float:
         return sent + self._settings.lease_seconds - fence_margin(self._settings.lease_seconds)
@@ -271,7 +271,7 @@ class Heartbeat:
         except TimeoutError:
             pass
 
-    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
+    def _call_in_worker_loop(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
             self._worker_loop.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:

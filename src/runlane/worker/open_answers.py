@@ -1,4 +1,4 @@
-"""Sends answers of models piece by piece, and their text so far once more for readers that join in the middle.
+"""Publish model answers as deltas, and repeat their text so far for readers that join later.
 
 Pieces are live only. When a reader is announced on the bus, the text so far of the run's open answers is sent again, as
 one piece at offset 0, and reaches the readers that have joined lately. Repeats are limited in frequency per run. Of an
@@ -18,14 +18,14 @@ from runlane.domain.text import dump_json
 from runlane.llm.models import ModelDelta
 
 MAX_CHARACTERS: Final = 100_000
-# Readers that come together are served by one repeat.
+# Readers that join at about the same time are served by one repeat.
 GATHER_SECONDS: Final = 0.02
 EVERY_SECONDS: Final = 0.25
 
 
 @dataclass(slots=True)
 class _Text:
-    """One kind of text of an answer: its words, its thoughts, or the arguments of one call."""
+    """One kind of text of an answer: its content, its reasoning, or the arguments of one call."""
 
     first: ModelDelta
     parts: list[str] = field(default_factory=list[str])
@@ -97,22 +97,22 @@ class OpenAnswers:
 
     def __init__(self, bus: Bus) -> None:
         self._runs: dict[str, _Run] = {}
-        self._unhear = bus.on_reader(self._repeat_soon)
+        self._unsubscribe = bus.on_reader(self._repeat_soon)
 
     def stop(self) -> None:
-        """Repeat nothing more. Safe to call twice."""
-        self._unhear()
+        """Stop repeating. Safe to call twice."""
+        self._unsubscribe()
         for run in self._runs.values():
             if run.timer is not None:
                 run.timer.cancel()
         self._runs.clear()
 
     def open(self, step: StepAnswers) -> None:
-        """Repeat the answers of a step for readers that come from now on."""
+        """Repeat the answers of a step for readers that join from now on."""
         self._runs.setdefault(step.run_id, _Run()).steps[step.path] = step
 
     def close(self, run_id: str, path: str) -> None:
-        """Forget the answer of a step: it is stored, or void."""
+        """Drop the answer of a step: it is stored, or void."""
         run = self._runs.get(run_id)
         if run is None:
             return

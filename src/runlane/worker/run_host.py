@@ -1,7 +1,7 @@
-"""The worker as one attempt of a run sees it.
+"""The interface between a worker and an attempt of a run.
 
-Everything that the attempt stores or publishes goes through here, and so does every secret that it gets: the one is
-compared with the other, and with no secret of anybody else.
+Everything that an attempt stores or publishes passes through RedactingHost, and so does every secret that it reads.
+Each attempt is redacted with its own secrets only.
 """
 
 from __future__ import annotations
@@ -14,24 +14,50 @@ from runlane.domain.events import Delta
 from runlane.redaction import Redactor
 from runlane.store.queue.record import Recorded, RecordEntry
 from runlane.store.queue.redaction import redacted, redacted_delta
-from runlane.worker.context import AttemptHost
 from runlane.worker.open_answers import OpenAnswers
 
 
-class WorkerHost(AttemptHost, Protocol):
-    """What a worker does for all its runs."""
+class RunHost(Protocol):
+    """What a worker does for the runs that it executes."""
+
+    @property
+    def max_result_bytes(self) -> int:
+        """The largest result or checkpoint that is stored."""
+        ...
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether runs of several steps should stop at the next boundary, because the worker is about to stop."""
+        ...
+
+    @property
+    def open_answers(self) -> OpenAnswers:
+        """The model answers that are being streamed."""
+        ...
+
+    def record(self, entry: RecordEntry) -> Coroutine[Any, Any, Recorded]:
+        """Store an entry, or raise LeaseLost."""
+        ...
+
+    def send_delta(self, delta: Delta) -> None:
+        """Publish to the followers of the run something that is not stored."""
+        ...
+
+    async def secret(self, tenant: str, name: str) -> str:
+        """Return the value of a secret. Raise NotFound if it does not exist."""
+        ...
 
     def call_in_thread(self, function: Callable[[], Any]) -> asyncio.Future[Any]:
         """Run a plain function in a thread."""
         ...
 
 
-class RunHost:
-    """A worker for one attempt. `redactor` knows the secrets that the attempt has used."""
+class RedactingHost:
+    """The host of one attempt. `redactor` holds the secrets that the attempt has read."""
 
     __slots__ = ("_worker", "redactor")
 
-    def __init__(self, worker: WorkerHost) -> None:
+    def __init__(self, worker: RunHost) -> None:
         self._worker = worker
         self.redactor = Redactor()
 
@@ -47,19 +73,19 @@ class RunHost:
 
     @property
     def open_answers(self) -> OpenAnswers:
-        """The answers of models that are being streamed."""
+        """The model answers that are being streamed."""
         return self._worker.open_answers
 
     def record(self, entry: RecordEntry) -> Coroutine[Any, Any, Recorded]:
-        """Store an entry, or raise LeaseLost."""
+        """Store a redacted entry, or raise LeaseLost."""
         return self._worker.record(redacted(entry, self.redactor))
 
     def send_delta(self, delta: Delta) -> None:
-        """Tell whoever follows the run something that is not stored."""
+        """Publish a redacted delta."""
         self._worker.send_delta(redacted_delta(delta, self.redactor))
 
     async def secret(self, tenant: str, name: str) -> str:
-        """The value of a secret, from now on kept out of what the attempt stores and publishes."""
+        """Return the value of a secret, which is redacted from then on."""
         value = await self._worker.secret(tenant, name)
         self.redactor.learn(value)
         return value

@@ -1,4 +1,4 @@
-"""Detect a worker whose event loop, or whose claim loop, stands still.
+"""Detect a worker whose event loop or claim loop is blocked.
 
 The liveness thread renews the lease whatever the worker's event loop does, so that user code may block the loop for a
 while without losing its runs. Past `stall_seconds` a blocked loop counts as stuck: such a worker neither finishes nor
@@ -18,7 +18,7 @@ from runlane.worker.health import WorkerHealth
 
 
 def stall_limit(settings: Settings) -> float:
-    """How many seconds the event loop of a worker may stand still."""
+    """Return how many seconds the event loop of a worker may be blocked."""
     return 4 * settings.lease_seconds if settings.stall_seconds is None else settings.stall_seconds
 
 
@@ -37,7 +37,7 @@ class LoopWatch:
         self._health.claim_loop_turned_at = max(self._health.claim_loop_turned_at, self._health.loop_turned_at)
 
     def ping(self) -> None:
-        """Ask the event loop to show that it turns. The answer is noted when the loop gets to it."""
+        """Schedule a callback in the event loop, which notes that the loop runs."""
         try:
             self._loop.call_soon_threadsafe(self._answer)
         except RuntimeError:

@@ -11,7 +11,7 @@ import pytest
 
 from runlane.app import App
 from runlane.settings import Settings
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
 from runlane.testing import PostgresServer
 from tests.acceptance.api.serving import API, Api, copy_of, serving
 from tests.acceptance.api.shop import app as shop

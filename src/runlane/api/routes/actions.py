@@ -20,7 +20,7 @@ from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
 from runlane.errors import InvalidRequest, RunNotFound, WrongState
-from runlane.store.queue.runs import RunChange
+from runlane.store.queue.run_changes import RunChange
 from runlane.store.queue.search import RunFilter, search_run_ids
 
 _once: dict[str, Any] = {

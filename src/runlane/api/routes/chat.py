@@ -40,7 +40,7 @@ from runlane.errors import UnknownSession
 from runlane.observability import tracing
 from runlane.store.chat.deletion import delete_session
 from runlane.store.chat.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
-from runlane.store.queue.event_pages import read_page
+from runlane.store.queue.events import read_page
 
 router = APIRouter(tags=["chat"], route_class=LargeBodyRoute)
 changes = APIRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])

@@ -36,9 +36,8 @@ from runlane.errors import InvalidRequest
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.orchestration.steps import read_steps
 from runlane.store.orchestration.waits import Wait, read_waits
-from runlane.store.queue.attempts import read_attempts
-from runlane.store.queue.event_pages import read_last, read_page
-from runlane.store.queue.runs import find_run
+from runlane.store.queue.events import read_last, read_page
+from runlane.store.queue.runs import find_run, read_attempts
 from runlane.store.queue.search import RunFilter, RunStanding, search_runs
 from runlane.submit.orchestrations import with_state
 

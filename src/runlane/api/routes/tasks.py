@@ -18,7 +18,7 @@ from runlane.api.services import Services, parts_of
 from runlane.domain.events import EventType
 from runlane.domain.run import Accepted
 from runlane.observability import tracing
-from runlane.store.queue.event_pages import read_page
+from runlane.store.queue.events import read_page
 from runlane.submit.tasks import TaskRequest as Wanted
 
 router = APIRouter(tags=["tasks"])

@@ -1,7 +1,7 @@
-"""The audit log: who changed what, from what to what.
+"""The audit log: who changed what, with the old and the new value.
 
-An entry is written by the transaction that makes the change, so there is no change without one and none without a
-change. Keys appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
+An entry is written by the transaction that makes the change, so each change has exactly one entry. Keys
+appear by their id and prefix, never by their secret or its hash. Only retention deletes entries.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ _APPEND = Statement(
         old=bindparam("old", type_=Text()),
         new=bindparam("new", type_=Text()),
     ),
+    purpose="Add an audit entry.",
 )
 
 
@@ -69,6 +70,7 @@ _LIST = Statement(
     )
     .order_by(audit.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the audit log, newest first.",
 )
 
 # Ids sort by time, so the oldest entries are the first ones of the primary key, and no index on the time is needed.
@@ -80,6 +82,7 @@ _DELETE_OLD = Statement(
         audit.c.at < now_us() - cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger),
     )
     .returning(audit.c.id),
+    purpose="Delete audit entries past their retention.",
 )
 
 
@@ -93,7 +96,7 @@ async def append_audit(
     old: Mapping[str, Any] | None = None,
     new: Mapping[str, Any] | None = None,
 ) -> None:
-    """Tell of a change, in the transaction that makes it."""
+    """Add an entry, in the transaction that makes the change."""
     await session.fetch(
         _APPEND,
         id=new_id("aud"),

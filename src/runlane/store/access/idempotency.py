@@ -1,8 +1,8 @@
-"""Answers: what a caller was told under an Idempotency-Key, so that a repeated request is not carried out again.
+"""Responses stored under an Idempotency-Key, so that a repeated request is not executed again.
 
-A request first claims its key, then is carried out, then its answer is kept for a day. A claim without an answer is
-either under way or its process died; after a minute whoever repeats the request takes it over and carries it out
-again. So the promise is: once, unless the process dies between the change and the keeping of its answer.
+A request first claims its key, then is executed, then its response is stored for a day. A claim without a response is
+either in progress or its process died; after a minute a repeated request takes it over and is executed again. So a
+request has one effect, unless the process dies between the change and the storing of the response.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ class StoredResponse:
 _by_key = api_answers.c.key == bindparam("key")
 # Two statements: each finds its rows by an index, where one for both would read all that are kept.
 _FORGET_OLD = Statement(
-    "forget_old_answers",
+    "delete_old_answers",
     delete(api_answers).where(api_answers.c.created_at < now_once() - lit(KEEP_SECONDS * _SECOND_US)),
+    purpose="Delete the stored responses of idempotency keys after a day.",
 )
 _FORGET_ABANDONED = Statement(
-    "forget_abandoned_answer",
+    "delete_abandoned_answer",
     delete(api_answers).where(
         _by_key,
         api_answers.c.status.is_(None),
         api_answers.c.created_at < now_once() - lit(_UNDER_WAY_SECONDS * _SECOND_US),
     ),
+    purpose="Free an idempotency key whose request never finished.",
 )
 _CLAIM = Statement(
     "claim_answer",
@@ -51,21 +53,32 @@ _CLAIM = Statement(
     .values(key=bindparam("key"), fingerprint=bindparam("fingerprint"), created_at=now_us())
     .on_conflict_do_nothing(index_elements=["key"])
     .returning(api_answers.c.key),
+    purpose="Reserve an idempotency key for a request.",
 )
 _TRY_WRITE = Statement(
     "try_write",
     insert(api_answers)
     .values(key=bindparam("key"), fingerprint="", created_at=now_us())
     .on_conflict_do_update(index_elements=["key"], set_={"created_at": now_us()}),
+    purpose="Check that the database accepts writes.",
 )
-_READ = Statement("read_answer", select(api_answers).where(_by_key))
+_READ = Statement(
+    "read_answer",
+    select(api_answers).where(_by_key),
+    purpose="Read the request and response stored under an idempotency key.",
+)
 _KEEP = Statement(
-    "keep_answer",
+    "store_answer",
     update(api_answers)
     .where(_by_key)
     .values(status=bindparam("new_status", type_=Integer()), body=bindparam("new_body", type_=Text())),
+    purpose="Store the response of a request under its idempotency key.",
 )
-_DROP = Statement("drop_answer", delete(api_answers).where(_by_key, api_answers.c.status.is_(None)))
+_DROP = Statement(
+    "release_answer",
+    delete(api_answers).where(_by_key, api_answers.c.status.is_(None)),
+    purpose="Free the idempotency key of a request that failed.",
+)
 
 
 async def claim_answer(database: Database, key: str, fingerprint: str) -> StoredResponse | None:
@@ -103,7 +116,7 @@ async def drop_claim(database: Database, key: str) -> None:
 
 
 async def try_write(database: Database, key: str) -> None:
-    """Write a row without meaning, to see whether the database accepts writes. It is deleted a day later."""
+    """Write a row to check that the database accepts writes. It is deleted a day later."""
 
     async def work(session: Session) -> None:
         await session.fetch(_TRY_WRITE, key=key)

@@ -1,8 +1,8 @@
-"""API keys: made, listed, revoked, and looked up.
+"""API keys: create, list, revoke and find.
 
-Only a key's hash is stored, and the look-up goes by it. Every request looks the key up anew, in one statement that
-also checks expiry, revocation and the tenant: a revoked key is refused from the moment the revocation commits, by
-every process, because none of them remembers anything.
+Only the hash of a key is stored, and keys are found by it. Every request finds its key again, in one statement that
+also checks expiry, revocation and the tenant: every process rejects a revoked key from the moment the revocation
+commits, because none caches keys.
 """
 
 from __future__ import annotations
@@ -52,11 +52,17 @@ _usable = (
 _FIND = Statement(
     "find_principal",
     _usable.add_columns(api_keys.c.hash, _stale.label("stale")).where(api_keys.c.hash == bindparam("hash")),
+    purpose="Find the caller of a request by the hash of its API key.",
 )
-_STILL = Statement("find_principals", _usable.where(member(api_keys.c.id, "key_ids")))
+_STILL = Statement(
+    "find_principals",
+    _usable.where(member(api_keys.c.id, "key_ids")),
+    purpose="Read again the callers with open streams, to find revoked keys.",
+)
 _TOUCH = Statement(
     "touch_key",
     update(api_keys).where(api_keys.c.id == bindparam("key_id"), _stale).values(last_used_at=now_us()),
+    purpose="Note when an API key was last used, at most once per interval.",
 )
 _life = bindparam("life_us", type_=BigInteger())
 _not_after = bindparam("not_after", type_=BigInteger())
@@ -76,14 +82,16 @@ _CREATE = Statement(
         created_by=bindparam("actor"),
     )
     .returning(*_columns),
+    purpose="Add an API key.",
 )
-_READ = Statement("read_key", select(*_columns).where(api_keys.c.id == bindparam("key_id")))
+_READ = Statement("read_key", select(*_columns).where(api_keys.c.id == bindparam("key_id")), purpose="Read an API key.")
 _REVOKE = Statement(
     "revoke_key",
     update(api_keys)
     .where(api_keys.c.id == bindparam("key_id"), api_keys.c.revoked_at.is_(None))
     .values(revoked_at=now_us())
     .returning(*_columns),
+    purpose="Revoke an API key.",
 )
 _tenant = bindparam("tenant", type_=Text())
 _before = bindparam("before", type_=Text())
@@ -96,8 +104,13 @@ _LIST = Statement(
     )
     .order_by(api_keys.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of API keys, newest first.",
 )
-_HAS = Statement("count_usable_keys", select(func.count().label("n")).select_from(api_keys).where(_valid))
+_HAS = Statement(
+    "count_usable_keys",
+    select(func.count().label("n")).select_from(api_keys).where(_valid),
+    purpose="Count the API keys that are neither revoked nor expired.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +241,7 @@ async def revoke_key(database: Database, key_id: str, *, actor: str, tenant: str
 
 
 async def has_keys(database: Database) -> bool:
-    """Whether anybody could get in."""
+    """Return whether an API key exists that can be used."""
     return (await database.query(_HAS))[0]["n"] > 0
 
 

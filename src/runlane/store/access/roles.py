@@ -22,8 +22,8 @@ from runlane.store.sql.schema import api_keys, roles
 from runlane.store.sql.statement import Row, Statement
 
 _by_name = roles.c.name == bindparam("role")
-_FIND = Statement("find_role", select(roles).where(_by_name))
-_LIST = Statement("list_roles", select(roles).order_by(roles.c.name))
+_FIND = Statement("find_role", select(roles).where(_by_name), purpose="Read a role.")
+_LIST = Statement("list_roles", select(roles).order_by(roles.c.name), purpose="Read all roles.")
 _set = insert(roles).values(
     name=bindparam("role"),
     permissions=bindparam("permissions", type_=Text()),
@@ -36,14 +36,16 @@ _SET = Statement(
         index_elements=["name"],
         set_={"permissions": _set.excluded.permissions, "updated_at": _set.excluded.updated_at},
     ),
+    purpose="Create or change a role.",
 )
-_DELETE = Statement("delete_role", delete(roles).where(_by_name))
+_DELETE = Statement("delete_role", delete(roles).where(_by_name), purpose="Delete a role.")
 _IN_USE = Statement(
     "role_in_use",
     select(api_keys.c.id)
     .where(api_keys.c.role == bindparam("role"), api_keys.c.revoked_at.is_(None))
     .order_by(api_keys.c.id)
     .limit(lit(1)),
+    purpose="Find an API key that has a role.",
 )
 
 
@@ -130,7 +132,7 @@ async def delete_role(database: Database, name: str, *, actor: str) -> Role:
 
 
 def permissions_of(text: str) -> frozenset[Permission]:
-    """Stored permissions. One that this code does not know allows nothing."""
+    """Return the stored permissions. A permission unknown to this code allows nothing."""
     known = set(Permission)
     return frozenset(Permission(name) for name in load_json(text) if name in known)
 

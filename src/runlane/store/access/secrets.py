@@ -1,7 +1,7 @@
 """Secrets in the database: encrypted values by tenant and name.
 
-What is stored and read here is cipher text; only access.vault has the keys. A change of key replaces a row only if it
-is still the one that was read, so a value that somebody sets meanwhile stays.
+Only cipher text is stored and read here; access.secrets has the keys. A rotation replaces a row only if it is still the
+one that was read, so a value that is set meanwhile stays.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from runlane.store.sql.expressions import member, now_us, upsert
 from runlane.store.sql.schema import secrets
 from runlane.store.sql.statement import Row, Statement, text_list
 
-_told = [column for column in secrets.c if column.name != "value"]
+_described = [column for column in secrets.c if column.name != "value"]
 _one = and_(secrets.c.tenant == bindparam("tenant"), secrets.c.name == bindparam("name"))
 
 
@@ -83,15 +83,16 @@ def _put(batch: FromClause) -> Executable:
             "updated_at": new.updated_at,
             "updated_by": new.updated_by,
         },
-    ).returning(*_told)
+    ).returning(*_described)
 
 
 _PUT = Statement(
     "put_secret",
     _put,
     {"tenant": Text(), "name": Text(), "key_id": Text(), "value": Text(), "version": Integer(), "updated_by": Text()},
+    purpose="Store a new version of a secret.",
 )
-_READ = Statement("read_secret", select(*_told).where(_one))
+_READ = Statement("read_secret", select(*_described).where(_one), purpose="Read the description of a secret.")
 _COUNT = Statement(
     "count_secrets_of_tenant",
     select(
@@ -102,29 +103,37 @@ _COUNT = Statement(
             BigInteger,
         ).label("own_characters"),
     ).where(secrets.c.tenant == bindparam("tenant")),
+    purpose="Count the secrets of a tenant, and whether one exists.",
 )
-_DELETE = Statement("delete_secret", delete(secrets).where(_one).returning(secrets.c.name))
+_DELETE = Statement("delete_secret", delete(secrets).where(_one).returning(secrets.c.name), purpose="Delete a secret.")
 _SEALED = Statement(
-    "sealed_secrets",
+    "encrypted_secrets",
     select(secrets.c.tenant, secrets.c.name, secrets.c.key_id, secrets.c.value, secrets.c.version).where(
         secrets.c.tenant == bindparam("tenant"), member(secrets.c.name, "names")
     ),
+    purpose="Read the encrypted values of some secrets of a tenant.",
 )
-_NAMES = Statement("secret_names", select(secrets.c.name).where(secrets.c.tenant == bindparam("tenant")))
+_NAMES = Statement(
+    "secret_names",
+    select(secrets.c.name).where(secrets.c.tenant == bindparam("tenant")),
+    purpose="Read the names of a tenant's secrets.",
+)
 _after = bindparam("after", type_=Text())
 _LIST = Statement(
     "list_secrets",
-    select(*_told)
+    select(*_described)
     .where(
         secrets.c.tenant == bindparam("tenant"),
         or_(cast(_after, Text).is_(None), secrets.c.name > _after),
     )
     .order_by(secrets.c.name)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of a tenant's secrets, without values.",
 )
 _KEYS = Statement(
     "count_secrets_by_key",
     select(secrets.c.key_id, func.count().label("n")).group_by(secrets.c.key_id).order_by(secrets.c.key_id),
+    purpose="Count the secrets encrypted with each key.",
 )
 _only = bindparam("only_tenant", type_=Text())
 _OTHER_KEYS = Statement(
@@ -140,6 +149,7 @@ _OTHER_KEYS = Statement(
     )
     .order_by(secrets.c.tenant, secrets.c.name)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read secrets that are to be encrypted with the current key.",
 )
 
 
@@ -159,9 +169,10 @@ def _reseal(batch: FromClause) -> Executable:
 
 
 _RESEAL = Statement(
-    "reseal_secrets",
+    "reencrypt_secrets",
     _reseal,
     {"tenant": Text(), "name": Text(), "version": Integer(), "old_key_id": Text(), "key_id": Text(), "value": Text()},
+    purpose="Store secrets encrypted with another key, unless they changed meanwhile.",
 )
 
 
@@ -193,9 +204,9 @@ async def put_secret(
 
 
 async def _check_quota(session: Session, tenant: str, name: str, characters: int, quota: SecretQuota) -> None:
-    """Refuse what the tenant has no room for. The caller holds the tenant's lock, so nobody else adds one meanwhile.
+    """Raise if the quota of the tenant is exceeded. The caller holds the tenant's lock.
 
-    A tenant that has more than a lower quota allows may still replace a value by one that is not longer.
+    A tenant above a quota that was lowered may still replace a value by one that is not longer.
     """
     (held,) = await session.fetch(_COUNT, tenant=tenant, name=name)
     is_new = not held["own_characters"]
@@ -246,14 +257,14 @@ async def read_sealed(database: Database, tenant: str, names: Collection[str]) -
 
 
 async def count_by_key(database: Database) -> dict[str, int]:
-    """How many secrets each key keeps, in all tenants."""
+    """Return how many secrets are encrypted with each key, in all tenants."""
     return {row["key_id"]: row["n"] for row in await database.query(_KEYS)}
 
 
 async def read_of_other_keys(
     database: Database, key_id: str, *, tenant: str | None, after: tuple[str, str], limit: int
 ) -> list[EncryptedSecret]:
-    """The next ones that this key does not keep, in all tenants or in one, by tenant and name."""
+    """Return the next secrets that are encrypted with other keys, in all tenants or in one, by tenant and name."""
     rows = await database.query(
         _OTHER_KEYS,
         key_id=key_id,

@@ -1,8 +1,8 @@
-"""Tenants: their rows and limits, changed while everything runs.
+"""Tenants and their limits, which may change at any time.
 
-A run is accepted by one statement that reads its tenant's row, without any lock, so a change must make sure that no
-statement is left which saw the old row. It waits once for those who write to `runs` at the moment: whoever comes
-later takes its snapshot later. When a change returns, it holds for every run accepted from then on.
+A run is accepted by one statement that reads its tenant's row without a lock, so a change must make sure that no
+statement is left which saw the old row. It waits once for the transactions that are writing to `runs`; later ones take
+their snapshot later. When a change returns, it applies to every run accepted from then on.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from runlane.errors import Conflict, InvalidRequest, NotFound, nearest
 from runlane.store.access.audit import append_audit
 from runlane.store.chat.turns import drop_sessions
 from runlane.store.definitions import drop_definitions
-from runlane.store.queue.claim import slots_lock
+from runlane.store.queue.claim_locks import slots_lock
 from runlane.store.queue.tenant_lanes import drop_tenant_lanes
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import api_keys, runs, secrets, tenants
 from runlane.store.sql.statement import Row, Statement
-from runlane.store.usage import FORGET_USAGE
+from runlane.store.usage import DELETE_USAGE
 
 MAX_NAME = 200
 _MARK_AT_ONCE = 500
@@ -52,7 +52,7 @@ FREE = and_(
 
 @dataclass(frozen=True, slots=True)
 class TenantChange:
-    """What to change; a field that is left out stays. `unlimited` names limits to remove, which None cannot say."""
+    """What to change; None leaves a field unchanged. `unlimited` names limits to remove."""
 
     name: str | None = None
     enabled: bool | None = None
@@ -65,8 +65,8 @@ class TenantChange:
 
 
 _by_id = tenants.c.id == bindparam("tenant")
-FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id))
-_LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id))
+FIND_TENANT = Statement("find_tenant", select(tenants).where(_by_id), purpose="Read a tenant.")
+_LIST = Statement("list_tenants", select(tenants).order_by(tenants.c.id), purpose="Read all tenants.")
 _fields = {
     "name": bindparam("new_name", type_=Text()),
     "enabled": bindparam("new_enabled", type_=Boolean()),
@@ -82,28 +82,51 @@ _CREATE = Statement(
     .values(id=bindparam("tenant"), **_fields, created_at=now_us(), updated_at=now_us())
     .on_conflict_do_nothing(index_elements=["id"])
     .returning(tenants),
+    purpose="Add a tenant.",
 )
-_SET = Statement("set_tenant", update(tenants).where(_by_id).values(**_fields, updated_at=now_us()).returning(tenants))
+_SET = Statement(
+    "set_tenant",
+    update(tenants).where(_by_id).values(**_fields, updated_at=now_us()).returning(tenants),
+    purpose="Change a tenant.",
+)
 _ENABLE = Statement(
     "enable_tenant",
     update(tenants).where(_by_id).values(enabled=bindparam("new_enabled", type_=Boolean())).returning(tenants.c.id),
+    purpose="Enable or disable a tenant.",
 )
 # Here and not with their own statements, which need ours: a tenant of the same name must not find them.
-_DROP_SECRETS = Statement("drop_secrets", delete(secrets).where(secrets.c.tenant == bindparam("tenant")))
-_DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id))
+_DROP_SECRETS = Statement(
+    "delete_secrets_of_tenant",
+    delete(secrets).where(secrets.c.tenant == bindparam("tenant")),
+    purpose="Delete the secrets of a deleted tenant.",
+)
+_DELETE = Statement("delete_tenant", delete(tenants).where(_by_id).returning(tenants.c.id), purpose="Delete a tenant.")
 _REVOKE_ALL = Statement(
     "revoke_keys_of_tenant",
     update(api_keys)
     .where(api_keys.c.tenant == bindparam("tenant"), api_keys.c.revoked_at.is_(None))
     .values(revoked_at=now_us())
     .returning(api_keys.c.id),
+    purpose="Revoke the API keys of a deleted tenant.",
 )
-_HAS_RUNS = Statement("tenant_has_runs", select(runs.c.id).where(runs.c.tenant == bindparam("tenant")).limit(lit(1)))
+_HAS_RUNS = Statement(
+    "tenant_has_runs",
+    select(runs.c.id).where(runs.c.tenant == bindparam("tenant")).limit(lit(1)),
+    purpose="Check whether a tenant has runs.",
+)
 
-# Postgres locks a statement's tables before it takes the snapshot, so whoever writes after this sees what is
-# committed now. Others wait behind us meanwhile: better to give up soon and try again.
-_PATIENCE = Statement("barrier_patience", text("set local lock_timeout = '1s'"))
-_BARRIER = Statement("wait_for_writers", text("lock table runs in share mode"))
+# Postgres locks a statement's tables before it takes the snapshot, so later writers see what is committed now. Other
+# transactions queue behind this lock, so it gives up soon and is retried.
+_LOCK_TIMEOUT = Statement(
+    "limit_wait_for_writers",
+    text("set local lock_timeout = '1s'"),
+    purpose="Bound the wait for open transactions that write runs.",
+)
+_BARRIER = Statement(
+    "wait_for_writers",
+    text("lock table runs in share mode"),
+    purpose="Wait for the transactions that began before a tenant's limits changed.",
+)
 
 _open = (
     select(runs.c.id)
@@ -117,8 +140,16 @@ _open = (
     .limit(lit(_MARK_AT_ONCE))
     .cte("open_runs")
 )
-_MARK = Statement("mark_limited", update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id))
-_IS_FREE = Statement("tenant_is_free", select(exists().where(_by_id, FREE).label("free")))
+_MARK = Statement(
+    "mark_limited",
+    update(runs).where(runs.c.id == _open.c.id).values(limited=True).returning(runs.c.id),
+    purpose="Put the open runs of a tenant under its new limits, page by page.",
+)
+_IS_FREE = Statement(
+    "tenant_is_unlimited",
+    select(exists().where(_by_id, FREE).label("free")),
+    purpose="Check whether a tenant is enabled and has no limits.",
+)
 
 
 def tenant_lock(tenant: str) -> int:
@@ -237,7 +268,7 @@ async def delete_tenant(database: Database, tenant: str, *, actor: str) -> Tenan
             await drop_definitions(session, tenant)
             await drop_tenant_lanes(session, tenant)
             await session.fetch(_DROP_SECRETS, tenant=tenant)
-            await session.fetch(FORGET_USAGE, tenant=tenant)
+            await session.fetch(DELETE_USAGE, tenant=tenant)
             await drop_sessions(session, tenant)
             revoked = await session.fetch(_REVOKE_ALL, tenant=tenant)
             old = {**_audit_fields(before), "keys_revoked": [row["id"] for row in revoked]}
@@ -261,7 +292,7 @@ async def _enable(database: Database, tenant: str, *, enabled: bool) -> None:
 async def _wait_for_writers(database: Database) -> None:
     async def work(session: Session) -> None:
         if session.dialect == "postgresql":
-            await session.fetch(_PATIENCE)
+            await session.fetch(_LOCK_TIMEOUT)
             await session.fetch(_BARRIER)
 
     await database.transact(work)
@@ -285,7 +316,7 @@ async def _mark_some(database: Database, tenant: str, after: str) -> list[str]:
 
 
 async def unknown_tenant(session: Session, tenant: str) -> NotFound:
-    """The error that says which tenants there are."""
+    """Return the error for a tenant that does not exist, with similar names."""
     known = [row["id"] for row in await session.fetch(_LIST)]
     return NotFound(f'No tenant "{tenant}" exists{nearest(tenant, known)}. See: runlane tenants list')
 
@@ -295,7 +326,7 @@ def _changed(limits: TenantLimits, budget: TenantBudget, change: TenantChange) -
     removable = [name for name in old if name != "on_cap"]
     wrong = sorted(change.unlimited - set(removable))
     if wrong:
-        raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(removable)}.")
+        raise InvalidRequest(f"{wrong[0]} is not a limit. Limits: {', '.join(removable)}.")
     given = {name: value for name in old if (value := getattr(change, name)) is not None or name in change.unlimited}
     both = sorted(name for name in given if given[name] is not None and name in change.unlimited)
     if both:

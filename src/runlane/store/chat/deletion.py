@@ -1,7 +1,6 @@
-"""Forgetting conversations: those that somebody deletes, and those that retention has left without a run.
+"""Delete chat sessions: on request, and when retention has deleted all of their runs.
 
-A session is as old as the end of its last run: it goes when all of its runs have gone, and nobody has said anything
-for as long as runs are kept.
+Retention deletes a session when all of its runs are deleted and its last message is older than the retention of runs.
 """
 
 from __future__ import annotations
@@ -23,18 +22,37 @@ from runlane.store.sql.statement import Statement
 SESSIONS_AT_ONCE: Final = 200
 
 _one = chat_sessions.c.id == bindparam("session_id", type_=Text())
-_KEY = Statement("key_of_session", select(chat_sessions.c.ordering_key).where(_one))
-_HOLD_STILL = Statement("hold_session_to_delete", select(chat_sessions.c.id).where(_one).with_for_update())
+_KEY = Statement(
+    "key_of_session",
+    select(chat_sessions.c.ordering_key).where(_one),
+    purpose="Read the ordering key of a chat session.",
+)
+_LOCK_SESSION = Statement(
+    "lock_session_to_delete",
+    select(chat_sessions.c.id).where(_one).with_for_update(),
+    purpose="Lock a chat session and read its tenant.",
+)
 _RUNS = Statement(
     "runs_of_session",
     select(runs.c.id, runs.c.status)
     .select_from(chat_turns.join(runs, runs.c.id == chat_turns.c.run_id))
     .where(chat_turns.c.session_id == bindparam("session_id", type_=Text()))
     .with_for_update(of=runs),
+    purpose="Lock the runs of a chat session.",
 )
-_DELETE_SESSIONS = Statement("delete_sessions", delete(chat_sessions).where(member(chat_sessions.c.id, "ids")))
-_DELETE_TURNS = Statement("delete_turns", delete(chat_turns).where(member(chat_turns.c.session_id, "ids")))
-_DELETE_LETTERS = Statement("delete_letters_of_runs", delete(dead_letters).where(member(dead_letters.c.run_id, "ids")))
+_DELETE_SESSIONS = Statement(
+    "delete_sessions", delete(chat_sessions).where(member(chat_sessions.c.id, "ids")), purpose="Delete chat sessions."
+)
+_DELETE_TURNS = Statement(
+    "delete_turns",
+    delete(chat_turns).where(member(chat_turns.c.session_id, "ids")),
+    purpose="Delete the turns of chat sessions.",
+)
+_DELETE_LETTERS = Statement(
+    "delete_letters_of_runs",
+    delete(dead_letters).where(member(dead_letters.c.run_id, "ids")),
+    purpose="Delete the dead letters of runs.",
+)
 
 _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _OLD = Statement(
@@ -49,6 +67,7 @@ _OLD = Statement(
     .order_by(chat_sessions.c.last_at)
     .limit(lit(SESSIONS_AT_ONCE))
     .with_for_update(skip_locked=True),
+    purpose="Find chat sessions past their retention without open runs.",
 )
 
 
@@ -59,9 +78,9 @@ async def delete_session(database: Database, session_id: str) -> None:
         rows = await session.fetch(_KEY, session_id=session_id)
         if not rows:
             raise UnknownSession(session_id)
-        # Nobody can post a turn, or retry one, while this is held.
+        # No turn can be posted or retried while this lock is held.
         await session.lock(exclusive=key_locks([rows[0]["ordering_key"]]))
-        if not await session.fetch(_HOLD_STILL, session_id=session_id):
+        if not await session.fetch(_LOCK_SESSION, session_id=session_id):
             raise UnknownSession(session_id)
         found = await session.fetch(_RUNS, session_id=session_id)
         if any(not Status(row["status"]).terminal for row in found):
@@ -78,7 +97,7 @@ async def delete_session(database: Database, session_id: str) -> None:
 
 
 async def delete_old_sessions(session: Session, keep_seconds: float) -> int:
-    """Delete some of the sessions that nobody has used for so long; how many."""
+    """Delete some of the sessions that were not used for this long; return how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     await _drop(session, ids)
     return len(ids)

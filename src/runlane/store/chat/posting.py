@@ -22,7 +22,7 @@ from runlane.store.sql.expressions import lit, now_us
 from runlane.store.sql.schema import chat_sessions, chat_turns
 from runlane.store.sql.statement import Statement
 
-# The plan of a turn's run says under this name which turn it is.
+# The field of a run's plan that names the chat turn of the run.
 PLAN_KEY: Final = "chat"
 
 
@@ -36,8 +36,10 @@ class ChatTurn:
 
 
 _session = bindparam("session_id", type_=Text())
-_HOLD_STILL = Statement(
-    "hold_session_still", select(chat_sessions).where(chat_sessions.c.id == _session).with_for_update()
+_LOCK_SESSION = Statement(
+    "lock_session",
+    select(chat_sessions).where(chat_sessions.c.id == _session).with_for_update(),
+    purpose="Lock a chat session while a turn is added.",
 )
 _BEGIN = Statement(
     "begin_session",
@@ -50,12 +52,14 @@ _BEGIN = Statement(
         created_at=now_us(),
         last_at=now_us(),
     ),
+    purpose="Create a chat session with its first turn.",
 )
 _GO_ON = Statement(
-    "go_on_with_session",
+    "advance_session",
     update(chat_sessions)
     .where(chat_sessions.c.id == _session)
     .values(last_turn=bindparam("turn", type_=Integer()), last_at=now_us()),
+    purpose="Note the number and time of a new turn of a chat session.",
 )
 _ADD = Statement(
     "add_turn",
@@ -66,10 +70,12 @@ _ADD = Statement(
         message=bindparam("message", type_=Text()),
         at=now_us(),
     ),
+    purpose="Add a turn to a chat session.",
 )
 _OF_RUN = Statement(
     "turn_of_run",
     select(chat_turns.c.session_id, chat_turns.c.turn).where(chat_turns.c.run_id == bindparam("run_id", type_=Text())),
+    purpose="Find the chat turn of a run.",
 )
 
 
@@ -83,7 +89,7 @@ async def post_turn(
         turn = 1
         if not is_new:
             # Held still, so that retention does not take the session now.
-            known = await session.fetch(_HOLD_STILL, session_id=session_id)
+            known = await session.fetch(_LOCK_SESSION, session_id=session_id)
             if not known or known[0]["tenant"] != new_run.tenant:
                 raise UnknownSession(session_id)
             if known[0]["agent"] != agent:
@@ -120,5 +126,5 @@ async def post_turn(
 async def _posted_before(session: Session, verdict: Accepted) -> ChatTurn:
     rows = await session.fetch(_OF_RUN, run_id=verdict.run_id)
     if not rows:
-        raise Conflict("The Idempotency-Key belongs to a run that is no turn of a chat. Use a new one.")
+        raise Conflict("The Idempotency-Key belongs to a run that is not a chat turn. Use a new key.")
     return ChatTurn(rows[0]["session_id"], rows[0]["turn"], verdict)

@@ -1,7 +1,7 @@
-"""Turns: conversations as they are read. What became of a turn is told by its run, and the answer is the run's result.
+"""Read chat sessions and their turns. The state of a turn is that of its run, and its answer is the run's result.
 
-That is stored by the commit that ends the run, however it ends. Only when retention takes a run, it is copied into the
-turn: a conversation outlives its runs.
+Both are stored by the commit that ends the run. Only when retention deletes a run, they are copied to the turn: a
+session outlives its runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from runlane.store.sql.statement import Row, Statement
 
 @dataclass(frozen=True, slots=True)
 class ChatSession:
-    """A conversation. Its status is that of the turn that is at work or next, or else of the last one."""
+    """A chat session. Its status is that of the turn that is running or next, or else of the last one."""
 
     id: str
     tenant: str
@@ -36,7 +36,7 @@ class ChatSession:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A message, and what came of it. `kept` says whether its run is still there."""
+    """A message and its result. `kept` is False when retention has deleted the run."""
 
     session_id: str
     turn: int
@@ -52,7 +52,7 @@ class Turn:
 
 _session = bindparam("session_id", type_=Text())
 
-# One run at most holds the session's key: the turn that is at work, or the next one.
+# At most one run holds the session's key: the turn that is running, or the next one.
 _holder = runs.alias("holder")
 _last_run = runs.alias("last_run")
 _sessions = (
@@ -70,7 +70,9 @@ _sessions = (
     )
     .outerjoin(_last_run, _last_run.c.id == chat_turns.c.run_id)
 )
-_FIND = Statement("find_session", _sessions.where(chat_sessions.c.id == _session))
+_FIND = Statement(
+    "find_session", _sessions.where(chat_sessions.c.id == _session), purpose="Read a chat session and its current turn."
+)
 _tenant, _agent, _before = (bindparam(name, type_=Text()) for name in ("tenant", "agent", "before"))
 _LIST = Statement(
     "list_sessions",
@@ -81,6 +83,7 @@ _LIST = Statement(
     )
     .order_by(chat_sessions.c.id.desc())
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of a tenant's chat sessions, newest first.",
 )
 
 _turns = (
@@ -105,12 +108,14 @@ _limit = bindparam("limit", type_=Integer())
 _AFTER = Statement(
     "turns_after",
     _turns.where(chat_turns.c.turn > bindparam("after", type_=Integer())).order_by(chat_turns.c.turn).limit(_limit),
+    purpose="Read a page of turns of a chat session, oldest first.",
 )
 _BEFORE = Statement(
     "turns_before",
     _turns.where(chat_turns.c.turn < bindparam("before", type_=BigInteger()))
     .order_by(chat_turns.c.turn.desc())
     .limit(_limit),
+    purpose="Read a page of turns of a chat session, newest first.",
 )
 _OPEN = Statement(
     "open_turns",
@@ -118,6 +123,7 @@ _OPEN = Statement(
     .select_from(chat_turns.join(runs, runs.c.id == chat_turns.c.run_id))
     .where(chat_turns.c.session_id == _session, runs.c.status.not_in([lit(s) for s in Status if s.terminal]))
     .order_by(chat_turns.c.turn),
+    purpose="Read the turns of a chat session whose runs have not ended.",
 )
 
 
@@ -125,8 +131,8 @@ def _of_run(column: Any) -> Any:
     return select(column).where(column.table.c["id" if column.table is runs else "run_id"] == chat_turns.c.run_id)
 
 
-KEEP_TURNS = Statement(
-    "keep_turns",
+COPY_TURN_RESULTS = Statement(
+    "copy_turn_results",
     update(chat_turns)
     .where(member(chat_turns.c.run_id, "ids"))
     .values(
@@ -135,13 +141,19 @@ KEEP_TURNS = Statement(
         error=_of_run(run_results.c.error).scalar_subquery(),
         ended_at=_of_run(runs.c.ended_at).scalar_subquery(),
     ),
+    purpose="Copy the results of runs to their chat turns before retention deletes the runs.",
 )
-_DROP_SESSIONS = Statement("drop_sessions", delete(chat_sessions).where(chat_sessions.c.tenant == _tenant))
+_DROP_SESSIONS = Statement(
+    "delete_sessions_of_tenant",
+    delete(chat_sessions).where(chat_sessions.c.tenant == _tenant),
+    purpose="Delete the chat sessions of a deleted tenant.",
+)
 _DROP_TURNS = Statement(
-    "drop_turns",
+    "delete_turns_of_tenant",
     delete(chat_turns).where(
         chat_turns.c.session_id.in_(select(chat_sessions.c.id).where(chat_sessions.c.tenant == _tenant))
     ),
+    purpose="Delete the chat turns of a deleted tenant.",
 )
 
 
@@ -183,7 +195,7 @@ async def open_turns(database: Database, session_id: str) -> list[tuple[int, str
 
 
 async def drop_sessions(session: Session, tenant: str) -> None:
-    """Forget every conversation of a tenant that goes away."""
+    """Delete every chat session of a deleted tenant."""
     await session.fetch(_DROP_TURNS, tenant=tenant)
     await session.fetch(_DROP_SESSIONS, tenant=tenant)
 

@@ -1,7 +1,7 @@
-"""Calls: the journal of steps that ask models and call tools, one row for each thing that happened.
+"""Calls: the journal of steps that call models and tools, one row per call.
 
-A row is written behind the fence when its call has answered, and never changed. Whoever takes a run over reads the rows
-of its open steps and makes only the calls that have none, so no answer is paid for twice.
+A row is written through the fence when its call has returned, and is never changed. After a takeover the new attempt
+reads the rows of the open steps and makes only the calls that have none, so no answer is paid for twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runlane.store.sql.statement import Row, Statement, text_list
 
 
 class CallKind(StrEnum):
-    """What a row is about. Stored: these words do not change."""
+    """The kind of a row. The values are stored and must not change."""
 
     MODEL = "model"
     TOOL = "tool"
@@ -79,18 +79,22 @@ def _record_calls(batch: FromClause) -> Executable:
     return statement.on_conflict_do_nothing(index_elements=["run_id", "path", "key"])
 
 
-RECORD_CALLS = Statement("record_calls", _record_calls, _RECORDED)
+RECORD_CALLS = Statement(
+    "record_calls", _record_calls, _RECORDED, purpose="Store entries of the journal of an attempt, through the fence."
+)
 _OF_RUN = Statement(
     "calls_of_run",
     select(run_calls)
     .where(run_calls.c.run_id == bindparam("run_id"))
     .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+    purpose="Read the journal of a run.",
 )
 _OF_STEPS = Statement(
     "calls_of_steps",
     select(run_calls)
     .where(run_calls.c.run_id == bindparam("run_id"), member(run_calls.c.path, "paths"))
     .order_by(run_calls.c.at, run_calls.c.path, run_calls.c.key),
+    purpose="Read the journal of some steps of a run.",
 )
 _TOTALS = Statement(
     "call_totals",
@@ -99,6 +103,7 @@ _TOTALS = Statement(
         func.sum(run_calls.c.tokens_in + run_calls.c.tokens_out).label("tokens"),
         func.sum(run_calls.c.cost_usd).label("cost_usd"),
     ).where(run_calls.c.run_id == bindparam("run_id"), run_calls.c.kind == lit(CallKind.MODEL)),
+    purpose="Sum tokens and cost of the model calls of a run.",
 )
 _UNPRICED = Statement(
     "has_unpriced_call",
@@ -111,6 +116,7 @@ _UNPRICED = Statement(
         )
         .label("found")
     ),
+    purpose="Check whether a run made a model call without a known price.",
 )
 
 
@@ -138,7 +144,7 @@ async def read_totals(database: Database, run_id: str) -> tuple[float | None, in
 
 
 async def has_unpriced_call(database: Database, run_id: str) -> bool:
-    """Whether a model has answered the run at a price that nobody knows."""
+    """Return whether the run made a model call whose price is unknown."""
     return bool((await database.query(_UNPRICED, run_id=run_id))[0]["found"])
 
 

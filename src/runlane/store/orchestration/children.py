@@ -1,9 +1,9 @@
-"""Runs that were started by other runs, as tools: who started which, so that a cancel and an end reach the other one.
+"""Child runs: which run started which as a tool, so that cancellations reach children and results reach parents.
 
-A row is written behind the fence before its run is started, and names it by its idempotency key. Cancelling a run marks
-its rows in the same transaction; a duty then cancels the runs that they name, once the parent has ended as cancelled. A
-run that was not started by then never will be: its key is taken. A parent that pauses in the very moment in which a run
-of its ends is woken by the transaction that pauses it, every other one by whoever ended that run.
+A row is written through the fence before its run is started, and refers to it by idempotency key. Cancelling a run
+marks its rows in the same transaction; the child canceller cancels the runs that they name, once the parent has ended
+as cancelled. A child that was not started by then never will be: its key is taken. A parent that suspends just when a
+child ends is woken by the transaction that suspends it, every other parent by the worker that ended the child.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runlane.store.sql.statement import Row, Statement
 AT_ONCE = 200
 # What a parent's answer shows of its children.
 MAX_SHOWN = 100
-# No request has this fingerprint, so whoever comes late with the key is refused.
+# No request has this fingerprint, so a late start with the key is rejected.
 _NEVER = "cancelled before it was started"
 
 _child = runs.alias("child")
@@ -43,7 +43,7 @@ class ChildRun:
 
 
 def _announce() -> Statement:
-    # Locked: a cancel of the run either sees the row or is seen here.
+    # The run is locked: a cancellation either finds the row or is found here.
     may_start = (
         select(_key, runs.c.id, bindparam("path", type_=Text()), now_us())
         .where(
@@ -60,25 +60,32 @@ def _announce() -> Statement:
         statement.on_conflict_do_update(index_elements=["key"], set_={"seen_at": None, "cancel_at": None}).returning(
             run_children.c.key
         ),
+        purpose="Note that an attempt is about to start a child run, through the fence.",
     )
 
 
 _ANNOUNCE = _announce()
-_SEEN = Statement("child_is_seen", update(run_children).where(run_children.c.key == _key).values(seen_at=now_us()))
+_SEEN = Statement(
+    "mark_child_seen",
+    update(run_children).where(run_children.c.key == _key).values(seen_at=now_us()),
+    purpose="Note that the parent has read the result of a child run.",
+)
 MARK_CHILDREN = Statement(
     "mark_children",
     update(run_children)
     .where(run_children.c.run_id == _parent_id, run_children.c.seen_at.is_(None))
     .values(cancel_at=now_us()),
+    purpose="Mark the children of a cancelled run for cancellation.",
 )
 _has_ended = exists().where(_named, _child.c.id == idempotency_keys.c.run_id, _child.c.ended_at.is_not(None))
-# Once for each of them: nobody may look at it any more, and its parent must still be able to pause.
+# Each child is taken once: after that its parent does not wait for it, and must still be able to suspend.
 _TAKE_ENDED = Statement(
     "take_ended_children",
     update(run_children)
     .where(member(run_children.c.run_id, "ids"), run_children.c.seen_at.is_(None), _has_ended)
     .values(seen_at=now_us())
     .returning(run_children.c.run_id),
+    purpose="Note that the parents of ended child runs are about to resume.",
 )
 _paused = (by_key_only(runs.c.status) == lit(Status.PAUSED), runs.c.due_at.is_not(None))
 _WAKE = Statement(
@@ -87,12 +94,14 @@ _WAKE = Statement(
     .where(member(runs.c.id, "ids"), *_paused)
     .values(status=lit(Status.QUEUED), due_at=None)
     .returning(runs.c.id, runs.c.lane),
+    purpose="Requeue suspended runs whose children have ended.",
 )
 _PARENTS_OF = Statement(
     "parents_of_children",
     select(run_children.c.run_id)
     .select_from(idempotency_keys.join(run_children, _named))
     .where(member(idempotency_keys.c.run_id, "ids"), run_children.c.seen_at.is_(None)),
+    purpose="Find the parents of ended child runs.",
 )
 _MARKED = Statement(
     "marked_children",
@@ -113,15 +122,18 @@ _MARKED = Statement(
     .where(run_children.c.cancel_at.is_not(None), runs.c.ended_at.is_not(None))
     .order_by(run_children.c.cancel_at)
     .limit(lit(AT_ONCE)),
+    purpose="Read child runs that are marked for cancellation.",
 )
 _ANY_MARKED = Statement(
-    "any_marked_children", select(run_children.c.key).where(run_children.c.cancel_at.is_not(None)).limit(lit(1))
+    "any_marked_children",
+    select(run_children.c.key).where(run_children.c.cancel_at.is_not(None)).limit(lit(1)),
+    purpose="Check whether a child run is marked for cancellation.",
 )
 
 
 def _unmark(batch: FromClause) -> Executable:
     b = batch.c
-    # One that was marked anew meanwhile stays so.
+    # A child that was marked again meanwhile stays marked.
     same = (run_children.c.key == b.key, run_children.c.cancel_at == b.marked_at)
     return update(run_children).where(*same).values(cancel_at=None)
 
@@ -138,8 +150,18 @@ def _take_keys(batch: FromClause) -> Executable:
     )
 
 
-_UNMARK = Statement("unmark_children", _unmark, {"key": Text(), "marked_at": BigInteger()})
-_TAKE_KEYS = Statement("take_keys_of_children", _take_keys, {"key": Text(), "run_id": Text()})
+_UNMARK = Statement(
+    "unmark_children",
+    _unmark,
+    {"key": Text(), "marked_at": BigInteger()},
+    purpose="Clear the mark of child runs whose cancellation was requested.",
+)
+_TAKE_KEYS = Statement(
+    "take_keys_of_children",
+    _take_keys,
+    {"key": Text(), "run_id": Text()},
+    purpose="Take the idempotency keys of child runs that were not started, so that they never start.",
+)
 _OF_RUN = Statement(
     "children_of_run",
     select(_child.c.id, _child.c.target, _child.c.status, run_children.c.path)
@@ -147,11 +169,12 @@ _OF_RUN = Statement(
     .where(run_children.c.run_id == _parent_id, _child.c.id != run_children.c.run_id)
     .order_by(run_children.c.begun_at, run_children.c.key)
     .limit(lit(MAX_SHOWN)),
+    purpose="Read the child runs of a run.",
 )
 
 
 async def announce_child(database: Database, run_id: str, attempt: int, key: str, path: str) -> bool:
-    """Say that a run is about to be started under this key; False if the attempt may not do that any more."""
+    """Note that a child run is about to be started under this key; return False if the fence rejects it."""
     return bool(await read(database, _ANNOUNCE, run_id=run_id, attempt=attempt, key=key, path=path))
 
 
@@ -167,7 +190,7 @@ async def read_children(database: Database, run_id: str) -> list[ChildRun]:
 
 
 async def wake_parents(database: Database, child_ids: Sequence[str]) -> list[str]:
-    """Let the parents of runs that have ended go on, if they wait for that; the lanes in which they are ready."""
+    """Requeue the parents that wait for these ended runs; return the lanes in which they are ready."""
 
     async def work(session: Session) -> Sequence[Row]:
         rows = await session.fetch(_PARENTS_OF, ids=session.texts(child_ids))
@@ -190,9 +213,9 @@ async def any_marked(database: Database) -> bool:
 
 
 async def children_to_cancel(session: Session) -> tuple[list[str], bool]:
-    """Open runs whose parent was cancelled, a bounded number; and whether there is more to look at.
+    """Return some open runs whose parents were cancelled, and whether there may be more.
 
-    A row keeps its mark until its run has ended or knows that it is cancelled, so whoever dies in between is no loss.
+    A row keeps its mark until its run has ended or its cancellation is stored, so a crash in between loses nothing.
     """
     rows = await session.fetch(_MARKED)
     # A parent that has ended otherwise was cancelled too late, and what it started is its own.

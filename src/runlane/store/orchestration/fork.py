@@ -1,4 +1,4 @@
-"""Forks: a new run that begins with the finished steps of another one, up to a step that somebody chooses."""
+"""Forks: a new run that starts with the finished steps of another run, up to a chosen step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, select
 
 from runlane.domain.run import Accepted
 from runlane.errors import NotFound
-from runlane.store.orchestration.steps import COPY_WAY
+from runlane.store.orchestration.steps import COPY_STEPS
 from runlane.store.queue.accept import NewRun, accept
 from runlane.store.queue.ordering import key_locks
 from runlane.store.sql.database import Database, Session
@@ -26,6 +26,7 @@ _SOURCE = Statement(
     )
     .select_from(runs.join(run_inputs, run_inputs.c.run_id == runs.c.id))
     .where(runs.c.id == bindparam("run_id")),
+    purpose="Read the run that is forked.",
 )
 _STEP = Statement(
     "fork_step",
@@ -34,11 +35,12 @@ _STEP = Statement(
         run_steps.c.path == bindparam("path"),
         run_steps.c.no.is_not(None),
     ),
+    purpose="Read the step at which a run is forked.",
 )
 
 
 async def read_source(database: Database, run_id: str) -> Row | None:
-    """What a fork needs to know of the run it comes from."""
+    """Return what a fork needs of the run that it is made from."""
     rows = await database.query(_SOURCE, run_id=run_id)
     return rows[0] if rows else None
 
@@ -60,7 +62,7 @@ async def fork_run(database: Database, source: str, before: int, new_run: NewRun
         if not isinstance(verdict, Accepted):
             raise verdict
         if not verdict.replayed:
-            await session.fetch(COPY_WAY, [(source, new_run.id, before)])
+            await session.fetch(COPY_STEPS, [(source, new_run.id, before)])
         return verdict
 
     return await database.transact(work)

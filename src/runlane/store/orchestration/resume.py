@@ -13,22 +13,24 @@ from runlane.domain.text import dump_json
 from runlane.errors import RunNotFound, WrongState
 from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT
 from runlane.store.queue.events import append
-from runlane.store.queue.runs import RunChange, operate
+from runlane.store.queue.run_changes import RunChange, operate
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import run_waits, runs
 from runlane.store.sql.statement import Row, Statement
 
-# Events that a run keeps for steps which do not wait yet. Whoever sends more has the wrong name, or the wrong run.
+# Events that are stored for steps which do not wait yet. A sender of more has the wrong name, or the wrong run.
 MAX_SENT = 1000
 
 _by_id = runs.c.id == bindparam("run_id")
-_HOLD_STILL = Statement(
-    "hold_answered_run", select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update()
+_LOCK_RUN = Statement(
+    "lock_answered_run",
+    select(runs.c.status, runs.c.tenant, runs.c.target).where(_by_id).with_for_update(),
+    purpose="Lock a run while one of its waits is answered.",
 )
 # A run that is busy elsewhere stays so and finds the answer; only a paused one has to be woken.
-_GO_ON = Statement(
-    "go_on",
+_RESUME = Statement(
+    "resume_run",
     update(runs)
     .where(_by_id, runs.c.ended_at.is_(None))
     .values(
@@ -37,6 +39,7 @@ _GO_ON = Statement(
         last_seq=runs.c.last_seq + lit(1),
     )
     .returning(runs.c.id, runs.c.lane, runs.c.status, runs.c.attempt, runs.c.last_seq),
+    purpose="Requeue a suspended run after an answer, and number the event of the answer.",
 )
 _WAITS_FOR = Statement(
     "waits_for_event",
@@ -49,31 +52,33 @@ _WAITS_FOR = Statement(
         run_waits.c.settled_at.is_(None),
     )
     .order_by(run_waits.c.opened_at, run_waits.c.path),
+    purpose="Find the open waits of a run for an event.",
 )
 _KEPT = Statement(
-    "kept_events",
+    "sent_events",
     select(func.count().label("kept")).where(
         run_waits.c.run_id == bindparam("run_id"),
         run_waits.c.kind == lit("sent"),
         run_waits.c.settled_at.is_(None),
     ),
+    purpose="Read the sent events that a run has not consumed.",
 )
 
 
 async def resume_run(database: Database, run_id: str, response: Any) -> RunChange:
-    """Let a run go on that is paused and asks nothing; the response is told in its stream."""
+    """Resume a run that is paused without a question; the response becomes an event of its stream."""
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)
         if run["status"] != Status.PAUSED:
             raise WrongState(f"Run {run_id} is {run['status']}. Only a paused run can be resumed.")
-        return await _go_on(session, run_id, {"response": response})
+        return await _resume(session, run_id, {"response": response})
 
     return await operate(database, work)
 
 
 async def answer_wait(database: Database, run_id: str, path: str, answer: Any, answered_by: str) -> RunChange:
-    """Store the answer to an open question and let the run go on. WrongState when it is not open any more."""
+    """Store the answer to an open question and resume the run. Raise WrongState if it is no longer open."""
 
     async def work(session: Session) -> RunChange:
         run = await _held(session, run_id)
@@ -112,7 +117,7 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
 
 
 async def _held(session: Session, run_id: str) -> Row:
-    rows = await session.fetch(_HOLD_STILL, run_id=run_id)
+    rows = await session.fetch(_LOCK_RUN, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
     return rows[0]
@@ -124,12 +129,12 @@ async def _answered(session: Session, run: Row, run_id: str, path: str, answer: 
     taken = await session.fetch(ANSWER, run_id=run_id, path=path, answer=dump_json(answer), answered_by=by)
     if not taken or not open_still:
         raise WrongState(f"Run {run_id} is {run['status']} and does not wait for an answer at {path} any more.")
-    return await _go_on(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
+    return await _resume(session, run_id, {"orch_step_id": taken[0]["step_id"], "path": path, "by": by})
 
 
-async def _go_on(session: Session, run_id: str, told: dict[str, Any]) -> RunChange:
-    row = (await session.fetch(_GO_ON, run_id=run_id))[0]
-    await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(told))])
+async def _resume(session: Session, run_id: str, data: dict[str, Any]) -> RunChange:
+    row = (await session.fetch(_RESUME, run_id=run_id))[0]
+    await append(session, [(run_id, row["last_seq"], row["attempt"], EventType.RESUMED.value, None, dump_json(data))])
     status = Status(row["status"])
     lanes = (row["lane"],) if status is Status.QUEUED else ()
     return RunChange(run_id, status, ready_lanes=lanes, notices=(Notice(run_id, row["last_seq"]),))

@@ -1,8 +1,8 @@
-"""Steps: what a run has finished so far, one record each; a new attempt goes on after the last one.
+"""Step records: what a run has finished so far; a new attempt continues after the last one.
 
-A Python task has one step of its own, its checkpoint, which each later checkpoint replaces. An orchestration has one
-record per executed step, numbered in the order they were recorded, and now and then a snapshot of its cursor, so
-that a takeover reads what came after it and not everything.
+A Python task has one record, its checkpoint, which each later checkpoint replaces. An orchestration has one record per
+executed step, numbered in the order in which they were stored, and now and then a snapshot of its position, so that a
+takeover reads only the records after it.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from runlane.store.sql.statement import Row, Statement
 CHECKPOINT_PATH = "checkpoint"
 # No step can have this path: ids of steps begin with a letter or a digit.
 SNAPSHOT_PATH = "_cursor"
-# As many as a database is asked for at once where nobody says how many.
+# The size of a page where the caller does not give one.
 MAX_READ = 1_000_000
 
 
 class StepOutcome(StrEnum):
-    """What is known of a recorded step. Stored: these words do not change."""
+    """The outcome of a recorded step. The values are stored and must not change."""
 
     DONE = "done"
     RETRYING = "retrying"
@@ -56,10 +56,10 @@ class StepOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """One executed step. Texts are JSON. Without a number it is no part of the way: what a task inside a step saved.
+    """One executed step. Strings are JSON. Without a number it is not replayed: the checkpoint of a task inside a step.
 
-    `handled` failures went to an error route and are part of the way; a `failed` one ended the run and is made again
-    when somebody retries it.
+    `handled` failures went to an error route and are replayed; a `failed` step ended the run and is performed again
+    when the run is retried.
     """
 
     path: str
@@ -109,6 +109,7 @@ SAVE_STEPS = Statement(
     "save_steps",
     _save,
     {"run_id": Text(), "path": Text(), "attempt": Integer(), "kind": Text(), "output": Text()},
+    purpose="Store checkpoints of an attempt, through the fence.",
 )
 
 _RECORDED = {
@@ -172,7 +173,9 @@ def _record_steps(batch: FromClause) -> Executable:
     return statement.on_conflict_do_update(index_elements=["run_id", "path"], set_=values)
 
 
-RECORD_STEPS = Statement("record_steps", _record_steps, _RECORDED)
+RECORD_STEPS = Statement(
+    "record_steps", _record_steps, _RECORDED, purpose="Store step records of an attempt, through the fence."
+)
 _no = func.coalesce(run_steps.c.no, lit(0))
 _after_no = bindparam("after_no", type_=Integer())
 _READ_STEPS = Statement(
@@ -185,6 +188,7 @@ _READ_STEPS = Statement(
     )
     .order_by(_no, run_steps.c.path)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the step records of a run.",
 )
 _snapshot = run_steps.alias("snapshot")
 _last_snapshot = (
@@ -194,7 +198,7 @@ _last_snapshot = (
 )
 # What the step machine needs: the newest snapshot, and what was recorded after it.
 _READ_WAY = Statement(
-    "read_way",
+    "read_replay",
     select(
         run_steps.c.path,
         run_steps.c.attempt,
@@ -215,10 +219,12 @@ _READ_WAY = Statement(
         or_(run_steps.c.path == lit(SNAPSHOT_PATH), run_steps.c.no > func.coalesce(_last_snapshot, lit(0))),
     )
     .order_by(run_steps.c.no, case((run_steps.c.path == lit(SNAPSHOT_PATH), lit(0)), else_=lit(1))),
+    purpose="Read the snapshot of a run and the step records after it.",
 )
 _READ_SAVED = Statement(
-    "read_saved",
+    "read_checkpoint",
     select(run_steps.c.output).where(run_steps.c.run_id == bindparam("run_id"), run_steps.c.path == bindparam("path")),
+    purpose="Read one checkpoint of a run.",
 )
 
 
@@ -237,8 +243,13 @@ def _copy(batch: FromClause) -> Executable:
     )
 
 
-# For a fork, which nobody executes yet: the way up to a step, as a part of the new run.
-COPY_WAY = Statement("copy_way", _copy, {"from_run": Text(), "to_run": Text(), "before": Integer()})
+# For a fork, which is not executed yet: the records up to a step, as records of the new run.
+COPY_STEPS = Statement(
+    "copy_steps",
+    _copy,
+    {"from_run": Text(), "to_run": Text(), "before": Integer()},
+    purpose="Copy the step records of a run to its fork.",
+)
 
 
 async def read_steps(
@@ -279,9 +290,8 @@ def _value(row: Row) -> StepRecord:
 
 def _row_to_dict(row: Row) -> dict[str, Any]:
     known = ("path", "no", "kind", "attempt", "step_id", "outcome", "route", "tries", "tokens")
-    told = {name: row[name] for name in known}
     return {
-        **told,
+        **{name: row[name] for name in known},
         **{name: None if row[name] is None else load_json(row[name]) for name in ("input", "output", "error")},
         "cost_usd": row["cost_usd"],
         "duration_us": row["duration_us"],

@@ -1,9 +1,9 @@
-"""Waits: what a run waits for, and the answer once it is there.
+"""Waits: what a run waits for, and the answer.
 
-A question is asked once and answered once: the answer is a compare-and-set on the row, under a lock on its run. A run
-that is still busy in another branch goes on; a paused one becomes ready. A run that pauses in the very moment in
-which somebody answers is woken by the transaction that pauses it, so no answer is ever left lying. An event that is
-sent before anybody waits for it is kept, as a row of kind `sent`, for the first step that waits for its name.
+A question is opened once and answered once: the answer is a compare-and-set on the row, under a lock on its run. A run
+that is busy in another branch continues; a paused one becomes ready. A run that pauses just when it is answered is
+requeued by the transaction that pauses it, so no answer is lost. An event that is sent before the run waits for it is
+stored, as a row of kind `sent`, for the first step that waits for its name.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NewWait:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A question as readers see it. `overdue` by the database's clock, `due_in_us` from the moment of reading."""
+    """A question. `overdue` is by the clock of the database, `due_in_us` counts from the moment of reading."""
 
     run_id: str
     path: str
@@ -70,12 +70,12 @@ class Wait:
 
     @property
     def answered(self) -> bool:
-        """Whether somebody has answered."""
+        """Whether it is answered."""
         return self.answered_at_us is not None
 
     @property
     def overdue(self) -> bool:
-        """Whether its time is over."""
+        """Whether its deadline has passed."""
         return self.due_in_us is not None and self.due_in_us <= 0
 
 
@@ -91,7 +91,7 @@ def _open(batch: FromClause) -> Executable:
         .select_from(batch.join(runs, fence))
         .where(b.attempt > 0),
     )  # fmt: skip
-    # A question is asked once, also by a second attempt. One that is over is asked anew: its step is made again.
+    # A question is opened once, even by a second attempt. A closed one is opened again: its step is performed again.
     again = statement.excluded
     return statement.on_conflict_do_update(
         index_elements=["run_id", "path"],
@@ -121,6 +121,7 @@ OPEN_WAITS = Statement(
         "request": Text(),
         "due_us": BigInteger(),
     },
+    purpose="Open waits of an attempt, through the fence.",
 )
 
 
@@ -137,7 +138,12 @@ def _settle(batch: FromClause) -> Executable:
     )
 
 
-SETTLE_WAITS = Statement("settle_waits", _settle, {"run_id": Text(), "path": Text(), "attempt": Integer()})
+SETTLE_WAITS = Statement(
+    "close_waits",
+    _settle,
+    {"run_id": Text(), "path": Text(), "attempt": Integer()},
+    purpose="Close waits that an attempt has consumed, through the fence.",
+)
 _waiting = run_waits.alias("waiting")
 WAKE_ANSWERED = Statement(
     "wake_answered",
@@ -162,6 +168,7 @@ WAKE_ANSWERED = Statement(
     )
     .values(status=lit(Status.QUEUED), due_at=None)
     .returning(runs.c.id),
+    purpose="Requeue runs that were answered while they suspended.",
 )
 
 _due_in = (run_waits.c.due_at - now_us()).label("due_in")
@@ -170,6 +177,7 @@ _OF_RUN = Statement(
     select(run_waits, _due_in)
     .where(run_waits.c.run_id == bindparam("run_id"), run_waits.c.settled_at.is_(None))
     .order_by(run_waits.c.opened_at, run_waits.c.path),
+    purpose="Read the open and answered waits of a run.",
 )
 ANSWER = Statement(
     "answer_wait",
@@ -187,9 +195,10 @@ ANSWER = Statement(
         answered_by=bindparam("answered_by", type_=Text()),
     )
     .returning(run_waits.c.path, run_waits.c.step_id, run_waits.c.kind),
+    purpose="Store the answer of an open wait.",
 )
 KEEP_EVENT = Statement(
-    "keep_event",
+    "store_sent_event",
     insert(run_waits).values(
         run_id=bindparam("run_id"),
         path=bindparam("path"),
@@ -204,6 +213,7 @@ KEEP_EVENT = Statement(
         answered_at=now_us(),
         answered_by=bindparam("answered_by", type_=Text()),
     ),
+    purpose="Store an event that was sent before the run waits for it.",
 )
 _after = bindparam("after_at", type_=BigInteger())
 _after_run = bindparam("after_run", type_=Text())
@@ -234,6 +244,7 @@ _INBOX = Statement(
     )
     .order_by(run_waits.c.opened_at, run_waits.c.run_id, run_waits.c.path)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of open questions to people, oldest first.",
 )
 
 

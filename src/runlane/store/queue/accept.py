@@ -1,9 +1,8 @@
-"""Accepting runs: one insert per table for any number of them, whatever their keys.
+"""Accept runs: one insert per table for any number of them, whatever their keys.
 
-Idempotency keys are decided by their primary key, ordering keys under their lock, the lane by the operator's
-choice for the kind or else the declared one, a tenant's limits under its lock. All of it is in the transaction that
-stores the runs. A tenant without limits costs one look at its row, made by the insert itself. Runs without keys, the
-common case, have a shorter statement of their own that needs no transaction around it.
+Idempotency keys are decided by their primary key, ordering keys and limits of tenants under their locks, all in the
+transaction that stores the runs. The lane is the operator's assignment or else the declared one. The insert checks that
+a tenant has no limits. Runs without keys, the common case, have a shorter statement that needs no transaction.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ def _timed(batch: FromClause, may_store: ColumnElement[bool]) -> FromClause:
 
 
 def _free(batch: FromClause) -> ColumnElement[bool]:
-    """The tenant has no limits. Where it has some, nothing is stored and the caller sees it."""
+    """Return the condition that the tenant has no limits. Runs of other tenants are not stored by this statement."""
     return exists().where(tenants.c.id == batch.c.tenant, FREE)
 
 
@@ -165,7 +164,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
     rows["key_no"] = case((keyed, func.coalesce(last_no, lit(0)) + t.key_position), else_=null())
     rows["holds_key"] = and_(keyed, ~held)
     rows["limited"] = t.limited
-    # The ids are ours, so a run that is there already was stored by an earlier try whose answer was lost. `where true`
+    # This process makes the ids, so an existing run was stored by an earlier try whose result was lost. `where true`
     # keeps SQLite's parser from reading ON as a join.
     return (
         postgresql.insert(runs)
@@ -176,7 +175,7 @@ def _insert_runs(admitted: FromClause) -> Executable:
 
 
 def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Executable:
-    assert batch is not None  # noqa: S101 - the chain has a batch
+    assert batch is not None  # noqa: S101 - this compound write has a batch
     return insert(run_inputs).from_select(
         ["run_id", "input", "trace", "plan"],
         select(batch.c.id, batch.c.input, batch.c.trace, batch.c.plan).select_from(batch),
@@ -184,7 +183,7 @@ def _insert_inputs_alone(batch: FromClause | None, changed: FromClause) -> Execu
 
 
 def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
-    assert batch is not None  # noqa: S101 - the chain has a batch
+    assert batch is not None  # noqa: S101 - this compound write has a batch
     return (
         postgresql.insert(run_inputs)
         .from_select(
@@ -197,12 +196,9 @@ def _insert_inputs(batch: FromClause | None, changed: FromClause) -> Executable:
 
 def _insert_first_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
-    return insert(run_events).from_select(
-        ["run_id", "seq", "attempt", "type", "at", "data"],
-        select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status)).select_from(
-            changed
-        ),
-    )
+    first = select(c.id, lit(1), lit(0), lit(EventType.QUEUED), c.accepted_at, json_of(status=c.status))
+    columns = ["run_id", "seq", "attempt", "type", "at", "data"]
+    return insert(run_events).from_select(columns, first.select_from(changed))
 
 
 def _claim_keys(batch: FromClause) -> Executable:
@@ -227,6 +223,7 @@ _ACCEPT = CompoundWrite(
     returns={**_RETURNS, "mark": Text()},
     links=[_insert_inputs, _insert_first_events],
     admit=_admit,
+    purpose="Store new runs with their inputs and first events.",
 )
 _ACCEPT_ALONE = CompoundWrite(
     "accept_alone",
@@ -235,27 +232,39 @@ _ACCEPT_ALONE = CompoundWrite(
     returns=_RETURNS,
     links=[_insert_inputs_alone, _insert_first_events],
     admit=_admit_alone,
+    purpose="Store new runs without keys, as one statement without a transaction.",
 )
-_STORED = Statement("read_stored", select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")))
-_CLAIM_KEYS = Statement("claim_idempotency_keys", _claim_keys, {"key": Text(), "fingerprint": Text(), "run_id": Text()})
+_STORED = Statement(
+    "find_stored_runs",
+    select(runs.c.id, runs.c.status, runs.c.lane).where(member(runs.c.id, "ids")),
+    purpose="Find those of some runs that are stored.",
+)
+_CLAIM_KEYS = Statement(
+    "claim_idempotency_keys",
+    _claim_keys,
+    {"key": Text(), "fingerprint": Text(), "run_id": Text()},
+    purpose="Reserve idempotency keys for new runs.",
+)
 _READ_KEYS = Statement(
     "read_idempotency_keys",
     select(idempotency_keys, runs.c.status, runs.c.lane)
     .select_from(idempotency_keys.join(runs, runs.c.id == idempotency_keys.c.run_id))
     .where(member(idempotency_keys.c.key, "keys")),
+    purpose="Read the runs stored under idempotency keys.",
 )
-
 _FREE_KEYS = Statement(
-    "free_idempotency_keys", delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids"))
+    "free_idempotency_keys",
+    delete(idempotency_keys).where(member(idempotency_keys.c.run_id, "ids")),
+    purpose="Free the idempotency keys of refused runs.",
 )
 
 Verdict = Accepted | IdempotencyConflict | Refusal
 
 
 async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[int] | None = None) -> list[Verdict]:
-    """Store the runs; the verdicts are in the order of the requests. The caller holds the ordering keys' locks.
+    """Store the runs and return verdicts in the order of the requests. The caller holds the locks of ordering keys.
 
-    `sizes` cuts the requests into groups; a tenant's limit refuses a group whole. Without it they are one group.
+    `sizes` splits the requests into groups; a tenant's limit rejects a whole group. Without it they are one group.
     """
     replays, twins = await _replays(session, requests)
     fresh = [run for run in requests if run.id not in replays and run.id not in twins]
@@ -271,7 +280,7 @@ async def accept(session: Session, requests: Sequence[NewRun], sizes: Sequence[i
 
 async def _store(session: Session, fresh: Sequence[NewRun]) -> dict[str, Accepted]:
     """Store the runs that may be stored as they are, and find those that an earlier try has stored."""
-    rows = list(await session.chain(_ACCEPT, _members(fresh)))
+    rows = list(await session.write(_ACCEPT, _members(fresh)))
     if len(rows) < len(fresh):
         missing = {run.id for run in fresh} - {row["id"] for row in rows}
         rows += await session.fetch(_STORED, ids=session.texts(sorted(missing)))
@@ -298,7 +307,7 @@ async def _store_limited(session: Session, groups: Sequence[Sequence[NewRun]]) -
 
 
 def _groups(requests: Sequence[NewRun], sizes: Sequence[int] | None, wanted: Collection[str]) -> list[list[NewRun]]:
-    """The wanted requests by group and tenant."""
+    """Return the requests by group and tenant."""
     groups: list[list[NewRun]] = []
     rest = iter(requests)
     for size in sizes or [len(requests)]:
@@ -352,10 +361,9 @@ def _accepted_of(rows: Sequence[Row]) -> dict[str, Accepted]:
 
 
 async def _replays(session: Session, requests: Sequence[NewRun]) -> tuple[dict[str, Verdict], dict[str, str]]:
-    """The verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
+    """Return the verdicts on requests whose idempotency key belongs to an earlier one, by the id they would have had.
 
-    Apart from these, the requests that repeat another one of this very batch, with that one's id: its run is stored
-    a moment later, and its verdict is theirs.
+    Also return the requests that repeat another one of this batch, with the id of that one, whose verdict they get.
     """
     verdicts: dict[str, Verdict] = {}
     twins: dict[str, str] = {}

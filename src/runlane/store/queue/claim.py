@@ -1,14 +1,14 @@
-"""Claiming: as many ready runs as a worker has free slots, within what their lanes and tenants allow.
+"""Claim as many ready runs as a worker has free slots, within the bounds of their lanes and tenants.
 
-The locks of lanes and tenants make their bounds exact: a claim holds them shared, or alone where there is a bound,
-while it reads the bound and takes runs; a change of a lane or a tenant holds its lock alone. The worker's lock keeps
-the reaper from declaring the worker gone in the middle of its claim, which would leave runs without an owner.
+The locks of lanes and tenants make their bounds exact: a claim holds them shared, or exclusively where there is a
+bound, while it reads the bound and takes runs; a change of a lane or a tenant holds its lock exclusively. The worker's
+lock keeps the reaper from declaring the worker lost during its claim, which would leave runs without an owner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -28,18 +28,17 @@ from sqlalchemy import (
 from sqlalchemy.sql.base import Executable
 
 from runlane.domain.events import EventType, Notice, StoredEvent
-from runlane.domain.ids import lock_key
 from runlane.domain.run import AGENT, ORCHESTRATION, Status
 from runlane.domain.slots import Quarantined, Queue, QueueKey, SlotCap, WorkerLoad, share_slots
 from runlane.domain.text import load_json
 from runlane.store.orchestration.steps import CHECKPOINT_PATH
+from runlane.store.queue.claim_locks import FIRST_LOCKS, ClaimLocks, LaneMemory, worker_lock
 from runlane.store.queue.claim_survey import (
     LANES,
     LANES_OF_SOME,
     LIMITED,
     LIMITED_OF_SOME,
     MAX_LANES,
-    MAX_QUARANTINED,
     MAX_QUEUES,
     OURS,
     QUARANTINED,
@@ -52,12 +51,12 @@ from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import MARK, json_of, lit, member, now_us
 from runlane.store.sql.schema import lanes, run_events, run_inputs, run_steps, runs, workers
-from runlane.store.sql.statement import Dialect, Row, Statement
+from runlane.store.sql.statement import Row, Statement
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A run that this worker now owns, until it finishes or the fence says otherwise."""
+    """A run that this worker owns until it finishes, or until the fence rejects a write."""
 
     run_id: str
     target: str
@@ -79,59 +78,22 @@ class Claimed:
 
     @property
     def tries(self) -> int:
-        """Which try at the run this is: claims after a pause or a handover do not count."""
+        """The number of this try; claims after a pause or a handover do not count."""
         return self.failures + self.losses + 1
 
 
-# A claim locks at most this many lanes, and as many tenants: all that one survey can name.
-_MAX_LOCKS = MAX_LANES + MAX_QUEUES + MAX_QUARANTINED
-# A quarantined run that has waited this long gets a worker that makes room for it.
-_PATIENCE_US = 5_000_000
-# How many lanes a new worker locks before it knows which of them are in use.
-_FIRST_LOCKS = 16
+# For a quarantined run that has waited this long, one worker makes room.
+_MAX_WAIT_US = 5_000_000
 _POLL_MS = 250
-
-
-@dataclass(slots=True)
-class LaneMemory:
-    """What a worker remembers between claims. The locks of lanes and tenants are taken before their rows are read.
-
-    `names` and `tenants` are those that had ready runs, the latest last; `capped` and `capped_tenants` have a bound.
-    """
-
-    only: frozenset[str] | None = None
-    names: dict[str, None] = field(default_factory=dict[str, None])
-    capped: set[str] = field(default_factory=set[str])
-    tenants: dict[str, None] = field(default_factory=dict[str, None])
-    capped_tenants: set[str] = field(default_factory=set[str])
-    poll_seconds: float = 0.25
-    # Where the next survey begins; empty unless there are more queues than one survey reads.
-    lane_after: str = ""
-    queue_after: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimOutcome:
-    """`alive` is False when the worker has been declared gone; `again` when a lane could not be served yet."""
+    """`alive` is False when the worker has been declared lost; `again` when a lane could not be served yet."""
 
     claims: Sequence[Claimed]
     alive: bool
     again: bool
-
-
-def lane_lock(name: str) -> int:
-    """The lock of a lane."""
-    return lock_key("lane", name)
-
-
-def slots_lock(tenant: str) -> int:
-    """The lock under which the running runs of a tenant with limits are counted."""
-    return lock_key("slots", tenant)
-
-
-def worker_lock(worker_id: str) -> int:
-    """The lock between a worker's claims and the reaper."""
-    return lock_key("worker", worker_id)
 
 
 _CLAIMED = {
@@ -179,7 +141,7 @@ def _take(*conditions: ColumnElement[bool]) -> Executable:
     )
 
 
-def _tell(batch: FromClause | None, changed: FromClause) -> Executable:
+def _add_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     return insert(run_events).from_select(
         ["run_id", "seq", "attempt", "type", "at", "data"],
@@ -202,21 +164,41 @@ def _load(changed: FromClause) -> Select[Any]:
     )
 
 
-def _chain(name: str, *conditions: ColumnElement[bool]) -> CompoundWrite:
+def _claim_where(name: str, purpose: str, *conditions: ColumnElement[bool]) -> CompoundWrite:
     head = _take(*conditions)
-    return CompoundWrite(name, head, returns={**_CLAIMED, "mark": Text()}, links=[_tell], final=_load)
+    returns = {**_CLAIMED, "mark": Text()}
+    return CompoundWrite(name, head, returns=returns, links=[_add_events], final=_load, purpose=purpose)
 
 
 _of_lane = runs.c.lane == bindparam("lane")
-CLAIM = _chain("claim_lane", _of_lane, READY, OURS)
-CLAIM_LIMITED = _chain("claim_limited", _of_lane, runs.c.tenant == bindparam("tenant"), READY_LIMITED, OURS)
-CLAIM_QUARANTINED = _chain("claim_quarantined", READY_QUARANTINED, member(runs.c.id, "ids"))
-_LANES = Statement("lanes_to_lock", select(lanes.c.name).order_by(lanes.c.name).limit(lit(_FIRST_LOCKS)))
+CLAIM = _claim_where(
+    "claim_lane", "Assign ready runs of a lane to a worker, and increase their fencing tokens.", _of_lane, READY, OURS
+)
+CLAIM_LIMITED = _claim_where(
+    "claim_limited",
+    "Assign ready runs of a tenant with limits to a worker, and increase their fencing tokens.",
+    _of_lane,
+    runs.c.tenant == bindparam("tenant"),
+    READY_LIMITED,
+    OURS,
+)
+CLAIM_QUARANTINED = _claim_where(
+    "claim_quarantined",
+    "Assign quarantined runs to a worker, and increase their fencing tokens.",
+    READY_QUARANTINED,
+    member(runs.c.id, "ids"),
+)
+_LANES = Statement(
+    "lanes_to_lock",
+    select(lanes.c.name).order_by(lanes.c.name).limit(lit(FIRST_LOCKS)),
+    purpose="Read the lanes that a new worker locks before its first survey.",
+)
 _ONLINE = Statement(
     "online_workers",
     select(workers.c.id, workers.c.lanes, workers.c.targets).where(
         workers.c.status == lit("online"), workers.c.lease_until > now_us()
     ),
+    purpose="Read the live workers, to choose the one that makes room for a quarantined run.",
 )
 
 
@@ -228,71 +210,46 @@ async def claim(
     memory: LaneMemory,
     load: WorkerLoad | None = None,
 ) -> ClaimOutcome:
-    """Take up to `slots` ready runs of these targets; ORCHESTRATION and AGENT stand for all of their kind."""
+    """Claim up to `slots` ready runs of these targets; ORCHESTRATION and AGENT stand for all of their kind."""
     if not memory.names:
         names = memory.only or [row["name"] for row in await session.fetch(_LANES)]
-        memory.names = dict.fromkeys(sorted(names)[:_FIRST_LOCKS])
-    held = _Locks(memory, session.dialect)
+        memory.names = dict.fromkeys(sorted(names)[:FIRST_LOCKS])
+    held = ClaimLocks(memory, session.dialect)
     await session.lock(exclusive=held.exclusive, shared=[*held.shared, worker_lock(worker_id)])
-    wanted = {
+    filters = {
         "targets": session.texts(sorted({*targets} - {ORCHESTRATION, AGENT})),
         "orchestrations": ORCHESTRATION if ORCHESTRATION in targets else "",
         "agents": AGENT if AGENT in targets else "",
     }
-    seen = await _survey(session, worker_id, wanted, memory)
-    if not seen.online:
+    survey = await _survey(session, worker_id, filters, memory)
+    if not survey.online:
         return ClaimOutcome((), alive=False, again=False)
-    # A queue whose locks are not held in the right way is left for the next round, which follows at once.
-    rows = [*seen.queues, *seen.quarantined]
+    # A queue whose locks are not held as needed is left to the next claim, which follows at once.
+    rows = [*survey.queues, *survey.quarantined]
     is_whole = all(held.covers(row) for row in rows)
-    _remember(memory, rows)
+    memory.remember(rows)
     if is_whole:
-        _turn_page(memory, seen)
-    queues = [_queue(row) for row in seen.queues if row["head"] is not None and held.covers(row)]
-    quarantined = await _quarantined(session, worker_id, [row for row in seen.quarantined if held.covers(row)])
+        _advance_cursor(memory, survey)
+    queues = [_queue(row) for row in survey.queues if row["head"] is not None and held.covers(row)]
+    quarantined = await _quarantined(session, worker_id, [row for row in survey.quarantined if held.covers(row)])
     shares = share_slots(queues, slots, quarantined, load)
     taken: list[Row] = []
     if shares.quarantined:
         ids = session.texts(shares.quarantined)
-        taken += await session.chain(CLAIM_QUARANTINED, ids=ids, slots=slots, worker_id=worker_id)
+        taken += await session.write(CLAIM_QUARANTINED, ids=ids, slots=slots, worker_id=worker_id)
     for (lane, tenant), share in shares.queues.items():
-        params = {"lane": lane, "slots": share, "worker_id": worker_id, **wanted}
+        params = {"lane": lane, "slots": share, "worker_id": worker_id, **filters}
         if tenant is None:
-            taken += await session.chain(CLAIM, **params)
+            taken += await session.write(CLAIM, **params)
         else:
-            taken += await session.chain(CLAIM_LIMITED, tenant=tenant, **params)
+            taken += await session.write(CLAIM_LIMITED, tenant=tenant, **params)
     taken.sort(key=lambda row: (row["rank"], row["id"]))
     again = not is_whole or memory.lane_after != "" or memory.queue_after != ("", "")
     return ClaimOutcome([_claimed(row) for row in taken], alive=True, again=again)
 
 
-class _Locks:
-    """The locks that a claim takes: alone where there is a bound to be exact about, shared otherwise."""
-
-    def __init__(self, memory: LaneMemory, dialect: Dialect) -> None:
-        self._lanes = {name: name in memory.capped for name in memory.names}
-        self._tenants = {name: name in memory.capped_tenants for name in memory.tenants}
-        self._not_needed = dialect == "sqlite"
-        both = [(lane_lock(name), capped) for name, capped in self._lanes.items()]
-        both += [(slots_lock(name), capped) for name, capped in self._tenants.items()]
-        self.exclusive = [key for key, capped in both if capped]
-        self.shared = [key for key, capped in both if not capped]
-
-    def covers(self, row: Row) -> bool:
-        """Whether a surveyed queue may be served under the locks that were taken before."""
-        return self._not_needed or (
-            _is_held(self._lanes, row["lane"], row["max_slots"])
-            and (row["tenant"] is None or _is_held(self._tenants, row["tenant"], row["max_running"]))
-        )
-
-
-def _is_held(held: Mapping[str, bool], name: str, bound: int | None) -> bool:
-    alone = held.get(name)
-    return alone is not None and (alone or bound is None)
-
-
-class _Seen(NamedTuple):
-    """What a survey found."""
+class _Survey(NamedTuple):
+    """The rows that a survey returned."""
 
     online: bool
     free: Sequence[Row]
@@ -304,11 +261,11 @@ class _Seen(NamedTuple):
         return [*self.free, *self.limited]
 
 
-async def _survey(session: Session, worker_id: str, wanted: Mapping[str, Any], memory: LaneMemory) -> _Seen:
+async def _survey(session: Session, worker_id: str, filters: Mapping[str, Any], memory: LaneMemory) -> _Survey:
     served = None if memory.only is None else [(name,) for name in sorted(memory.only)]
     some = served is not None
     first = {} if some else {"lane_after": memory.lane_after}
-    rows = await session.fetch(LANES_OF_SOME if some else LANES, served, worker_id=worker_id, **first, **wanted)
+    rows = await session.fetch(LANES_OF_SOME if some else LANES, served, worker_id=worker_id, **first, **filters)
     worker = rows[0]
     memory.poll_seconds = (worker["poll_interval_ms"] or _POLL_MS) / 1000
     limited: Sequence[Row] = ()
@@ -316,35 +273,18 @@ async def _survey(session: Session, worker_id: str, wanted: Mapping[str, Any], m
     if worker["any_limited"]:
         lane, tenant = memory.queue_after
         after = {"queue_lane": lane, "queue_tenant": tenant}
-        limited = await session.fetch(LIMITED_OF_SOME if some else LIMITED, served, **after, **wanted)
+        limited = await session.fetch(LIMITED_OF_SOME if some else LIMITED, served, **after, **filters)
     if worker["any_quarantined"]:
-        quarantined = await session.fetch(QUARANTINED_OF_SOME if some else QUARANTINED, served, **wanted)
-    return _Seen(bool(worker["online"]), [row for row in rows if row["lane"] is not None], limited, quarantined)
+        quarantined = await session.fetch(QUARANTINED_OF_SOME if some else QUARANTINED, served, **filters)
+    return _Survey(bool(worker["online"]), [row for row in rows if row["lane"] is not None], limited, quarantined)
 
 
-def _remember(memory: LaneMemory, rows: Sequence[Row]) -> None:
-    _use(memory.names, memory.capped, [(row["lane"], row["max_slots"]) for row in rows])
-    limited = [(row["tenant"], row["max_running"]) for row in rows if row["tenant"] is not None]
-    _use(memory.tenants, memory.capped_tenants, limited)
-
-
-def _turn_page(memory: LaneMemory, seen: _Seen) -> None:
-    """Let the next survey begin behind this one if there may be more, and at the start otherwise."""
-    lanes_left = memory.only is None and len(seen.free) == MAX_LANES
-    memory.lane_after = max(row["lane"] for row in seen.free) if lanes_left else ""
-    queues = [(row["lane"], row["tenant"]) for row in seen.limited]
+def _advance_cursor(memory: LaneMemory, survey: _Survey) -> None:
+    """Let the next survey start after this one if there may be more queues, and from the beginning otherwise."""
+    lanes_left = memory.only is None and len(survey.free) == MAX_LANES
+    memory.lane_after = max(row["lane"] for row in survey.free) if lanes_left else ""
+    queues = [(row["lane"], row["tenant"]) for row in survey.limited]
     memory.queue_after = max(queues) if len(queues) == MAX_QUEUES else ("", "")
-
-
-def _use(names: dict[str, None], capped: set[str], seen: Sequence[tuple[str, int | None]]) -> None:
-    """Keep the latest, so that the number of locks stays bounded."""
-    for name, bound in seen:
-        names.pop(name, None)
-        names[name] = None
-        (capped.discard if bound is None else capped.add)(name)
-    for name in list(names)[:-_MAX_LOCKS]:
-        del names[name]
-        capped.discard(name)
 
 
 def _queue(row: Row) -> Queue:
@@ -356,21 +296,21 @@ def _queue(row: Row) -> Queue:
 
 
 async def _quarantined(session: Session, worker_id: str, rows: Sequence[Row]) -> list[Quarantined]:
-    overdue = {row["id"] for row in rows if row["waited_us"] > _PATIENCE_US}
+    overdue = {row["id"] for row in rows if row["waited_us"] > _MAX_WAIT_US}
     online = await session.fetch(_ONLINE) if overdue else ()
     return [
         Quarantined(
             row["id"],
             row["max_neighbors"],
             _queue(row),
-            needs_room=row["id"] in overdue and _maker_of_room(row, online) == worker_id,
+            needs_room=row["id"] in overdue and _worker_making_room(row, online) == worker_id,
         )
         for row in rows
     ]
 
 
-def _maker_of_room(run: Row, online: Sequence[Row]) -> str | None:
-    """The one worker that claims nothing else until the run fits. The others go on."""
+def _worker_making_room(run: Row, online: Sequence[Row]) -> str | None:
+    """Return the one worker that claims nothing else until the run fits, while the others continue."""
     able = [worker["id"] for worker in online if _can_execute(worker, run)]
     return min(able, key=lambda worker: sha256(f"{run['id']} {worker}".encode()).digest(), default=None)
 

@@ -43,7 +43,7 @@ OURS = or_(
     func.substr(runs.c.target, lit(1), lit(len(ORCHESTRATION))) == bindparam("orchestrations", type_=Text()),
     func.substr(runs.c.target, lit(1), lit(len(AGENT))) == bindparam("agents", type_=Text()),
 )
-# The conditions of the three indexes of ready runs, in the words of the indexes.
+# The conditions of the three indexes of ready runs, written as in the indexes.
 _queued = runs.c.status == lit(Status.QUEUED)
 READY = and_(_queued, ~runs.c.limited, runs.c.max_neighbors.is_(None))
 READY_LIMITED = and_(_queued, runs.c.limited, runs.c.max_neighbors.is_(None))
@@ -142,7 +142,7 @@ def _is_online() -> ColumnElement[bool]:
 
 
 def _free_queues(source: FromClause, poll: Select[Any]) -> Select[Any]:
-    """A row for each lane that has ready runs, and at least one, for what is said of the worker."""
+    """Return a row for each lane with ready runs, and at least one for the columns about the worker."""
     lane = source.c.lane
     return select(
         lane,
@@ -215,7 +215,7 @@ def _every_lane() -> Select[Any]:
 def _some_lanes(batch: FromClause) -> Select[Any]:
     served, _ = _served(batch)
     poll = select(func.min(lanes.c.poll_interval_ms)).select_from(served.join(lanes, lanes.c.name == served.c.lane))
-    # The flags say whether another statement is worth its round trip, so they need not be exact about lanes.
+    # The flags decide whether another statement is worth its round trip, so they need not be exact about lanes.
     return _free_queues(served, poll)
 
 
@@ -237,9 +237,30 @@ def _some_quarantined(batch: FromClause) -> Select[Any]:
 _SERVED = {"served": Text()}
 # What is read for every claim, then what is read only where there are tenants with limits or quarantined runs; first
 # for a worker of every lane, then for one of some lanes.
-LANES = Statement("survey_lanes", _every_lane())
-LANES_OF_SOME = Statement("survey_some_lanes", _some_lanes, _SERVED)
-LIMITED = Statement("survey_limited", _every_limited())
-LIMITED_OF_SOME = Statement("survey_some_limited", _some_limited, _SERVED)
-QUARANTINED = Statement("survey_quarantined", _quarantined())
-QUARANTINED_OF_SOME = Statement("survey_some_quarantined", _some_quarantined, _SERVED)
+LANES = Statement(
+    "survey_lanes", _every_lane(), purpose="Find the oldest ready run of each lane, for tenants without limits."
+)
+LANES_OF_SOME = Statement(
+    "survey_some_lanes",
+    _some_lanes,
+    _SERVED,
+    purpose="Find the oldest ready run of each served lane, for tenants without limits.",
+)
+LIMITED = Statement(
+    "survey_limited",
+    _every_limited(),
+    purpose="Find the oldest ready run of each lane and tenant, for tenants with limits.",
+)
+LIMITED_OF_SOME = Statement(
+    "survey_some_limited",
+    _some_limited,
+    _SERVED,
+    purpose="Find the oldest ready run of each served lane and tenant, for tenants with limits.",
+)
+QUARANTINED = Statement("survey_quarantined", _quarantined(), purpose="Find the oldest quarantined run.")
+QUARANTINED_OF_SOME = Statement(
+    "survey_some_quarantined",
+    _some_quarantined,
+    _SERVED,
+    purpose="Find the oldest quarantined run of the served lanes.",
+)

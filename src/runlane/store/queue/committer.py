@@ -1,9 +1,9 @@
-"""The committer: one transaction for everything that a process wants to store at the moment.
+"""The committer: one transaction for all entries that a process has to store at the moment.
 
-While one batch commits, the next gathers, so batches grow with the load and an idle process waits for nobody.
-Each member has its own fence and its own verdict. A caller gets its answer after the commit, never before. A
-member that the database refuses is found by halving the batch, and fails alone. A commit whose answer was lost is
-looked up by its mark before anything is tried again, so nothing is stored twice.
+While one batch commits, the next is collected, so batches grow with the load and a single entry never waits. Each
+member has its own fence and its own verdict. A caller gets its result after the commit, never before. A member that the
+database rejects is found by halving the batch, and fails alone. The outcome of a commit in doubt is determined by its
+mark before anything is retried, so nothing is stored twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from runlane.store.queue.ordering import ReleasedRun, key_locks
 from runlane.store.queue.record import Recorded, RecordEntry, record
 from runlane.store.sql.database import CommitInDoubt, Database, Session
 
-# Members of one transaction: enough to make the commit cheap, few enough that nobody waits long for it.
+# Members of one transaction: enough to make the commit cheap, few enough to keep it short.
 BATCH_SIZE = 1000
 # And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
 BATCH_CHARACTERS = 8 * 1024 * 1024
@@ -72,7 +72,7 @@ _Member = _Accept | _Record
 
 @dataclass(slots=True)
 class _Result:
-    """What a transaction decided, to be told once it has committed."""
+    """The verdicts of a transaction, delivered when it has committed."""
 
     accepted: list[list[Verdict]] = field(default_factory=list[list[Verdict]])
     recorded: dict[tuple[str, int], Recorded] = field(default_factory=dict[tuple[str, int], Recorded])
@@ -85,9 +85,9 @@ class Stopping(Unavailable):
 
 
 class Committer:
-    """Gathers members and commits them in batches.
+    """Collects members and commits them in batches.
 
-    After each commit `ring` is told the lanes in which runs became ready, and `publish` what readers may want to know.
+    After each commit `ring` gets the lanes in which runs became ready, and `publish` the notices for readers.
     """
 
     def __init__(
@@ -126,9 +126,9 @@ class Committer:
         return await answer
 
     async def record(self, entry: RecordEntry, give_up_at: float) -> Recorded:
-        """Store what an attempt has to say; LeaseLost when the run is not its own any more.
+        """Store an entry of an attempt. Raise LeaseLost if the run belongs to another attempt.
 
-        `give_up_at` is on the monotonic clock: past it the attempt may not write any more.
+        `give_up_at` is on the monotonic clock: past it the attempt may not write.
         """
         answer: asyncio.Future[Recorded] = asyncio.get_running_loop().create_future()
         self._submit(_Record(entry, answer, give_up_at))
@@ -147,14 +147,14 @@ class Committer:
                     return
                 self._arrived.clear()
                 await self._arrived.wait()
-                # Whoever is about to submit in this turn of the loop shares the batch.
+                # Callers that submit in this iteration of the event loop share the batch.
                 await asyncio.sleep(0)
                 continue
             batch = self._next_batch()
             try:
                 await self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - it is told, and whoever waits is refused
-                # Loaded here: whoever only looks at runs or hands them in need not pay for it at start.
+            except Exception as error:  # noqa: BLE001 - it is logged, and the waiting callers get it
+                # Imported here: processes that only read or accept runs start faster without it.
                 import structlog
 
                 structlog.get_logger(__name__).exception("commit_failed", members=len(batch))
@@ -192,10 +192,10 @@ class Committer:
             await self._commit(batch[:middle])
             await self._commit(batch[middle:])
         else:
-            self._tell(batch, result)
+            self._deliver(batch, result)
 
     async def _commit_patiently(self, batch: list[_Member]) -> _Result:
-        """Commit, waiting out a database that is away for as long as the most patient member may wait."""
+        """Commit, and wait for an unavailable database until the latest deadline of the members."""
         patience = max(member.give_up_at for member in batch)
         result = _Result()
 
@@ -229,8 +229,8 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # Whoever was told that it failed must not be stored after all. In doubt they stay: the answer,
-                    # if it committed, is for all of them.
+                    # A member that has failed must not be stored after all. After a commit in doubt they stay: if it
+                    # was committed, the result is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
@@ -245,7 +245,7 @@ class Committer:
             return None
         return _Result(accepted=[[stored[run.id] for run in member.runs] for member in batch])
 
-    def _tell(self, batch: list[_Member], result: _Result) -> None:
+    def _deliver(self, batch: list[_Member], result: _Result) -> None:
         self.commits += 1
         self.members += len(batch)
         metrics.COMMITS.add()
@@ -307,7 +307,7 @@ class _Lost(LeaseLost):
     """The fence refused an entry."""
 
     def __init__(self, entry: RecordEntry) -> None:
-        super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are refused.")
+        super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are rejected.")
 
 
 async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
@@ -338,7 +338,7 @@ async def _store(session: Session, batch: Sequence[_Member]) -> _Result:
 
 
 def _merged(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], list[RecordEntry]]:
-    """One entry per attempt: what an attempt said in this batch, in its order. Apart, what came after its end."""
+    """Merge the entries of each attempt in this batch, in their order. Separately return those after its end."""
     merged: dict[tuple[str, int], RecordEntry] = {}
     late: list[RecordEntry] = []
     for entry in entries:
@@ -354,7 +354,7 @@ def _merged(entries: Sequence[RecordEntry]) -> tuple[list[RecordEntry], list[Rec
             run_id=entry.run_id,
             attempt=entry.attempt,
             lane=entry.lane,
-            # Only an end names its key, and what was said after it must not take the key's lock away.
+            # Only a final entry names its key, and a later entry must not remove the lock of the key.
             ordering_key=entry.ordering_key or known.ordering_key,
             events=[*known.events, *entry.events],
             checkpoint=entry.checkpoint if entry.checkpoint is not None else known.checkpoint,

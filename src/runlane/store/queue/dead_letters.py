@@ -16,18 +16,20 @@ from runlane.store.sql.schema import dead_letters, run_attempts, run_inputs, run
 from runlane.store.sql.statement import Row, Statement
 
 _DEAD = Statement(
-    "read_dead",
+    "read_failed_runs",
     select(runs.c.id, runs.c.target, runs.c.lane, run_inputs.c.input, run_results.c.error)
     .select_from(
         runs.join(run_inputs, run_inputs.c.run_id == runs.c.id).join(run_results, run_results.c.run_id == runs.c.id)
     )
     .where(member(runs.c.id, "ids")),
+    purpose="Read the runs that become dead letters.",
 )
 _ATTEMPTS = Statement(
-    "read_attempts_of",
+    "read_attempts_of_runs",
     select(run_attempts)
     .where(member(run_attempts.c.run_id, "ids"))
     .order_by(run_attempts.c.run_id, run_attempts.c.attempt),
+    purpose="Read the attempts of the runs that become dead letters.",
 )
 
 
@@ -39,8 +41,8 @@ def _bury(batch: FromClause) -> Executable:
     )
 
 
-_BURY = Statement(
-    "bury",
+_ADD = Statement(
+    "add_dead_letters",
     _bury,
     {
         "run_id": Text(),
@@ -50,13 +52,23 @@ _BURY = Statement(
         "error": Text(),
         "attempts": Text(),
     },
+    purpose="Add dead letters.",
 )
-UNBURY = Statement("unbury", delete(dead_letters).where(dead_letters.c.run_id == bindparam("run_id")))
+DELETE_DEAD_LETTER = Statement(
+    "delete_dead_letter",
+    delete(dead_letters).where(dead_letters.c.run_id == bindparam("run_id")),
+    purpose="Delete the dead letter of a run that is retried.",
+)
 _LIST = Statement(
     "list_dead_letters",
     select(dead_letters).order_by(dead_letters.c.died_at.desc()).limit(bindparam("limit", type_=Integer())),
+    purpose="Read the newest dead letters.",
 )
-_READ = Statement("read_dead_letter", select(dead_letters).where(dead_letters.c.run_id == bindparam("run_id")))
+_READ = Statement(
+    "read_dead_letter",
+    select(dead_letters).where(dead_letters.c.run_id == bindparam("run_id")),
+    purpose="Read a dead letter.",
+)
 
 
 async def add_dead_letters(session: Session, run_ids: Sequence[str]) -> None:
@@ -67,7 +79,7 @@ async def add_dead_letters(session: Session, run_ids: Sequence[str]) -> None:
         attempts[row["run_id"]].append(attempt_value(row))
     rows = await session.fetch(_DEAD, ids=ids)
     await session.fetch(
-        _BURY,
+        _ADD,
         [
             (
                 row["id"],
@@ -94,7 +106,7 @@ async def list_dead_letters(database: Database, limit: int = 100) -> list[dict[s
 
 
 def attempt_value(row: Row) -> dict[str, Any]:
-    """An attempt as readers see it."""
+    """Return an attempt as JSON."""
     return {
         "attempt": row["attempt"],
         "worker_id": row["worker_id"],
@@ -106,7 +118,7 @@ def attempt_value(row: Row) -> dict[str, Any]:
 
 
 def letter_value(row: Row) -> dict[str, Any]:
-    """A dead letter as readers see it."""
+    """Return a dead letter as JSON."""
     return {
         "run_id": row["run_id"],
         "target": row["target"],

@@ -1,22 +1,36 @@
-"""Events: appending to a run's stream and reading it back.
+"""Events: append to the streams of runs and read them, for one run or many.
 
-The number comes from `runs.last_seq`, raised by the same transaction, so a number is used once and no reader
-ever sees a gap. A worker's events are inserted through the fence: only while its attempt is the run's.
+The number of an event comes from `runs.last_seq`, increased by the same transaction, so a number is used once and
+readers never find a gap. A worker's events are inserted through the fence: only while its attempt owns the run.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, and_, bindparam, exists, func, insert, select
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.events import Event
+from runlane.domain.events import Event, StoredEvent
+from runlane.domain.run import Status
 from runlane.domain.text import load_json
 from runlane.store.sql.database import Database, Session, read
-from runlane.store.sql.expressions import now_us
+from runlane.store.sql.expressions import member, now_us
 from runlane.store.sql.schema import run_events, runs
 from runlane.store.sql.statement import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class RunPosition:
+    """How far a run's stream has come."""
+
+    run_id: str
+    first_seq: int
+    last_seq: int
+    ended: bool
+
 
 # run_id, seq, attempt, type, at, data as JSON text
 EventRow = tuple[str, int, int, str, int | None, str]
@@ -50,10 +64,12 @@ def _append_fenced(batch: FromClause) -> Executable:
     )
 
 
-# For changes that nobody's attempt makes: accept, cancel, release, take-over.
-APPEND = Statement("append_events", _append, _COLUMNS)
+# For changes that are not made by an attempt: accept, cancel, release, takeover.
+APPEND = Statement("append_events", _append, _COLUMNS, purpose="Add events to runs.")
 # For what a worker writes.
-APPEND_FENCED = Statement("append_events_fenced", _append_fenced, _COLUMNS)
+APPEND_FENCED = Statement(
+    "append_events_fenced", _append_fenced, _COLUMNS, purpose="Add events of an attempt, through the fence."
+)
 
 _of_run = run_events.c.run_id == bindparam("run_id")
 _READ = Statement(
@@ -62,6 +78,7 @@ _READ = Statement(
     .where(_of_run, run_events.c.seq > bindparam("after", type_=BigInteger()))
     .order_by(run_events.c.seq)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read the events of a run after a sequence number.",
 )
 _HAS = Statement(
     "has_event",
@@ -70,6 +87,49 @@ _HAS = Statement(
         .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
         .label("found")
     ),
+    purpose="Check whether a run has an event of a type.",
+)
+
+
+def _lines(batch: FromClause) -> Executable:
+    e = run_events.c
+    return (
+        select(e.run_id, e.seq, e.type, e.attempt, e.at, e.data)
+        .select_from(
+            batch.join(
+                run_events,
+                (e.run_id == batch.c.run_id)
+                & (e.seq > batch.c.after)
+                & (e.seq <= batch.c.after + bindparam("limit", type_=Integer())),
+            )
+        )
+        .order_by(e.run_id, e.seq)
+    )
+
+
+_LINES = Statement(
+    "read_next_events", _lines, {"run_id": Text(), "after": Integer()}, purpose="Read the next events of many runs."
+)
+_PAGE = Statement(
+    "read_event_page",
+    select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
+    .where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq > bindparam("after", type_=Integer()))
+    .order_by(run_events.c.seq)
+    .limit(bindparam("limit", type_=Integer())),
+    purpose="Read a page of the events of a run.",
+)
+_LAST = Statement(
+    "read_last_events_of_type",
+    select(run_events.c.seq, run_events.c.type, run_events.c.attempt, run_events.c.at, run_events.c.data)
+    .where(run_events.c.run_id == bindparam("run_id"), run_events.c.type == bindparam("type"))
+    .order_by(run_events.c.seq.desc())
+    .limit(1),
+    purpose="Read the last events of a type of a run.",
+)
+_POSITIONS = Statement(
+    "read_positions",
+    select(runs.c.id, runs.c.first_seq, runs.c.last_seq, runs.c.status).where(member(runs.c.id, "ids")),
+    purpose="Read the first and last event numbers of runs.",
 )
 
 
@@ -89,3 +149,39 @@ async def read_events(database: Database, run_id: str, after: int = 0, limit: in
 async def has_event(database: Database, run_id: str, kind: str) -> bool:
     """Whether the run's stream has an event of this type."""
     return bool((await database.query(_HAS, run_id=run_id, type=kind))[0]["found"])
+
+
+async def read_positions(database: Database, run_ids: Sequence[str]) -> list[RunPosition]:
+    """Where these runs stand; a run that is not kept is missing."""
+
+    async def work(session: Session) -> list[RunPosition]:
+        rows = await session.fetch(_POSITIONS, ids=session.texts(run_ids))
+        return [
+            RunPosition(row["id"], row["first_seq"], row["last_seq"], Status(row["status"]).terminal) for row in rows
+        ]
+
+    return await database.transact(work)
+
+
+async def read_lines(
+    database: Database, positions: Sequence[tuple[str, int]], limit: int
+) -> dict[str, list[StoredEvent]]:
+    """The stored events of each run after its number, at most `limit` numbers of each."""
+    rows = await read(database, _LINES, [tuple(position) for position in positions], limit=limit)
+    found: dict[str, list[StoredEvent]] = defaultdict(list)
+    for row in rows:
+        found[row["run_id"]].append(StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]))
+    return found
+
+
+async def read_page(database: Database, run_id: str, after: int, limit: int) -> list[StoredEvent]:
+    """The next stored events of one run, wherever they begin: retention may have cut the oldest."""
+    rows = await read(database, _PAGE, run_id=run_id, after=after, limit=limit)
+    return [StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"]) for row in rows]
+
+
+async def read_last(database: Database, run_id: str, kind: str) -> StoredEvent | None:
+    """The newest stored event of this type."""
+    for row in await read(database, _LAST, run_id=run_id, type=kind):
+        return StoredEvent(row["seq"], row["type"], row["attempt"], row["at"], row["data"])
+    return None

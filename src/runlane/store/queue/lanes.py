@@ -21,7 +21,7 @@ from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.store.access.audit import append_audit
-from runlane.store.queue.claim import lane_lock
+from runlane.store.queue.claim_locks import lane_lock
 from runlane.store.queue.claim_survey import all_ready
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
@@ -34,7 +34,7 @@ _MOVE_AT_ONCE = 5000
 
 @dataclass(frozen=True, slots=True)
 class LaneChange:
-    """What to change; a field that is left out stays. `uncapped` removes the cap, which max_slots=None cannot say."""
+    """What to change; None leaves a field unchanged. `uncapped` removes the cap."""
 
     enabled: bool | None = None
     max_slots: int | None = None
@@ -53,8 +53,10 @@ def _declare(batch: FromClause) -> Executable:
     )
 
 
-DECLARE = Statement("declare_lanes", _declare, {"name": Text(), "tenant": Text()})
-_NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name))
+DECLARE = Statement(
+    "declare_lanes", _declare, {"name": Text(), "tenant": Text()}, purpose="Create lanes that do not exist yet."
+)
+_NAMES = Statement("lane_names", select(lanes.c.name).order_by(lanes.c.name), purpose="Read the names of all lanes.")
 _LIST = Statement(
     "list_lanes",
     select(
@@ -64,6 +66,7 @@ _LIST = Statement(
         .scalar_subquery()
         .label("running"),
     ).order_by(lanes.c.name),
+    purpose="Read all lanes with their running runs.",
 )
 _ready = all_ready(runs.c.lane, runs.c.accepted_at).c
 _READY_IN_LANES = Statement(
@@ -71,14 +74,20 @@ _READY_IN_LANES = Statement(
     select(_ready.lane, func.count().label("queued"), func.min(_ready.accepted_at).label("oldest")).group_by(
         _ready.lane
     ),
+    purpose="Count the ready runs of each lane, and find the oldest.",
 )
 _SETTINGS = Statement(
     "lane_settings",
     select(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms).where(
         lanes.c.name == bindparam("lane")
     ),
+    purpose="Read the settings of a lane.",
 )
-_KINDS = Statement("list_lane_kinds", select(lane_kinds).order_by(lane_kinds.c.kind))
+_KINDS = Statement(
+    "list_lane_kinds",
+    select(lane_kinds).order_by(lane_kinds.c.kind),
+    purpose="Read which lanes operators assigned to kinds of runs.",
+)
 _SET = Statement(
     "set_lane",
     update(lanes)
@@ -92,6 +101,7 @@ _SET = Statement(
         updated_at=now_us(),
     )
     .returning(lanes.c.name, lanes.c.enabled, lanes.c.max_slots, lanes.c.poll_interval_ms),
+    purpose="Change the settings of a lane.",
 )
 
 
@@ -106,8 +116,14 @@ def _assign(batch: FromClause) -> Executable:
     )
 
 
-_ASSIGN = Statement("assign_kinds", _assign, {"kind": Text(), "lane": Text()})
-_UNASSIGN = Statement("unassign_kinds", delete(lane_kinds).where(member(lane_kinds.c.kind, "kinds")))
+_ASSIGN = Statement(
+    "assign_kinds", _assign, {"kind": Text(), "lane": Text()}, purpose="Assign kinds of runs to a lane."
+)
+_UNASSIGN = Statement(
+    "unassign_kinds",
+    delete(lane_kinds).where(member(lane_kinds.c.kind, "kinds")),
+    purpose="Remove the assignment of kinds of runs to lanes.",
+)
 _waiting = (
     select(runs.c.id)
     .where(
@@ -129,6 +145,7 @@ _MOVE = Statement(
     )
     .values(lane=bindparam("lane"))
     .returning(runs.c.id),
+    purpose="Move waiting runs to the lane assigned to their kind, page by page.",
 )
 
 
@@ -164,7 +181,7 @@ async def lanes_in(session: Session) -> list[Lane]:
 
 
 async def check_lanes(database: Database, names: Collection[str]) -> None:
-    """Refuse a name that is no lane."""
+    """Raise if a name is not a lane."""
     known = {row["name"] for row in await read(database, _NAMES)}
     for name in sorted(names):
         if name not in known:

@@ -1,8 +1,8 @@
-"""The liveness lock: something that a worker's death releases at once, whatever killed it.
+"""The liveness lock, which is released at once when the worker process dies, for whatever reason.
 
-On Postgres it is a session advisory lock on the connection that also renews the lease; the server drops it when the
-socket closes. On SQLite it is a lock on a file beside the database; the kernel drops it with the process. Behind
-PgBouncer in transaction mode a session belongs to nobody, so there is none and only the lease counts.
+On Postgres it is a session advisory lock on the connection that also renews the lease; the server releases it when the
+socket closes. On SQLite it is a lock on a file beside the database; the kernel releases it with the process. Behind
+PgBouncer in transaction mode a client has no session, so there is no lock and only the lease counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.sqlite import SqliteDatabase
 from runlane.store.sql.statement import Statement
 
-_TAKE = Statement("take_liveness_lock", text("select pg_try_advisory_lock(:key) as got"))
+_TAKE = Statement(
+    "take_liveness_lock",
+    text("select pg_try_advisory_lock(:key) as got"),
+    purpose="Take the session lock that shows that a worker process is alive.",
+)
 
 
 class LivenessConnection(Protocol):
@@ -36,7 +40,7 @@ class LivenessConnection(Protocol):
         ...
 
     async def hold(self) -> None:
-        """Take the lock if it is not held: a new connection may have found it taken by the old one's remains."""
+        """Take the lock if it is not held: the server may have closed the previous connection only now."""
         ...
 
     async def close(self) -> None:
@@ -45,7 +49,7 @@ class LivenessConnection(Protocol):
 
 
 async def open_line(settings: Settings, worker_id: str) -> LivenessConnection:
-    """Connect and take the worker's lock. It must be held before the worker's row is there to be judged."""
+    """Connect and take the worker's lock, before the worker's row exists and the reaper can read it."""
     if settings.sqlite_path is not None:
         lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
         lock.take()
@@ -64,7 +68,7 @@ async def open_line(settings: Settings, worker_id: str) -> LivenessConnection:
 
 
 async def lock_is_free(session: Session, settings: Settings, worker_id: str) -> bool:
-    """Whether nobody holds the worker's lock."""
+    """Return whether the worker's lock is free."""
     if settings.sqlite_path is None:
         return await session.try_lock(lock_key("alive", worker_id))
     lock = _FileLock(_lock_file(settings.sqlite_path, worker_id))
@@ -122,7 +126,7 @@ class _FileLine:
 
 
 class _FileLock:
-    """flock on a file of its own: not inherited by programs that a task starts, gone when the process is."""
+    """flock on a file per worker: not inherited by programs that a task starts, released with the process."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -137,7 +141,7 @@ class _FileLock:
         try:
             file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         except FileNotFoundError:
-            return True  # the whole folder is gone, so nobody holds anything in it
+            return True  # the whole folder was deleted, so no lock in it is held
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -148,7 +152,7 @@ class _FileLock:
 
     def drop(self) -> None:
         if self._file is not None:
-            # Unlinked while still held: nobody can take a file that is about to vanish for a live worker's.
+            # Unlinked while still locked, so that a file about to be deleted is never taken for that of a live worker.
             self._path.unlink(missing_ok=True)
             os.close(self._file)
             self._file = None

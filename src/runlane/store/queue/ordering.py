@@ -68,11 +68,14 @@ def ready_status():
     )
 
 
-_RELEASE_NEXT = Statement("release_next", _release_next, {"key": Text()})
+_RELEASE_NEXT = Statement(
+    "release_next", _release_next, {"key": Text()}, purpose="Give an ordering key to the next run that waits for it."
+)
 
 HOLDER = Statement(
     "key_holder",
     select(runs.c.id).where(runs.c.ordering_key == bindparam("key"), runs.c.holds_key),
+    purpose="Find the run that holds an ordering key.",
 )
 
 

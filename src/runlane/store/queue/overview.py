@@ -1,6 +1,6 @@
-"""What runs and waits now, as one moment shows it, for the whole platform or for one tenant.
+"""Running and waiting runs, workers and lanes in one snapshot, for the whole platform or for one tenant.
 
-A tenant sees its own runs alone: the counts of a lane are its own, and lanes that only others use are left out.
+A tenant sees only its own runs: the counts of a lane are its own, and lanes used only by other tenants are left out.
 """
 
 from __future__ import annotations
@@ -20,21 +20,29 @@ from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import lanes, runs
 from runlane.store.sql.statement import Row, Statement
 
-# Statements of a transaction see the same moment on Postgres only like this; on SQLite they always do.
-_SAME_MOMENT = Statement("same_moment", text("set transaction isolation level repeatable read, read only"))
-_SETTINGS = Statement("list_lane_settings", select(lanes).order_by(lanes.c.name))
+# On Postgres, statements of a transaction share a snapshot only with this setting; on SQLite they always do.
+_SAME_MOMENT = Statement(
+    "use_one_snapshot",
+    text("set transaction isolation level repeatable read, read only"),
+    purpose="Let all reads of a transaction use one snapshot.",
+)
+_SETTINGS = Statement(
+    "list_lane_settings", select(lanes).order_by(lanes.c.name), purpose="Read the settings of all lanes."
+)
 _OPEN = (Status.QUEUED, Status.RUNNING)
 _OF_TENANT = Statement(
     "open_runs_of_tenant",
     select(runs.c.lane, runs.c.status, func.count().label("count"), func.min(runs.c.accepted_at).label("oldest"))
     .where(runs.c.tenant == bindparam("tenant"), runs.c.status.in_([lit(status) for status in _OPEN]))
     .group_by(runs.c.lane, runs.c.status),
+    purpose="Count a tenant's ready and running runs by lane.",
 )
 _BY_WORKER = Statement(
     "running_by_worker",
     select(runs.c.worker_id, func.count().label("count"))
     .where(runs.c.tenant == bindparam("tenant"), runs.c.status == lit(Status.RUNNING))
     .group_by(runs.c.worker_id),
+    purpose="Count a tenant's running runs by worker.",
 )
 
 
@@ -49,7 +57,7 @@ class Overview:
 
 
 async def read_overview(database: Database, tenant: str | None, common: Collection[str], limit: int) -> Overview:
-    """Read everything as of one moment; `common` are the lanes that every tenant sees."""
+    """Read everything in one snapshot; `common` are the lanes that every tenant sees."""
 
     async def work(session: Session) -> Overview:
         if session.dialect == "postgresql":

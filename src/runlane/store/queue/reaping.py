@@ -1,7 +1,7 @@
-"""Taking over: finding workers that are gone, and moving their runs.
+"""Takeover: find lost workers and move their runs.
 
-Whoever declares a worker gone holds its lock, so that no claim of it is under way, and moves its runs in the same
-transaction: a run is never without an owner.
+A process that declares a worker lost holds the worker's lock, so that no claim of it is in progress, and moves its runs
+in the same transaction: a run is never without an owner.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sqlalchemy.sql.base import Executable
 from runlane.domain.events import EventType, Notice
 from runlane.domain.run import Status
 from runlane.errors import Unavailable
-from runlane.store.queue.claim import worker_lock
+from runlane.store.queue.claim_locks import worker_lock
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.record import AttemptOutcome, end_attempts, say_done, settle_ended, store_results
 from runlane.store.queue.workers import LIVE, micros
@@ -51,7 +51,7 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A worker that may be gone. `expired` means that its lease is over, which needs no other proof."""
+    """A worker that may be lost. `expired` means that its lease has expired, which needs no other proof."""
 
     id: str
     expired: bool
@@ -59,7 +59,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class ReapedRuns:
-    """What became of the runs of workers that are gone. `ended` are those that may not run again."""
+    """The outcome for the runs of lost workers. `ended` are those that may not run again."""
 
     workers: tuple[str, ...]
     notices: tuple[Notice, ...]
@@ -82,13 +82,14 @@ _SUSPECTS = Statement(
             and_(
                 workers.c.has_lock,
                 bindparam("trust_locks", type_=Boolean()),
-                # A server that just started has dropped everybody's lock; the living need a moment to return.
+                # A server that has just started holds no locks; live workers need a moment to reconnect.
                 database_started_us() < now_us() - lit(RECONNECT_SECONDS * 1_000_000),
                 workers.c.heartbeat_at < now_us() - micros(bindparam("silence_seconds", type_=Float())),
             ),
         ),
     )
     .order_by(workers.c.id),
+    purpose="Find workers whose lease has expired or whose heartbeat is late.",
 )
 # The conditions are checked again under the worker's lock: it may have renewed meanwhile.
 _MARK_LOST = Statement(
@@ -107,6 +108,7 @@ _MARK_LOST = Statement(
     )
     .values(status=lit("lost"), ended_at=now_us(), active=0)
     .returning(workers.c.id),
+    purpose="Declare a worker lost, unless it has renewed its lease.",
 )
 _ORPHANS = Statement(
     "orphaned_workers",
@@ -117,15 +119,17 @@ _ORPHANS = Statement(
     )
     .distinct()
     .limit(lit(100)),
+    purpose="Find running runs whose workers are not live.",
 )
 _KEYS_THAT_END = Statement(
-    "keys_that_end",
+    "keys_of_ending_runs",
     select(runs.c.ordering_key).where(
         member(runs.c.worker_id, "worker_ids"),
         runs.c.status == lit(Status.RUNNING),
         runs.c.ordering_key.is_not(None),
         or_(runs.c.cancel_requested_at.is_not(None), runs.c.lone_losses >= runs.c.max_losses),
     ),
+    purpose="Find the ordering keys of lost runs that will not be retried.",
 )
 _TAKEN = {
     "id": Text(),
@@ -140,10 +144,11 @@ _TAKEN = {
 }
 # The runs that one worker had are counted before they move: only a run that was alone is known to have lost its worker.
 _TOGETHER = Statement(
-    "runs_together",
+    "runs_by_lost_worker",
     select(runs.c.worker_id, func.count().label("together"))
     .where(member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING))
     .group_by(runs.c.worker_id),
+    purpose="Count the runs that each lost worker was executing.",
 )
 # The first loss costs no time. A run that loses one worker after the other waits longer each time.
 _DELAYS_SECONDS = (0, 1, 2, 4, 8)
@@ -208,7 +213,7 @@ def _take_back(batch: FromClause) -> Executable:
     )
 
 
-def _say_lost(batch: FromClause | None, changed: FromClause) -> Executable:
+def _add_lost_events(batch: FromClause | None, changed: FromClause) -> Executable:
     c = changed.c
     closing = case((c.status.in_([lit(Status.CANCELLED), lit(Status.FAILED)]), lit(1)), else_=lit(0))
     return insert(run_events).from_select(
@@ -229,12 +234,13 @@ TAKE_BACK = CompoundWrite(
     _take_back,
     columns={"worker_id": Text(), "together": Integer()},
     returns={**_TAKEN, "at": BigInteger(), "outcome": Text(), "result": Text(), "error": Text()},
-    links=[end_attempts, store_results, say_done, _say_lost],
+    links=[end_attempts, store_results, say_done, _add_lost_events],
+    purpose="Requeue or end the runs of lost workers.",
 )
 
 
 async def find_suspects(database: Database, silence_seconds: float, *, trust_locks: bool) -> list[Suspect]:
-    """Workers whose lease is over or that are silent although they hold a lock."""
+    """Return workers whose lease has expired, or whose heartbeat is late although they hold a lock."""
     rows = await read(database, _SUSPECTS, silence_seconds=silence_seconds, trust_locks=trust_locks)
     return [Suspect(row["id"], bool(row["expired"])) for row in rows]
 
@@ -250,7 +256,7 @@ async def declare_lost(session: Session, worker_id: str, silence_seconds: float,
 
 
 async def find_orphans(session: Session) -> list[str]:
-    """Owners of running runs that are no live workers. There should be none; if there are, their runs must move."""
+    """Return owners of running runs that are not live workers. There should be none; their runs must move."""
     return [row["worker_id"] for row in await session.fetch(_ORPHANS)]
 
 
@@ -266,7 +272,7 @@ async def take_over(session: Session, worker_ids: Sequence[str]) -> ReapedRuns:
     keys = {row["ordering_key"] for row in await session.fetch(_KEYS_THAT_END, worker_ids=ids)}
     await session.lock(exclusive=key_locks(keys))
     together = [(row["worker_id"], row["together"]) for row in await session.fetch(_TOGETHER, worker_ids=ids)]
-    rows = await session.chain(TAKE_BACK, together)
+    rows = await session.write(TAKE_BACK, together)
     ended = [row for row in rows if Status(row["status"]).terminal]
     if any(row["ordering_key"] is not None and row["ordering_key"] not in keys for row in ended):
         raise Unavailable("A run of a vanished worker was cancelled at this moment; the next round moves it.")

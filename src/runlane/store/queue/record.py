@@ -1,7 +1,7 @@
 """What a worker writes about its run: events, checkpoints, progress and the end, all behind the fence.
 
 RECORD's head is the fence: it names the run, the attempt and `running`, and only the members it returns have won.
-What follows, in the chain and in the transaction, is for those members alone. A member that lost changes nothing.
+The later writes of the transaction are for those members alone. A member that the fence rejected changes nothing.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Finish:
 
 @dataclass(slots=True)
 class RecordEntry:
-    """Everything one attempt wants written in one transaction. `settled` are the paths of waits that are over."""
+    """What an attempt stores in one transaction. `settled` are the paths of waits that it has consumed."""
 
     run_id: str
     attempt: int
@@ -97,7 +97,7 @@ class RecordEntry:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The verdict on an entry that won: its run's status now, and what readers are to be told."""
+    """The verdict on an entry that passed the fence: the new status of its run, and the notice for readers."""
 
     status: Status
     notice: Notice
@@ -108,7 +108,7 @@ _TERMINAL = tuple(lit(status) for status in sorted(s for s in Status if s.termin
 
 def _record(batch: FromClause) -> Executable:
     b = batch.c
-    # A run that somebody cancelled is not put back: it ends here.
+    # A cancelled run is not requeued: it ends here.
     new_status = case(
         (b.new_status.is_(None), runs.c.status),
         (
@@ -220,6 +220,7 @@ RECORD = CompoundWrite(
             for name in ("id", "attempt", "status", "last_seq", "ordering_key", "holds_key", "at", "mark")
         )
     ),
+    purpose="Store how attempts ended or what they emitted, through the fence.",
 )
 
 
@@ -232,7 +233,7 @@ async def record(
     """
     # By id, so that two transactions over the same runs lock them in the same order.
     ordered = sorted(entries, key=lambda entry: (entry.run_id, entry.attempt))
-    rows = await session.chain(RECORD, [_member(entry) for entry in ordered])
+    rows = await session.write(RECORD, [_member(entry) for entry in ordered])
     won: dict[tuple[str, int], Row] = {(row["id"], row["attempt"]): row for row in rows}
     events: list[EventRow] = []
     checkpoints: list[tuple[Any, ...]] = []
@@ -273,7 +274,7 @@ async def record(
 
 
 async def _paused_too_late(session: Session, verdicts: Mapping[tuple[str, int], Recorded]) -> list[tuple[str, int]]:
-    """Runs that paused after somebody had answered, or a run of theirs had ended: they are ready again at once."""
+    """Requeue runs that paused after they were answered, or after a child had ended."""
     paused = {run_id: attempt for (run_id, attempt), verdict in verdicts.items() if verdict.status is Status.PAUSED}
     if not paused:
         return []
@@ -324,7 +325,7 @@ def _member(entry: RecordEntry) -> tuple[Any, ...]:
 
 
 def _numbered(entry: RecordEntry, row: Row) -> list[EventRow]:
-    # The closing event, if there is one, has the last number and is written by the chain.
+    # The closing event, if there is one, has the last number and is written by the compound write.
     last = row["last_seq"] - (1 if entry.finish is not None and Status(row["status"]).terminal else 0)
     first = last - len(entry.events) + 1
     return [

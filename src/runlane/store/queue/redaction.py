@@ -1,8 +1,8 @@
-"""An attempt's entry without the secrets that the attempt has used.
+"""Redact the secrets that an attempt has read from what it stores.
 
-Two kinds of JSON meet in what is stored. In data of users every text, number and key is replaced where it is a secret.
-In what Runlane writes itself the field names, numbers and words of a fixed vocabulary mean something to readers and to
-the next attempt: those stay as they are, whatever a tenant has stored as a secret.
+Stored JSON is of two kinds. In data of users every string, number and key that is a secret is replaced. In what Runlane
+writes itself, field names, numbers and values of a fixed vocabulary have a meaning for readers and for the next
+attempt: they stay unchanged, whatever a tenant has stored as a secret.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from runlane.store.orchestration.calls import CallKind, CallRecord
 from runlane.store.orchestration.steps import StepOutcome, StepRecord
 from runlane.store.queue.record import Finish, RecordEntry
 
-# Says what a value is without secrets.
+# Returns a value without secrets.
 _Clean = Callable[[Any, Redactor], Any]
 
-# Paths, ids of steps and answers, and words that readers and the next attempt compare with: none of them holds data.
+# Paths, ids of steps and answers, and values that readers and the next attempt compare: none of them holds data.
 _FIXED: Final = frozenset(
     {
         "answer",
@@ -123,7 +123,7 @@ def _unchanged(value: Any, _redactor: Redactor) -> Any:
 
 
 def _own(value: Any, redactor: Redactor) -> Any:
-    """A text, a number, or an object with fields of ours. What is nested in its fields is data."""
+    """Redact a string, a number, or an object with known fields. What is nested in its fields is data."""
     match value:
         case str():
             return redactor.clean(value)
@@ -136,7 +136,7 @@ def _own(value: Any, redactor: Redactor) -> Any:
 
 
 def _field(value: Any, redactor: Redactor) -> Any:
-    """What a field of ours holds: a text or a number of ours, or data."""
+    """Redact the value of a known field: a fixed string or number stays, data is redacted."""
     return _data(value, redactor) if isinstance(value, (dict, list)) else _own(value, redactor)
 
 
@@ -210,7 +210,7 @@ def _sized(value: Any, redactor: Redactor) -> Any:
 
 
 def _context(value: Any, redactor: Redactor) -> Any:
-    """What a person looks at: data of the run, or what Runlane says about a call or a cap."""
+    """Redact what a person is shown: data of the run, or the description of a call or a cap."""
     if not isinstance(value, dict):
         return _data(value, redactor)
     cleaned: dict[str, Any] = {}

@@ -1,9 +1,9 @@
-"""Retention: what ended long ago is deleted in small transactions. A run that has not ended is never touched.
+"""Retention: delete in small transactions what ended long ago. A run that has not ended is never deleted.
 
-A run goes whole; what was said in a chat is kept, with its session. A run's events may go earlier, all but the last:
-`done` stays, so that whoever still reads the stream comes to its end, and `runs.first_seq` says where it begins now.
-Runs are cut in the order in which they ended, so those that are left are the newest: a look back from the newest finds
-where they begin, however many were cut before.
+A run is deleted completely; the messages of a chat stay with its session. The events of a run may be deleted earlier,
+all but the last: `done` stays, so that readers of the stream reach its end, and `runs.first_seq` is the first number
+that is left. Streams are cut in the order in which their runs ended, so the uncut ones are the newest: a scan back from
+the newest finds where they start, however many were cut before.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from sqlalchemy import Float, Integer, Table, bindparam, cast, delete, select, update
 from sqlalchemy.types import BigInteger
 
-from runlane.store.chat.turns import KEEP_TURNS
-from runlane.store.queue.workers import FORGET
+from runlane.store.chat.turns import COPY_TURN_RESULTS
+from runlane.store.queue.workers import DELETE_OLD_WORKERS
 from runlane.store.sql.database import Session
 from runlane.store.sql.expressions import lit, member, now_once
 from runlane.store.sql.schema import (
@@ -39,12 +39,12 @@ _WORKERS_KEPT_SECONDS = 86400.0
 # Events that one transaction deletes, about; and the length from which a stream is cut piece by piece.
 EVENTS_AT_ONCE = 5_000
 _LONG = 1_000
-# So many runs in a row that are cut already prove that everything before them is, too.
+# This many cut runs in a row prove that all older ones are cut too.
 LOOK_BACK = 1_000
 
 _age = cast(bindparam("keep_seconds", type_=Float()) * 1_000_000, BigInteger)
 _ended_long_ago = (runs.c.ended_at.is_not(None), runs.c.ended_at < now_once() - _age)
-# A dead run that blocks its ordering key is not over: somebody still has to decide about it.
+# A failed run that blocks its ordering key is not deleted: an operator still has to decide about it.
 _OLD = Statement(
     "old_runs",
     select(runs.c.id)
@@ -52,12 +52,21 @@ _OLD = Statement(
     .order_by(runs.c.ended_at)
     .limit(lit(AT_ONCE))
     .with_for_update(skip_locked=True),
+    purpose="Find ended runs past their retention.",
 )
-_OLD_LETTERS = Statement("delete_old_letters", delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age))
+_OLD_LETTERS = Statement(
+    "delete_old_letters",
+    delete(dead_letters).where(dead_letters.c.died_at < now_once() - _age),
+    purpose="Delete dead letters past their retention.",
+)
 
 
 def _delete_of(table: Table) -> Statement:
-    return Statement(f"delete_{table.name}", delete(table).where(member(table.c.run_id, "ids")))
+    return Statement(
+        f"delete_{table.name}",
+        delete(table).where(member(table.c.run_id, "ids")),
+        purpose=f"Delete the rows of runs in {table.name}.",
+    )
 
 
 _DELETES = [
@@ -75,7 +84,11 @@ _DELETES = [
             idempotency_keys,
         )
     ),
-    Statement("delete_runs", delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None))),
+    Statement(
+        "delete_runs",
+        delete(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None)),
+        purpose="Delete ended runs.",
+    ),
 ]
 
 _before = bindparam("before", type_=BigInteger())
@@ -85,8 +98,9 @@ _BACKWARDS = Statement(
     .where(*_ended_long_ago, runs.c.ended_at < _before)
     .order_by(runs.c.ended_at.desc())
     .limit(lit(LOOK_BACK)),
+    purpose="Look back over ended runs, newest first, for streams that are still whole.",
 )
-# Waits for whoever has one of them: a run that is passed over might not be found again.
+# Waits for locked runs: a run that is skipped might not be found again.
 _TO_CUT = Statement(
     "runs_to_cut",
     select(runs.c.id, runs.c.first_seq, runs.c.last_seq)
@@ -98,29 +112,35 @@ _TO_CUT = Statement(
     .order_by(runs.c.ended_at)
     .limit(lit(AT_ONCE))
     .with_for_update(),
+    purpose="Find ended runs whose events are to be deleted.",
 )
 _MOVE_ALL = Statement(
     "move_first_events",
     update(runs).where(member(runs.c.id, "ids"), runs.c.ended_at.is_not(None)).values(first_seq=runs.c.last_seq),
+    purpose="Note that only the last event of ended runs is kept.",
 )
 _first_of_run = select(runs.c.first_seq).where(runs.c.id == run_events.c.run_id).scalar_subquery()
 _CUT_ALL = Statement(
-    "cut_events", delete(run_events).where(member(run_events.c.run_id, "ids"), run_events.c.seq < _first_of_run)
+    "cut_events",
+    delete(run_events).where(member(run_events.c.run_id, "ids"), run_events.c.seq < _first_of_run),
+    purpose="Delete the events before the first kept one of runs.",
 )
 _first = bindparam("first", type_=Integer())
 _MOVE_ONE = Statement(
     "move_first_event",
     update(runs).where(runs.c.id == bindparam("run_id"), runs.c.ended_at.is_not(None)).values(first_seq=_first),
+    purpose="Note the first kept event of an ended run.",
 )
 _CUT_ONE = Statement(
     "cut_events_of_run",
     delete(run_events).where(run_events.c.run_id == bindparam("run_id"), run_events.c.seq < _first),
+    purpose="Delete the events before a sequence number of a run.",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedBatch:
-    """What a transaction cut. `more` says that there may be more to cut."""
+    """What a transaction deleted. `more` is True when there may be more to delete."""
 
     events: int
     more: bool
@@ -130,7 +150,7 @@ async def delete_old(session: Session, keep_seconds: float) -> int:
     """Delete some of the runs that ended longer ago than that; how many."""
     ids = [row["id"] for row in await session.fetch(_OLD, keep_seconds=keep_seconds)]
     if ids:
-        await session.fetch(KEEP_TURNS, ids=session.texts(ids))
+        await session.fetch(COPY_TURN_RESULTS, ids=session.texts(ids))
         await delete_runs(session, ids)
     return len(ids)
 
@@ -145,7 +165,7 @@ async def delete_runs(session: Session, ids: Sequence[str]) -> None:
 async def delete_leftovers(session: Session, keep_seconds: float) -> None:
     """Delete dead letters that are older still, and forget workers that ended a day ago."""
     await session.fetch(_OLD_LETTERS, keep_seconds=keep_seconds * DEAD_LETTERS_KEPT_TIMES)
-    await session.fetch(FORGET, keep_seconds=_WORKERS_KEPT_SECONDS)
+    await session.fetch(DELETE_OLD_WORKERS, keep_seconds=_WORKERS_KEPT_SECONDS)
 
 
 async def oldest_to_cut(session: Session, keep_seconds: float, before: int) -> tuple[int, bool]:

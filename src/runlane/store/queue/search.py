@@ -1,7 +1,7 @@
-"""Finding runs: by what operators know of them, newest first, page by page; and whose a run is.
+"""Search runs with filters, newest first, page by page; and find the tenant of a run.
 
-Ids sort by time, so a page ends at an id and the next one begins below it: nothing is counted or skipped over. A page
-looks at a bounded number of runs, so that no filter can make the database read all of them.
+Ids sort by time, so a page ends at an id and the next one starts below it: nothing is counted or skipped. A page reads
+a bounded number of runs, so that no filter can make the database read all of them.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from runlane.domain.ids import run_id_range
 from runlane.domain.run import Run, Status
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
 from runlane.errors import RunNotFound
-from runlane.store.queue.attempts import STARTED_AT
 from runlane.store.queue.claim_survey import all_ready
-from runlane.store.queue.runs import run_value
+from runlane.store.queue.runs import STARTED_AT, run_value
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member
 from runlane.store.sql.schema import runs
@@ -51,9 +50,9 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class FoundRuns:
-    """A page of runs. `cursor` is the id below which the next one begins, None on the last one.
+    """A page of runs. `cursor` is the id below which the next page starts, None on the last one.
 
-    `truncated` says that the page ends because enough runs were looked at, and not because enough of them fit.
+    `truncated` is True when the page ended because enough runs were read, and not because enough of them matched.
     """
 
     runs: list[Run]
@@ -88,7 +87,7 @@ _of_tenant = runs.c.tenant == bindparam("tenant", type_=Text())
 _ABOVE, _BELOW = "zzzz", ""
 # How many runs a page looks at. A filter that fits hardly any run would otherwise read all of them.
 WINDOW = 20_000
-# How many windows a bulk change looks at before it says that there may be more.
+# How many windows a bulk change reads before it reports that there may be more.
 _WINDOWS = 50
 
 
@@ -113,8 +112,16 @@ def _search(query: Select[Any]) -> Select[Any]:
     )
 
 
-_SEARCH = Statement("search_runs", _search(select(runs, STARTED_AT)))
-_SEARCH_OF_TENANT = Statement("search_tenant_runs", _search(select(runs, STARTED_AT)).where(_of_tenant))
+_SEARCH = Statement(
+    "search_runs",
+    _search(select(runs, STARTED_AT)),
+    purpose="Search the runs of all tenants, newest first, within a range of ids.",
+)
+_SEARCH_OF_TENANT = Statement(
+    "search_tenant_runs",
+    _search(select(runs, STARTED_AT)).where(_of_tenant),
+    purpose="Search the runs of a tenant, newest first, within a range of ids.",
+)
 _floor = (
     select(runs.c.id)
     .where(_within[0])
@@ -122,13 +129,16 @@ _floor = (
     .limit(lit(1))
     .offset(bindparam("skipped", type_=Integer()))
 )
-_FLOOR = Statement("search_floor", _floor)
-_FLOOR_OF_TENANT = Statement("search_tenant_floor", _floor.where(_of_tenant))
+_FLOOR = Statement("search_floor", _floor, purpose="Find the id at which a search of all tenants pauses.")
+_FLOOR_OF_TENANT = Statement(
+    "search_tenant_floor", _floor.where(_of_tenant), purpose="Find the id at which a search of a tenant pauses."
+)
 _STANDING = Statement(
-    "standing_of_run",
+    "status_of_run",
     select(runs.c.tenant, runs.c.status, runs.c.first_seq, runs.c.last_seq, runs.c.worker_id, runs.c.target).where(
         runs.c.id == bindparam("run_id")
     ),
+    purpose="Read status and tenant of a run.",
 )
 
 # Through the partial indexes, however many finished runs are kept.
@@ -138,6 +148,7 @@ _RUNNING = Statement(
     .where(runs.c.status == lit(Status.RUNNING), _fits("tenant", runs.c.tenant))
     .order_by(runs.c.claimed_at)
     .limit(bindparam("limit", type_=Integer())),
+    purpose="Read running runs, oldest first.",
 )
 _ready = all_ready(runs.c.lane, runs.c.target, runs.c.tenant, runs.c.accepted_at).c
 _QUEUED = Statement(
@@ -146,12 +157,14 @@ _QUEUED = Statement(
     .where(_fits("tenant", _ready.tenant))
     .group_by(_ready.target)
     .order_by(_ready.target),
+    purpose="Count the ready runs of each target.",
 )
 _QUEUED_IN_LANES = Statement(
     "queued_by_lane_and_target",
     select(_ready.lane, _ready.target, func.count().label("count"))
     .group_by(_ready.lane, _ready.target)
     .order_by(_ready.lane, _ready.target),
+    purpose="Count the ready runs of each lane and target.",
 )
 
 

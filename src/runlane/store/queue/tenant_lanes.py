@@ -1,7 +1,7 @@
-"""Lanes that a tenant's definitions name: made with the definitions, bounded per tenant, and removed with them.
+"""Lanes that a tenant's definitions name: created with the definitions, bounded per tenant, and deleted with them.
 
-A row says no more of such a lane than that it exists: a lane without a row is served with the same settings. So a row
-can be removed although paused runs of the lane are left. A lane that an operator has changed belongs to no tenant.
+The row of such a lane only shows that it exists: a lane without a row is served with the same settings. So a row can be
+deleted although paused runs of the lane are left. A lane that an operator has changed belongs to no tenant.
 """
 
 from __future__ import annotations
@@ -20,16 +20,30 @@ from runlane.store.sql.schema import lanes, runs
 from runlane.store.sql.statement import Statement
 
 _SHOWN = 5
-_EXISTING = Statement("lanes_of_names", select(lanes.c.name, lanes.c.tenant).where(member(lanes.c.name, "names")))
+_EXISTING = Statement(
+    "lanes_of_names",
+    select(lanes.c.name, lanes.c.tenant).where(member(lanes.c.name, "names")),
+    purpose="Read lanes by name.",
+)
 _of_tenant = lanes.c.tenant == bindparam("tenant")
-_OWN = Statement("lanes_of_tenant", select(lanes.c.name).where(_of_tenant))
+_OWN = Statement(
+    "lanes_of_tenant",
+    select(lanes.c.name).where(_of_tenant),
+    purpose="Read the lanes that a tenant's definitions named.",
+)
 _in_lane = runs.c.lane == lanes.c.name
 _is_in_use = or_(
     *(exists().where(_in_lane, ready) for ready in (READY, READY_LIMITED, READY_QUARANTINED)),
     exists().where(_in_lane, runs.c.status == lit(Status.RUNNING)),
 )
-_REMOVE = Statement("remove_lanes", delete(lanes).where(member(lanes.c.name, "names"), _of_tenant, ~_is_in_use))
-_DROP = Statement("drop_lanes", delete(lanes).where(_of_tenant))
+_REMOVE = Statement(
+    "remove_lanes",
+    delete(lanes).where(member(lanes.c.name, "names"), _of_tenant, ~_is_in_use),
+    purpose="Delete a tenant's lanes that no run uses.",
+)
+_DROP = Statement(
+    "delete_lanes_of_tenant", delete(lanes).where(_of_tenant), purpose="Delete the lanes of a deleted tenant."
+)
 
 
 async def check_tenant_lanes(session: Session, tenant: str, named: Collection[str], most: int | None) -> set[str]:

@@ -1,7 +1,7 @@
-"""A tenant's limits, decided in the transaction that stores the runs and under a lock on the tenant.
+"""The limits of tenants, checked in the transaction that stores the runs and under a lock on the tenant.
 
-So they are exact whoever posts where at the same moment. Only runs of tenants with limits come here: the statement
-that accepts runs leaves them out, which is how it finds out that a tenant has limits.
+So they are exact under concurrent requests. Only runs of tenants with limits are checked here: the statement that
+accepts runs does not store them, which is how a new limit is noticed.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _USAGE = Statement(
         now_us().label("now"),
         case((tenants.c.max_queued.is_not(None), _open.scalar_subquery()), else_=lit(0)).label("open"),
     ).where(member(tenants.c.id, "ids")),
+    purpose="Read limits and open runs of tenants, for admission.",
 )
 
 
@@ -42,11 +43,16 @@ def _pay(batch: FromClause) -> Executable:
     )
 
 
-_PAY = Statement("pay_rate", _pay, {"tenant": Text(), "paid_until": BigInteger()})
+_PAY = Statement(
+    "pay_rate",
+    _pay,
+    {"tenant": Text(), "paid_until": BigInteger()},
+    purpose="Note up to when accepted runs have used the rate of tenants.",
+)
 
 
 async def refusals(session: Session, groups: Sequence[tuple[str, int]]) -> list[Refusal | RateQuota | None]:
-    """For each group of so many runs of a tenant: why it is refused whole, or what is left of the tenant's rate.
+    """Return for each group of runs of a tenant why it is rejected as a whole, or what is left of the tenant's rate.
 
     Earlier groups come first.
     """

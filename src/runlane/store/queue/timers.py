@@ -1,4 +1,4 @@
-"""Timers: scheduled runs whose time has come, and paused ones that waited for a time or past their patience."""
+"""Timers: requeue scheduled runs that are due, and paused runs that waited for a time or whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ def _queue_due(status: Status) -> Statement:
         .where(runs.c.id == due.c.id, by_key_only(runs.c.status) == lit(status))
         .values(status=lit(Status.QUEUED))
         .returning(runs.c.lane),
+        purpose=f"Make {status} runs ready that are due.",
     )
 
 

@@ -37,7 +37,7 @@ _seconds = bindparam("lease_seconds", type_=Float())
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """A worker as operators see it. `targets` is None when it did not tell what it can execute."""
+    """A worker. `targets` is None when it did not report what it can execute."""
 
     id: str
     status: str
@@ -80,7 +80,7 @@ _REGISTER = Statement(
             now_us() + micros(_seconds),
             bindparam("targets", type_=Text()),
         ),
-    ),
+    ), purpose="Register a worker.",
 )  # fmt: skip
 HEARTBEAT = Statement(
     "heartbeat",
@@ -92,6 +92,7 @@ HEARTBEAT = Statement(
         active=bindparam("active", type_=Integer()),
     )
     .returning(workers.c.status),
+    purpose="Renew the lease of a worker.",
 )
 _CANCELS = Statement(
     "read_cancels",
@@ -100,10 +101,12 @@ _CANCELS = Statement(
         runs.c.status == lit(Status.RUNNING),
         runs.c.cancel_requested_at.is_not(None),
     ),
+    purpose="Find the runs of a worker that are to be cancelled.",
 )
 _BEGIN_DRAINING = Statement(
     "begin_draining",
     update(workers).where(_by_id, workers.c.status.in_(LIVE)).values(status=lit("draining")).returning(workers.c.id),
+    purpose="Note that a worker is draining.",
 )
 _SIGN_OFF = Statement(
     "sign_off_worker",
@@ -115,12 +118,14 @@ _SIGN_OFF = Statement(
     )
     .values(status=lit("offline"), ended_at=now_us(), active=0)
     .returning(workers.c.id),
+    purpose="Note that a worker has stopped.",
 )
 _RUNS_OF = Statement(
     "runs_of_workers",
     select(runs.c.id, runs.c.attempt).where(
         member(runs.c.worker_id, "worker_ids"), runs.c.status == lit(Status.RUNNING)
     ),
+    purpose="Read the running runs of workers.",
 )
 _LIST = Statement(
     "list_workers",
@@ -128,18 +133,21 @@ _LIST = Statement(
     .where(or_(workers.c.status.in_(LIVE), bindparam("all", type_=Boolean())))
     .order_by(workers.c.id.desc())
     .limit(lit(500)),
+    purpose="Read workers, newest first.",
 )
 CAPACITY = Statement(
     "slots_of_workers",
     select(func.coalesce(func.sum(workers.c.capacity), lit(0)).label("slots")).where(workers.c.status.in_(LIVE)),
+    purpose="Read the capacity of live workers.",
 )
-FORGET = Statement(
-    "forget_workers",
+DELETE_OLD_WORKERS = Statement(
+    "delete_old_workers",
     delete(workers).where(
         workers.c.status.in_([lit("lost"), lit("offline")]),
         workers.c.ended_at < now_us() - micros(bindparam("keep_seconds", type_=Float())),
         ~exists().where(runs.c.worker_id == workers.c.id, runs.c.status == lit(Status.RUNNING)),
     ),
+    purpose="Delete the rows of workers that ended long ago.",
 )
 
 
@@ -175,7 +183,7 @@ async def register(
 async def renew(
     database: Database, worker_id: str, lease_seconds: float, active: int
 ) -> Sequence[tuple[str, int]] | None:
-    """Renew the lease; None when the worker was declared gone, else the runs somebody asked to cancel."""
+    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost."""
 
     async def work(session: Session) -> Sequence[tuple[str, int]] | None:
         if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
@@ -188,7 +196,7 @@ async def renew(
 
 
 async def begin_draining(database: Database, worker_id: str) -> None:
-    """Tell everybody that the worker claims nothing more."""
+    """Store that the worker claims nothing more."""
     await read(database, _BEGIN_DRAINING, worker_id=worker_id)
 
 

@@ -1,9 +1,9 @@
-"""Chains: a change and what hangs on it, declared once.
+"""Compound writes: a change and the writes that depend on it, declared once.
 
-The head changes rows and returns those it changed; the links write what belongs to exactly those rows. On Postgres the
-whole chain is one statement, so it costs one round trip. On SQLite, which has no writing CTEs but also no round
-trips, the parts run one after another and the returned rows are handed on. Either way a link cannot touch
-anything that the head did not win: where the head has the fence, the whole chain has it.
+The head changes rows and returns those it changed; the links write what belongs to exactly those rows. On Postgres a
+compound write is one statement, so it costs one round trip. On SQLite, which has no writing CTEs but also no round
+trips, the parts run one after another and each link gets the returned rows. In both cases a link cannot write
+anything for rows that the head did not change: where the head has the fence, the whole compound write has it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from runlane.store.sql.statement import (
     Statement,
     batch_table,
     bind,
+    bind_single,
     compile_for,
-    fill_single,
     named_batch,
     single_table,
 )
 
 Columns = Mapping[str, TypeEngine[Any]]
-# A link is built over the chain's batch (None without one) and the rows that the head returned.
+# A link is built over the batch (None without one) and the rows that the head returned.
 Link = Callable[[FromClause | None, FromClause], Executable]
 Head = Executable | Callable[[FromClause], Executable]
 
 
 class CompoundWrite:
-    """A head, its links, and what the caller gets.
+    """A head, its links, and the rows that the caller gets.
 
-    `returns` names what the head returns, in order. `carries` names batch columns that the links need beside it; they
-    belong to the member with the same `key`. (A join would say the same, but our connections only do nested loops.)
-    `final` reads what the caller gets; without it the caller gets the head's rows. `admit` makes of the batch what the
-    head and the links are built over; as a materialized CTE it is worked out once on Postgres.
+    `returns` names what the head returns, in order. `carries` names batch columns that the links need in addition; they
+    belong to the member with the same `key`. (A join would do the same, but our connections only use nested loops.)
+    `final` selects the rows that the caller gets; without it these are the head's. `admit` transforms the batch over
+    which head and links are built; as a materialized CTE it is evaluated once on Postgres.
     """
 
     __slots__ = (
         "_admit", "_carries", "_columns", "_compiled", "_final", "_head", "_key", "_links", "_parts", "_returns",
-        "_single", "name",
+        "_single", "name", "purpose",
     )  # fmt: skip
 
     def __init__(
@@ -61,8 +61,10 @@ class CompoundWrite:
         carries: Sequence[str] = (),
         final: Callable[[FromClause], Select[Any]] | None = None,
         admit: Callable[[FromClause], FromClause] = lambda batch: batch,
+        purpose: str = "",
     ) -> None:
         self.name = name
+        self.purpose = purpose
         self._head = head
         self._columns = dict(columns or {})
         self._returns = dict(returns)
@@ -76,27 +78,33 @@ class CompoundWrite:
         self._parts: tuple[Statement, tuple[Compiled, ...], Compiled | None] | None = None
 
     def compiled(self) -> Compiled:
-        """The one statement for Postgres."""
+        """Return the statement for Postgres."""
         if self._compiled is None:
             self._compiled = self._compile(batch_table("postgresql", self._columns) if self._columns else None)
         return self._compiled
 
     def single(self) -> Compiled:
-        """The one statement for Postgres when the batch has one member."""
+        """Return the statement for Postgres when the batch has one member."""
         if self._single is None:
             self._single = self._compile(single_table(self._columns))
         return self._single
 
-    def filled_in(self, params: Mapping[str, Any], members: Sequence[Sequence[Any]] | None) -> tuple[str, list[Any]]:
-        """The text of the one statement for Postgres, and its arguments."""
+    def bound(self, params: Mapping[str, Any], members: Sequence[Sequence[Any]] | None) -> tuple[str, list[Any]]:
+        """Return the SQL of the statement for Postgres, and its positional arguments."""
         if members is not None and len(members) == 1:
-            return fill_single(self.single(), self._columns, params, members[0])
+            return bind_single(self.single(), self._columns, params, members[0])
         compiled = self.compiled()
         return compiled.sql, bind(compiled, "postgresql", self._columns, params, members)
 
-    def postgres_texts(self) -> list[str]:
-        """Every text that Postgres may get."""
-        return [self.compiled().sql, *([self.single().sql] if self._columns else [])]
+    def texts(self, dialect: Dialect) -> dict[str, str]:
+        """Return every SQL string that may be sent, by what it is used for."""
+        if dialect == "postgresql":
+            texts = {"": self.compiled().sql}
+            return {**texts, "one member": self.single().sql} if self._columns else texts
+        head, links, final = self.parts()
+        texts = {"": head.compiled("sqlite").sql}
+        texts |= {f"link {number}": link.sql for number, link in enumerate(links, 1)}
+        return {**texts, "final": final.sql} if final else texts
 
     def _compile(self, table: FromClause | None) -> Compiled:
         batch = self._admit(table) if table is not None else None
@@ -109,7 +117,7 @@ class CompoundWrite:
         return compile_for("postgresql", last.add_cte(*links), self.name)
 
     def parts(self) -> tuple[Statement, tuple[Compiled, ...], Compiled | None]:
-        """The statements for SQLite: the head, the links over its rows, the last read over its rows."""
+        """Return the statements for SQLite: the head, the links over its rows, the final read over its rows."""
         if self._parts is None:
             batch = self._admit(batch_table("sqlite", self._columns)) if self._columns else None
             head = Statement(self.name, self._admitted_head(), self._columns)
@@ -123,17 +131,17 @@ class CompoundWrite:
     def bind_part(
         self, part: Compiled, params: Mapping[str, Any], members: Sequence[Sequence[Any]] | None, changed: str
     ) -> list[Any]:
-        """The arguments of a link or of the last read on SQLite; `changed` is the head's rows as JSON."""
+        """Return the arguments of a link or of the final read on SQLite; `changed` is the head's rows as JSON."""
         uses_batch = members if BATCH_PARAMETER in part.names else None
         return bind(part, "sqlite", self._columns, {**params, "changed_json": changed}, uses_batch)
 
     def changed(self, rows: Sequence[Row], members: Sequence[Sequence[Any]] | None) -> list[list[Any]]:
-        """The head's rows with what they carry, as lists; for SQLite, whose RETURNING knows one table only."""
+        """Return the head's rows and what they carry as lists; RETURNING of SQLite can name one table only."""
         if not self._carries or members is None:
             return [[row[name] for name in self._returns] for row in rows]
-        place = {name: position for position, name in enumerate(self._columns)}
-        by_key = {tuple(member[place[name]] for name in self._key): member for member in members}
-        carried = [place[name] for name in self._carries]
+        positions = {name: position for position, name in enumerate(self._columns)}
+        by_key = {tuple(member[positions[name]] for name in self._key): member for member in members}
+        carried = [positions[name] for name in self._carries]
         changed: list[list[Any]] = []
         for row in rows:
             member = by_key[tuple(row[name] for name in self._key)]
@@ -148,10 +156,3 @@ class CompoundWrite:
 
     def _built_head(self, batch: FromClause | None) -> Executable:
         return self._head(batch) if callable(self._head) and batch is not None else cast("Executable", self._head)
-
-
-def texts_of(chain: CompoundWrite) -> dict[Dialect, list[str]]:
-    """Every text that the chain may send, by dialect; for tests."""
-    head, links, final = chain.parts()
-    sqlite = [head.compiled("sqlite").sql, *(link.sql for link in links), *([final.sql] if final else [])]
-    return {"postgresql": chain.postgres_texts(), "sqlite": sqlite}

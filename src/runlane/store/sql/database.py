@@ -10,16 +10,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from sqlalchemy import select
+
 from runlane.errors import Unavailable
 from runlane.settings import Settings
 from runlane.store.sql.compound import CompoundWrite
+from runlane.store.sql.expressions import now_us
 from runlane.store.sql.statement import Dialect, Row, Statement
 
 T = TypeVar("T")
 
+_CLOCK = Statement("database_clock", select(now_us().label("now")), purpose="Read the clock of the database.")
+
 
 class CommitInDoubt(Unavailable):
-    """The connection broke while the commit was on its way. `mark` lets committed() find out what happened."""
+    """The connection broke during a commit. was_committed() determines the outcome from `mark`."""
 
     def __init__(self, mark: str | None) -> None:
         self.mark = mark
@@ -27,7 +32,7 @@ class CommitInDoubt(Unavailable):
 
 
 class Duplicate(Exception):
-    """A row with this key is there already."""
+    """A row with this key exists already."""
 
 
 class Session(Protocol):
@@ -42,10 +47,10 @@ class Session(Protocol):
         """Run a statement and return its rows."""
         ...
 
-    async def chain(
-        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    async def write(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
-        """Run a change and what hangs on it."""
+        """Run a compound write and return its final rows."""
         ...
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
@@ -76,15 +81,15 @@ class Database(Protocol):
         """Run `work` in one transaction and return its value after the commit."""
         ...
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
-        """Run a chain as a transaction of its own, in one round trip. Unavailable may mean that it was stored.
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+        """Run a compound write as its own transaction, in one round trip. After Unavailable it may be stored.
 
-        Duplicate when one of the keys is taken; nothing is stored then.
+        Raise Duplicate when one of the keys is taken; nothing is stored then.
         """
         ...
 
     async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
-        """Read with one statement, in one round trip and without waiting for anybody's writes."""
+        """Read with one statement, in one round trip and without waiting for other transactions."""
         ...
 
     async def was_committed(self, mark: str) -> bool:
@@ -96,12 +101,12 @@ class Database(Protocol):
         ...
 
     def forget(self) -> None:
-        """Let go of every connection when the event loop that used them is closed already."""
+        """Release every connection after the event loop that used them was closed."""
         ...
 
 
 async def open_database(settings: Settings, connections: int | None = None) -> Database:
-    """Connect to the database that the settings name, with at most so many connections."""
+    """Connect to the database of the settings, with at most this many connections."""
     if settings.sqlite_path is not None:
         from runlane.store.sql.sqlite import SqliteDatabase
 
@@ -120,3 +125,8 @@ async def read(
         return await session.fetch(statement, members, **params)
 
     return await database.transact(work)
+
+
+async def read_clock(database: Database) -> int:
+    """Return the time of the database, which alone decides leases, due times and order, in microseconds."""
+    return (await read(database, _CLOCK))[0]["now"]

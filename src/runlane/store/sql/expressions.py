@@ -1,4 +1,4 @@
-"""What the two dialects say differently, as expressions that statements use without knowing it."""
+"""Expressions that compile differently for the two dialects."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def upsert(table: Table) -> Insert:
-    """An insert that can say ON CONFLICT, which both dialects spell the same."""
-    # The whole dialect comes with it, which whoever only reads should not wait for.
+    """Return an insert that supports ON CONFLICT, which both dialects spell the same."""
+    # Imported here: it loads the whole dialect, which processes that only read do not need.
     from sqlalchemy.dialects.postgresql import insert
 
     return insert(table)
@@ -35,7 +35,7 @@ class now_us(FunctionElement[int]):  # noqa: N801 - reads as a SQL function in s
 
 @compiles(now_us, "postgresql")
 def _now_us_postgres(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
-    # clock_timestamp(), not now(): now() stands still at the start of the transaction. date_part() gives a double,
+    # clock_timestamp(), not now(): now() is the start of the transaction. date_part() returns a double,
     # which is exact enough for microseconds and much cheaper than extract()'s numeric.
     return "(date_part('epoch', clock_timestamp()) * 1000000)::bigint"
 
@@ -47,12 +47,12 @@ def _now_us_sqlite(element: now_us, compiler: SQLCompiler, **kw: Any) -> str:
 
 
 def now_once() -> ColumnElement[int]:
-    """The same, read once per statement: a clock that is read anew for every row cannot bound an index."""
+    """Return now_us() evaluated once per statement: a clock that is read for every row cannot bound an index."""
     return select(now_us()).scalar_subquery()
 
 
 class database_started_us(FunctionElement[int]):  # noqa: N801
-    """When the database server started; long ago where there is no server."""
+    """When the database server started; 0 on SQLite, which has no server."""
 
     type = BigInteger()
     inherit_cache = True
@@ -70,7 +70,7 @@ def _started_sqlite(element: database_started_us, compiler: SQLCompiler, **kw: A
 
 
 class transaction_mark(FunctionElement[str]):  # noqa: N801
-    """What tells later whether this transaction committed; null where a commit is never in doubt."""
+    """The mark from which was_committed() determines whether this transaction committed; null on SQLite."""
 
     type = Text()
     inherit_cache = True
@@ -94,16 +94,16 @@ def lit(value: str | int) -> ColumnElement[Any]:
     """A constant written into the statement. A bound status would hide from Postgres that a partial index fits."""
     if isinstance(value, str):
         if not value.replace("_", "").isalnum():
-            raise ValueError(f"{value!r} is no constant for a statement")
+            raise ValueError(f"{value!r} is not a constant for a statement")
         return literal_column(f"'{value}'", Text())
     return literal_column(str(int(value)), BigInteger())
 
 
 def by_key_only(value: ColumnElement[Any]) -> ColumnElement[Any]:
-    """A text column that no index is chosen for.
+    """Return a column of type text for which no index is chosen.
 
-    Where a statement finds its rows by primary key and only checks their status, Postgres would rather walk a partial
-    index for that status: it takes a queue's partial indexes for nearly empty.
+    Where a statement finds its rows by primary key and only checks their status, Postgres would scan a partial index
+    for that status, because it estimates the partial indexes of a queue as nearly empty.
     """
     return value.op("||")(literal_column("''", Text()))
 

@@ -26,8 +26,8 @@ T = TypeVar("T")
 
 # A frozen client is disconnected by the server after this long inside a transaction.
 IDLE_IN_TRANSACTION_MS = 5000
-# And one that froze or vanished half way through a statement, which the server does not count as idle, after this.
-# Nothing of ours takes nearly so long. Servers before 17 cannot do it; there only the keepalives below help.
+# A client that froze or disappeared during a statement, which the server does not count as idle, after this long.
+# No transaction of Runlane takes nearly as long. Servers before 17 lack this; there only the keepalives below help.
 TRANSACTION_MS = 30_000
 
 _SESSION_SETTINGS = {
@@ -40,7 +40,7 @@ _SESSION_SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
     "idle_in_transaction_session_timeout": str(IDLE_IN_TRANSACTION_MS),
 }
-# A client whose machine or network is gone says no goodbye; by default the server would keep its locks for hours.
+# A client whose machine or network failed closes nothing; by default the server would keep its locks for hours.
 _KEEPALIVES = {"tcp_keepalives_idle": "5", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
 
 CONNECTION_ERRORS = (
@@ -50,14 +50,14 @@ CONNECTION_ERRORS = (
     asyncpg.InsufficientResourcesError,  # disk full, too many connections
     asyncpg.ReadOnlySQLTransactionError,  # a standby: after a failover the next connection finds the primary
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the server's last words arrived, the end of the connection has not yet
+    asyncpg.InternalClientError,  # the server's last message arrived, the end of the connection not yet
     OSError,
     TimeoutError,
 )
 _TRY_AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.LockNotAvailableError)
 
 _TRIES = 5
-_TURNS_TO_LET_GO = 5
+_ITERATIONS_TO_CLOSE = 5
 
 _LOCK = Statement(
     "lock",
@@ -65,16 +65,25 @@ _LOCK = Statement(
         "select case when exclusive then pg_advisory_xact_lock(key) else pg_advisory_xact_lock_shared(key) end "
         "from unnest(cast(:keys as bigint[]), cast(:exclusive as boolean[])) as wanted(key, exclusive)"
     ),
+    purpose="Wait for advisory locks in one order.",
 )
-_TRY_LOCK = Statement("try_lock", text("select pg_try_advisory_xact_lock(:key) as got"))
-_STATUS = Statement("status_of_mark", text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"))
+_TRY_LOCK = Statement(
+    "try_lock", text("select pg_try_advisory_xact_lock(:key) as got"), purpose="Take an advisory lock if it is free."
+)
+_STATUS = Statement(
+    "status_of_mark",
+    text("select pg_xact_status(cast(cast(:mark as text) as xid8)) as status"),
+    purpose="Read the outcome of a transaction.",
+)
 _WITNESS = Statement(
     "witness_of_mark",
     text(
-        "select exists (select 1 from unnest(cast(:runs as text[]), cast(:numbers as integer[])) as told(run_id, seq) "
-        "join run_events on run_events.run_id = told.run_id and run_events.seq = told.seq "
+        "select exists (select 1 from "
+        "unnest(cast(:runs as text[]), cast(:numbers as integer[])) as written(run_id, seq) "
+        "join run_events on run_events.run_id = written.run_id and run_events.seq = written.seq "
         "where run_events.xmin = cast(cast(cast(:mark as text) as xid8) as xid)) as seen"
     ),
+    purpose="Check that a transaction wrote these events, because a crashed server assigns its number again.",
 )
 
 
@@ -89,7 +98,7 @@ class PostgresSession:
 
     @property
     def mark(self) -> str | None:
-        """The transaction's number and the events that it wrote, as far as rows with a mark told of them."""
+        """The number of the transaction and the events that it wrote, from the rows that had a mark."""
         if not self._marked:
             return None
         events = [(row.get("id") or row["run_id"], row.get("last_seq", 1)) for row in self._marked]
@@ -100,14 +109,14 @@ class PostgresSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*statement.filled_in("postgresql", params, members))
+        return await self._fetch(*statement.bound("postgresql", params, members))
 
-    async def chain(
-        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    async def write(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        return await self._fetch(*chain.filled_in(params, members))
+        return await self._fetch(*compound.bound(params, members))
 
     async def _fetch(self, sql: str, arguments: list[Any]) -> Sequence[Row]:
         rows = cast("list[Row]", await self._connection.fetch(sql, *arguments))
@@ -183,12 +192,12 @@ class PostgresDatabase:
                 return await self._transact_once(work)
             except _TRY_AGAIN as error:
                 if tries == _TRIES:
-                    # Crowded, not wrong: whoever waits may ask again, and nobody's content is at fault.
+                    # Contention, not an error in the request: the caller may retry.
                     raise Unavailable(f"The database is too busy: {_describe_error(error)}.") from error
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         try:
-            return await self._alone(lambda session: session.chain(chain, members))
+            return await self._alone(lambda session: session.write(compound, members))
         except asyncpg.UniqueViolationError as error:
             raise Duplicate from error
 
@@ -196,10 +205,10 @@ class PostgresDatabase:
         return await self._alone(lambda session: session.fetch(statement, **params))
 
     async def _alone(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:
-        """One statement that is its own transaction. Once begun it comes to its end, also if whoever asked goes away.
+        """Run one statement as its own transaction, to its end even if the caller is cancelled.
 
-        The driver would tell the server over a connection of its own, and ending ours would cost a new one: readers
-        that come and go would make the server do nothing else.
+        The driver would cancel it over another connection, and closing this one would cost a new one: many readers that
+        disconnect would keep the server busy with connections.
         """
         using = asyncio.ensure_future(self._use(await self._take(), work))
         self._using.add(using)
@@ -213,18 +222,18 @@ class PostgresDatabase:
     def _used(self, using: asyncio.Future[Any]) -> None:
         self._using.discard(using)
         if not using.cancelled():
-            using.exception()  # there may be nobody left to hear it
+            using.exception()  # marks it as retrieved; the caller may have been cancelled
 
     @contextlib.asynccontextmanager
     async def _lent(self, connection: Any) -> AsyncGenerator[None]:
-        """A connection for statements that are transactions of their own; it ends with whatever leaves it in doubt."""
+        """Lend a connection to statements that are their own transactions; close it if its state is in doubt."""
         try:
             yield
         except CONNECTION_ERRORS as error:
             connection.terminate()
             raise Unavailable(f"The database does not answer: {_describe_error(error)}.") from error
         except asyncio.CancelledError:
-            # Its event loop ends. What the driver would do about the statement would outlive that.
+            # The event loop is closing, and the cancel request of the driver would outlive it.
             self._end(connection)
             raise
         finally:
@@ -238,13 +247,13 @@ class PostgresDatabase:
                 try:
                     status = await connection.fetchval(_STATUS.compiled("postgresql").sql, number)
                 except asyncpg.InvalidParameterValueError:
-                    return False  # a number that the server, after a crash, has not given again yet
+                    return False  # a number that the server, after a crash, has not assigned again yet
                 if status == "committed" and events:
-                    # A server that crashed gives numbers again that never reached its disk, so the number alone may
-                    # be somebody else's. Asked after the status: an earlier snapshot might not see the events yet.
+                    # A server that crashed assigns numbers again that never reached its disk, so the number may belong
+                    # to another transaction. Read after the status: an earlier snapshot might not see the events yet.
                     pairs = [event.rsplit(":", 1) for event in events]
-                    told = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
-                    sql, arguments = _WITNESS.filled_in("postgresql", {**told, "mark": number}, None)
+                    written = {"runs": [run_id for run_id, _ in pairs], "numbers": [int(seq) for _, seq in pairs]}
+                    sql, arguments = _WITNESS.bound("postgresql", {**written, "mark": number}, None)
                     return bool(await connection.fetchval(sql, *arguments))
             if status != "in progress":
                 return status == "committed"
@@ -257,15 +266,15 @@ class PostgresDatabase:
             connection.terminate()
         self._open.clear()
         self._idle.clear()
-        # A statement that was given up has a connection of the driver's own under way to say so. It lets go of it
-        # within these turns; a loop that is closed before would leave it open.
-        for _ in range(_TURNS_TO_LET_GO):
+        # For a cancelled statement the driver opens another connection to cancel it on the server. It closes it within
+        # these iterations of the event loop; a loop that is closed before would leave it open.
+        for _ in range(_ITERATIONS_TO_CLOSE):
             await asyncio.sleep(0)
 
     def forget(self) -> None:
         self._closed = True
         for connection in self._open:
-            with contextlib.suppress(Exception):  # its event loop is closed; all that counts is that the socket goes
+            with contextlib.suppress(Exception):  # its event loop is closed; only the socket has to be closed
                 connection.terminate()
         self._open.clear()
         self._idle.clear()
@@ -333,7 +342,7 @@ class PostgresDatabase:
         self._slots.release()
 
     def _end(self, connection: Any) -> None:
-        """End a connection by our own will, which says nothing about the server or the way to it."""
+        """Close a connection on purpose, which does not count as a broken one."""
         self._open.discard(connection)
         connection.terminate()
 
@@ -351,7 +360,7 @@ class PostgresDatabase:
 
 
 async def connect(settings: Settings) -> Any:
-    """One connection with the settings above; PgBouncer would refuse them at start-up."""
+    """Open a connection with the settings above, without them behind PgBouncer, which rejects them."""
     assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
     ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": "runlane"}
     connection = await cast("Any", asyncpg).connect(
@@ -369,7 +378,7 @@ async def connect(settings: Settings) -> Any:
 
 @contextlib.contextmanager
 def _ended_unless_ready(connection: Any) -> Generator[None]:
-    """A new connection that nobody has yet: whatever stops its preparation ends it, or it would stay for ever."""
+    """Close a new connection if its preparation fails; no caller has it yet, so it would stay open forever."""
     try:
         yield
     except BaseException:
@@ -378,7 +387,7 @@ def _ended_unless_ready(connection: Any) -> Generator[None]:
 
 
 async def limit_transactions(connection: Any, milliseconds: int) -> None:
-    """Let the server end a transaction of this connection that takes longer; servers that cannot are left alone."""
+    """Let the server end a transaction of this connection that takes longer, if its version supports that."""
     limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
     await connection.fetch(limit, str(milliseconds))
 

@@ -38,7 +38,7 @@ _BUSY_SECONDS = 0.02
 
 
 class SqliteSession:
-    """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is alone."""
+    """A transaction whose methods never suspend. Locks are no-ops: an immediate transaction is exclusive."""
 
     dialect: Dialect = "sqlite"
 
@@ -50,24 +50,24 @@ class SqliteSession:
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        cursor = self._connection.execute(*statement.filled_in("sqlite", params, members))
+        cursor = self._connection.execute(*statement.bound("sqlite", params, members))
         return cast("list[Row]", cursor.fetchall())
 
-    async def chain(
-        self, chain: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
+    async def write(
+        self, compound: CompoundWrite, members: Sequence[Sequence[Any]] | None = None, /, **params: Any
     ) -> Sequence[Row]:
         if members is not None and not members:
             return []
-        head, links, final = chain.parts()
+        head, links, final = compound.parts()
         rows = await self.fetch(head, members, **params)
         if not rows:
             return []
-        changed = orjson.dumps(chain.changed(rows, members)).decode()
+        changed = orjson.dumps(compound.changed(rows, members)).decode()
         for link in links:
-            self._connection.execute(link.sql, chain.bind_part(link, params, members, changed))
+            self._connection.execute(link.sql, compound.bind_part(link, params, members, changed))
         if final is None:
             return rows
-        cursor = self._connection.execute(final.sql, chain.bind_part(final, params, members, changed))
+        cursor = self._connection.execute(final.sql, compound.bind_part(final, params, members, changed))
         return cast("list[Row]", cursor.fetchall())
 
     async def lock(self, exclusive: Iterable[int] = (), shared: Iterable[int] = ()) -> None:
@@ -106,18 +106,18 @@ class SqliteDatabase:
 
     async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
         self._open_connection()
-        # The hop must finish once begun: a caller that goes away must not leave a transaction half way.
+        # The call in the thread must finish: a cancelled caller must not leave a transaction half done.
         return await asyncio.shield(self._thread.submit(lambda: self._transact(work)))
 
-    async def execute_single(self, chain: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
+    async def execute_single(self, compound: CompoundWrite, members: Sequence[Sequence[Any]]) -> Sequence[Row]:
         try:
-            return await self.transact(lambda session: session.chain(chain, members))
+            return await self.transact(lambda session: session.write(compound, members))
         except sqlite3.IntegrityError as error:
             raise Duplicate from error
 
     async def query(self, statement: Statement, /, **params: Any) -> Sequence[Row]:
         self._open_connection()
-        return await self._thread.submit(lambda: self._look(statement, params))
+        return await self._thread.submit(lambda: self._query(statement, params))
 
     async def was_committed(self, mark: str) -> bool:
         raise AssertionError("a commit on SQLite is never in doubt")
@@ -170,7 +170,7 @@ class SqliteDatabase:
         if self._clock is not None:
             self._clock.close()
 
-    def _look(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
+    def _query(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
         connection = self._open_connection()
         try:
             return run_to_end(cast("Coroutine[Any, Any, Any]", SqliteSession(connection).fetch(statement, **params)))
@@ -193,7 +193,7 @@ class SqliteDatabase:
         return result
 
     def _open_connection(self) -> sqlite3.Connection:
-        # Asked before the hop as well: after close() there is no thread that would ever answer.
+        # Checked before the call in the thread as well: after close() no thread would ever return.
         if self._connection is None:
             raise Unavailable(f"The database {self.path} is closed.")
         return self._connection

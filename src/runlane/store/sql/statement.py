@@ -1,9 +1,9 @@
-"""Statements: SQLAlchemy Core as the compiler, compiled once per dialect and run on the raw driver.
+"""Statements: SQLAlchemy Core as the compiler, compiled once per dialect and executed by the raw driver.
 
-A statement that serves many members at once is built over `batch`, a table made of its parameters: arrays
-through unnest() on Postgres, one JSON text through json_each() on SQLite. So one declaration serves both, and a
-thousand members cost one round trip. A single member, the common case of a calm system, has a text of its own on
-Postgres: plain parameters instead of arrays, which its planner and the driver handle in less time.
+A statement for many members is built over `batch`, a table made of its parameters: arrays through unnest() on
+Postgres, one JSON string through json_each() on SQLite. So one declaration serves both dialects, and a thousand members
+cost one round trip. A single member, the common case under low load, has its own SQL on Postgres: plain parameters
+instead of arrays, which the planner and the driver handle faster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BATCH_PARAMETER = "batch_json"
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """SQL text of one dialect, the names of its parameters in order, and the values the compiler filled in."""
+    """SQL of one dialect, the names of its parameters in order, and the values that the compiler filled in."""
 
     sql: str
     names: tuple[str, ...]
@@ -36,41 +36,51 @@ class Compiled:
 
 
 class Statement:
-    """One named statement. `name` is what logs, probes and tests call it."""
+    """One named statement. `name` and `purpose` stand above it in docs/reference/sql."""
 
-    __slots__ = ("_build", "_columns", "_compiled", "_single", "name")
+    __slots__ = ("_build", "_columns", "_compiled", "_single", "name", "purpose")
 
     def __init__(
         self,
         name: str,
         build: Executable | Callable[[FromClause], Executable],
         columns: Mapping[str, TypeEngine[Any]] | None = None,
+        *,
+        purpose: str = "",
     ) -> None:
         self.name = name
+        self.purpose = purpose
         self._build = build
         self._columns = dict(columns or {})
         self._compiled: dict[Dialect, Compiled] = {}
         self._single: Compiled | None = None
 
     def compiled(self, dialect: Dialect) -> Compiled:
-        """The text for a dialect, made at first use and kept."""
+        """Return the SQL for a dialect, compiled at first use."""
         found = self._compiled.get(dialect)
         if found is None:
             found = self._compiled[dialect] = self._compile(dialect)
         return found
 
     def single(self) -> Compiled:
-        """The text for a batch of one on Postgres."""
+        """Return the SQL for a batch of one member on Postgres."""
         if self._single is None:
             self._single = self._compile("postgresql", single=True)
         return self._single
 
-    def filled_in(
+    def texts(self, dialect: Dialect) -> dict[str, str]:
+        """Return every SQL string that may be sent, by what it is used for."""
+        texts = {"": self.compiled(dialect).sql}
+        if dialect == "postgresql" and self._columns:
+            texts["one member"] = self.single().sql
+        return texts
+
+    def bound(
         self, dialect: Dialect, params: Mapping[str, Any], members: Sequence[Sequence[Any]] | None
     ) -> tuple[str, list[Any]]:
-        """The text, and the driver's positional arguments for these parameters and batch members."""
+        """Return the SQL and the positional arguments for these parameters and batch members."""
         if dialect == "postgresql" and members is not None and len(members) == 1:
-            return fill_single(self.single(), self._columns, params, members[0])
+            return bind_single(self.single(), self._columns, params, members[0])
         compiled = self.compiled(dialect)
         return compiled.sql, bind(compiled, dialect, self._columns, params, members)
 
@@ -85,7 +95,7 @@ class Statement:
 
 
 def compile_for(dialect: Dialect, statement: Executable, name: str) -> Compiled:
-    """The text of a Core statement for a dialect."""
+    """Compile a Core statement for a dialect."""
     compiled = cast("Any", statement).compile(dialect=_compiler(dialect))
     if cast("dict[str, Any]", compiled.literal_execute_params):
         raise TypeError(f"statement {name} has parameters that only an engine can expand")
@@ -97,7 +107,7 @@ def compile_for(dialect: Dialect, statement: Executable, name: str) -> Compiled:
 
 @cache
 def _compiler(dialect: Dialect) -> Any:
-    # Loaded when it is used: a process has one database, and a command that only looks should start fast.
+    # Imported at first use: a process has one database, and commands that only read should start fast.
     if dialect == "sqlite":
         from sqlalchemy.dialects import sqlite
 
@@ -114,7 +124,7 @@ def bind(
     params: Mapping[str, Any],
     members: Sequence[Sequence[Any]] | None,
 ) -> list[Any]:
-    """The positional arguments for a compiled text."""
+    """Return the positional arguments for compiled SQL."""
     if members is None:
         return [params[name] if name in params else compiled.filled[name] for name in compiled.names]
     values = {**compiled.filled, **params}
@@ -125,21 +135,21 @@ def bind(
     return [values[name] for name in compiled.names]
 
 
-def fill_single(
+def bind_single(
     compiled: Compiled, columns: Mapping[str, TypeEngine[Any]], params: Mapping[str, Any], member: Sequence[Any]
 ) -> tuple[str, list[Any]]:
-    """The text for one member and its positional arguments."""
+    """Return the SQL for one member and its positional arguments."""
     values = {**compiled.filled, **params, **dict(zip(columns, member, strict=True))}
     return compiled.sql, [values[name] for name in compiled.names]
 
 
 def text_list(dialect: Dialect, values: Sequence[str]) -> Any:
-    """The bound value for a `member` parameter."""
+    """Return the bound value for a `member` parameter."""
     return orjson.dumps(list(values)).decode() if dialect == "sqlite" else list(values)
 
 
 def batch_table(dialect: Dialect, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-    """A table made of the parameters that carry a batch."""
+    """Return a table made of the parameters that carry a batch."""
     if dialect == "postgresql":
         arrays = [bindparam(name, type_=ARRAY(kind)) for name, kind in columns.items()]
         table = func.unnest(*arrays).table_valued(*(column(name, kind) for name, kind in columns.items()))
@@ -148,12 +158,12 @@ def batch_table(dialect: Dialect, columns: Mapping[str, TypeEngine[Any]]) -> Fro
 
 
 def single_table(columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-    """A table of one row made of plain parameters, for Postgres."""
+    """Return a table of one row made of plain parameters, for Postgres."""
     return select(*(bindparam(name, type_=kind).label(name) for name, kind in columns.items())).subquery("batch")
 
 
 def named_batch(name: str, parameter: str, columns: Mapping[str, TypeEngine[Any]]) -> FromClause:
-    """A table made of one JSON parameter, for SQLite."""
+    """Return a table made of one JSON parameter, for SQLite."""
     values = [
         literal_column(f"json_extract(value, '$[{position}]')", kind).label(label)
         for position, (label, kind) in enumerate(columns.items())

@@ -1,7 +1,12 @@
-"""Schema migrations, forward only. Expand before the code that needs it is deployed, contract after."""
+"""Schema migrations, forward only.
 
-# The revision that this code needs, kept here so that a worker need not load the migration tool to compare.
-HEAD = "0014"
-REVISIONS = (
-    "0001", "0002", "0003", "0004", "0005", "0006", "0007", "0008", "0009", "0010", "0011", "0012", "0013", "0014",
-)  # fmt: skip
+Expand before the code that needs it is deployed, contract after: a migration runs beside processes of the release
+before it. A migration that may break off half-way (it builds an index concurrently) can be repeated.
+"""
+
+# The revision that this code needs, kept here so that a worker can compare it without loading the migration tool.
+HEAD = "v0001"
+REVISIONS = ("v0001",)
+
+# The revisions of development versions, which the baseline replaced. Their databases cannot be upgraded.
+UNRELEASED = tuple(f"{number:04}" for number in range(1, 15))

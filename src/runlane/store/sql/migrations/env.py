@@ -1,4 +1,4 @@
-"""What the migration tool runs: the connection and its transaction are made by store.migrate."""
+"""Run by the migration tool on the connection that runlane.store.sql.migrate opened."""
 
 from alembic import context
 

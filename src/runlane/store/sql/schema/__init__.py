@@ -2,7 +2,7 @@
 
 `runs` is narrow and has one full index, its primary key: every other index is partial, so that a claim touches
 the same few pages whether ten or a million runs wait, and a finished run leaves them all. There are no foreign
-keys on the hot tables: each would cost a look-up and a row lock per insert, and retention deletes children first.
+keys on the hot tables: each would cost a lookup and a row lock per insert, and retention deletes children first.
 Times are microseconds since the epoch, by the database's clock.
 """
 

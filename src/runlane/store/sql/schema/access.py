@@ -1,4 +1,4 @@
-"""Who may ask for what: tenants, keys, roles, what was done, and what callers were told."""
+"""Access: tenants, keys, roles, the audit log, and responses stored under idempotency keys."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ audit = Table(
 )
 Index("audit_tenant", audit.c.tenant, audit.c.id)
 
-# What callers were told under an Idempotency-Key; without a status the request is under way.
+# Responses stored under an Idempotency-Key; without a status the request is in progress.
 api_answers = Table(
     "api_answers",
     metadata,

@@ -1,4 +1,4 @@
-"""What all tables are collected in."""
+"""The metadata of all tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations and their turns."""
+"""Chat sessions and their turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, Table, Text
 
 from runlane.store.sql.schema.base import metadata
 
-# A conversation with one agent. `ordering_key` is that of its runs; `last_at` is when its last message came.
+# A chat session with one agent. `ordering_key` is that of its runs; `last_at` is the time of its last message.
 chat_sessions = Table(
     "chat_sessions",
     metadata,
@@ -21,7 +21,7 @@ chat_sessions = Table(
 Index("chat_sessions_tenant", chat_sessions.c.tenant, chat_sessions.c.id)
 Index("chat_sessions_last", chat_sessions.c.last_at)
 
-# What became of a turn is told by its run. When retention takes the run, it is copied here.
+# The result of a turn is that of its run. When retention deletes the run, it is copied here.
 chat_turns = Table(
     "chat_turns",
     metadata,

@@ -18,7 +18,7 @@ provider_limits = Table(
     Column("updated_by", Text, nullable=False),
 )
 
-# One row per credential that was used or changed: until when everybody on it slows down, and how often in a row.
+# One row per credential that was used or changed: until when its calls slow down, and how often in a row they did.
 provider_states = Table(
     "provider_states",
     metadata,
@@ -29,7 +29,7 @@ provider_states = Table(
     Column("streak", Integer, nullable=False, server_default="0"),
 )
 
-# The calls that are in flight, while the database counts them. A lease that nobody renews is a call that nobody makes.
+# The calls in flight, while the database counts them. A lease that is not renewed is a call that is not being made.
 provider_leases = Table(
     "provider_leases",
     metadata,
@@ -72,7 +72,7 @@ provider_desk = Table(
 )
 
 # What model calls took. `day` is counted since the epoch, in UTC. Workers write to different shards, so that their
-# transactions do not wait for each other at one row; whoever reads adds them up.
+# transactions do not wait for each other at one row; readers sum them up.
 usage_daily = Table(
     "usage_daily",
     metadata,

@@ -148,7 +148,7 @@ run_results = Table(
     sqlite_with_rowid=False,
 )
 
-# One row per ended attempt. The attempt that is running is told by its run's own row.
+# One row per ended attempt. The running attempt is described by the row of its run.
 run_attempts = Table(
     "run_attempts",
     metadata,
@@ -204,7 +204,7 @@ run_calls = Table(
     sqlite_with_rowid=False,
 )
 
-# What a run waits for: a person, a time, or an event that somebody sends. The answer is kept with the question.
+# What a run waits for: a person, a time, or an event. The answer is stored with the question.
 run_waits = Table(
     "run_waits",
     metadata,
@@ -255,8 +255,8 @@ idempotency_keys = Table(
 )
 Index("idempotency_keys_run", idempotency_keys.c.run_id)
 
-# Runs that a run has started as tools, by their idempotency keys. `seen_at`: the parent knows that the run has ended;
-# `cancel_at`: the parent was to be cancelled, and nobody has looked yet what that means for this one.
+# Runs that a run has started as tools, by their idempotency keys. `seen_at`: the parent has read that the run ended;
+# `cancel_at`: the parent was cancelled, and this child was not checked yet.
 run_children = Table(
     "run_children",
     metadata,
@@ -275,7 +275,7 @@ Index(
     sqlite_where=run_children.c.cancel_at.is_not(None),
 )
 
-# A dead letter is complete in itself: it outlives the run it tells about.
+# A dead letter is complete in itself: it outlives its run.
 dead_letters = Table(
     "dead_letters",
     metadata,

@@ -1,4 +1,4 @@
-"""Who executes runs, and where: workers and lanes."""
+"""Workers and lanes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, Table, Text,
 
 from runlane.store.sql.schema.base import metadata
 
-# `targets` are the tasks that a worker can execute, as JSON; null for a worker of a release that did not tell.
+# `targets` are the tasks that a worker can execute, as JSON; null if it did not report them.
 workers = Table(
     "workers",
     metadata,

@@ -1,0 +1,192 @@
+"""The claim loop of a worker: it claims whenever there is a free slot and may be a ready run.
+
+Between claims it waits for a bell or for the poll interval. Any error is waited out; the loop ends only by stop().
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+
+import structlog
+
+from runlane.bus import Bus
+from runlane.errors import Unavailable
+from runlane.failpoints import failpoint
+from runlane.observability.outage import outage
+from runlane.store.queue.claim import Claimed, ClaimOutcome, claim
+from runlane.store.queue.claim_locks import LaneMemory
+from runlane.store.queue.workers import owned_runs
+from runlane.store.sql.database import CommitInDoubt, Database, Session
+from runlane.worker.executions import Executions
+from runlane.worker.health import WorkerHealth
+from runlane.worker.heartbeat import Registration
+
+log = structlog.get_logger(__name__)
+
+_RETRY_SECONDS = 0.2
+_NOTHING = ClaimOutcome((), alive=True, again=True)
+
+
+class ClaimLoop:
+    """Claims runs and starts their execution. `registration` returns the worker's current one, if any."""
+
+    def __init__(
+        self,
+        database: Database,
+        bus: Bus,
+        executions: Executions,
+        health: WorkerHealth,
+        *,
+        lanes: Collection[str] | None,
+        targets: Collection[str],
+        registration: Callable[[], Registration | None],
+        abandon_registration: Callable[[str], None],
+    ) -> None:
+        self._database = database
+        self._bus = bus
+        self._executions = executions
+        self._health = health
+        self._memory = LaneMemory(only=None if lanes is None else frozenset(lanes))
+        self._targets = targets
+        self._registration = registration
+        self._abandon_registration = abandon_registration
+        self._listener = bus.listen(self._memory.only)
+        self._may_claim = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def lanes(self) -> frozenset[str] | None:
+        """The lanes that the worker serves; None for all."""
+        return self._memory.only
+
+    @property
+    def running(self) -> bool:
+        """Whether the loop was started and has not been stopped."""
+        return self._task is not None
+
+    def start(self) -> None:
+        """Begin to claim."""
+        self._task = asyncio.create_task(self._run(), name="runlane-claims")
+
+    async def stop(self) -> None:
+        """End the loop after the claim that is under way."""
+        self._stopping = True
+        for event in (self._may_claim, self._executions.slot_free):
+            event.set()
+        self._listener.wake()
+        if self._task is not None:
+            await self._task
+            self._task = None
+
+    def close(self) -> None:
+        """Unsubscribe from the bus."""
+        self._listener.close()
+
+    def resume(self) -> None:
+        """Claim under a new registration."""
+        self._may_claim.set()
+
+    def pause(self) -> None:
+        """Claim nothing until resume()."""
+        self._may_claim.clear()
+
+    def execution_ended(self, claimed: Claimed) -> None:
+        """Claim soon if the end of a run allows others to start that did not fit although slots were free."""
+        memory = self._memory
+        if (
+            claimed.lane in memory.capped
+            or claimed.tenant in memory.capped_tenants
+            or claimed.max_neighbors is not None
+        ):
+            # The loop may be waiting for a bell that no other process rings.
+            self._listener.wake()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._health.claim_loop_turned_at = time.monotonic()
+            slots = self._executions.free_slots()
+            if slots <= 0:
+                self._executions.slot_free.clear()
+                await _wait(self._executions.slot_free, 1.0)
+                continue
+            if not self._may_claim.is_set():
+                await _wait(self._may_claim, 1.0)
+                continue
+            try:
+                outcome = await self._claim(slots)
+            except Unavailable as error:
+                outage.failed("a claim", str(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            except Exception:
+                # Runs may have been claimed that are not executed; under this registration they would wait forever.
+                log.exception("claim_failed")
+                self._abandon_registration("a claim failed in an unexpected way")
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if not outcome.alive:
+                # Also when a late renewal may still come: a lease that has expired once stays expired.
+                self._abandon_registration("the database reports that its lease has expired")
+            elif not outcome.claims and not outcome.again:
+                # Waiting for a bell is not a stall, however long the poll interval is.
+                self._health.claim_loop_turned_at = time.monotonic() + self._memory.poll_seconds
+                await self._listener.wait(self._memory.names, self._memory.poll_seconds)
+
+    async def _claim(self, slots: int) -> ClaimOutcome:
+        registration = self._registration()
+        if registration is None or not registration.may_work():
+            self._may_claim.clear()
+            self._abandon_registration("its lease could not be renewed in time")
+            return _NOTHING
+
+        outcome = _NOTHING
+        load = self._executions.load()
+
+        async def work(session: Session) -> None:
+            nonlocal outcome
+            outcome = await claim(session, registration.worker_id, self._targets, slots, self._memory, load)
+            if outcome.claims:
+                failpoint("claim.before_commit")
+
+        try:
+            await self._database.transact(work)
+        except CommitInDoubt as doubt:
+            outcome = await self._resolve(doubt, registration, outcome)
+        if outcome.claims:
+            failpoint("claim.committed")
+        if registration is not self._registration():
+            return _NOTHING
+        for claimed in outcome.claims:
+            self._executions.start(claimed)
+        self._bus.publish([claimed.notice for claimed in outcome.claims])
+        if len(outcome.claims) == slots:
+            # There may be more ready runs than one worker can take: this claim wakes the next worker, not each accept.
+            self._bus.ring({claimed.lane for claimed in outcome.claims})
+        return outcome
+
+    async def _resolve(self, doubt: CommitInDoubt, registration: Registration, outcome: ClaimOutcome) -> ClaimOutcome:
+        """Return the claims that were committed although the connection broke; unexecuted, they would wait forever."""
+        while doubt.mark is not None and registration.may_work():
+            try:
+                if not await self._database.was_committed(doubt.mark):
+                    return _NOTHING
+                # After a crash another worker may have made the same claim, even under the same attempt number.
+                owned = await owned_runs(self._database, registration.worker_id)
+                claims = [claimed for claimed in outcome.claims if (claimed.run_id, claimed.attempt) in owned]
+                return ClaimOutcome(claims, alive=True, again=True)
+            except Unavailable:
+                await asyncio.sleep(_RETRY_SECONDS)
+        if doubt.mark is not None and registration is self._registration():
+            self._abandon_registration("the outcome of a claim could not be determined in time")
+        return _NOTHING
+
+
+async def _wait(event: asyncio.Event, timeout_seconds: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            await event.wait()
+    except TimeoutError:
+        pass

@@ -1,0 +1,163 @@
+"""An upgrade of a database that is in use: data survives, processes of the release before keep writing."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any, cast
+
+import asyncpg
+import pytest
+
+from runlane.store.sql import migrate
+from runlane.store.sql.database import open_database
+from runlane.store.sql.migrate import check_schema, upgrade
+from runlane.store.sql.migrations import HEAD, REVISIONS
+from tests.harness import eventually, settings_for
+
+LATER = "v9998"
+_LATER_REVISION = f'''
+"""A column and an index that only this test has."""
+
+import sqlalchemy as sa
+from alembic import context, op
+
+revision = "{LATER}"
+down_revision = "{HEAD}"
+
+
+def upgrade() -> None:
+    bind = op.get_bind()
+    postgres = bind.dialect.name == "postgresql"
+    if postgres:
+        op.execute("set local lock_timeout = '500ms'")
+    if "color" not in {{column["name"] for column in sa.inspect(bind).get_columns("runs")}}:
+        op.add_column("runs", sa.Column("color", sa.Text(), server_default="blue", nullable=False))
+    if postgres:
+        with context.get_context().autocommit_block():
+            op.execute("drop index concurrently if exists runs_color")
+            op.execute("create index concurrently runs_color on runs (color)")
+    else:
+        op.execute("create index if not exists runs_color on runs (color)")
+'''
+_INSERT = (
+    "insert into runs (id, target, lane, status, rank, priority, max_attempts, max_losses, accepted_at) "
+    "values ({}, 'job', 'default', 'queued', 0, 0, 3, 10, 0)"
+)
+_PG_INSERT = _INSERT.format("$1")
+
+
+async def _connect(url: str) -> Any:
+    return await cast("Any", asyncpg).connect(url)
+
+
+@pytest.fixture
+def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this process the migrations of a later release."""
+    scripts = tmp_path / "migrations"
+    shutil.copytree(migrate.SCRIPTS, scripts, ignore=shutil.ignore_patterns("__pycache__"))
+    (scripts / "versions" / f"{LATER}_color.py").write_text(_LATER_REVISION)
+    monkeypatch.setattr(migrate, "SCRIPTS", scripts)
+    monkeypatch.setattr(migrate, "HEAD", LATER)
+    monkeypatch.setattr(migrate, "REVISIONS", (*REVISIONS, LATER))
+
+
+@pytest.fixture
+async def current_database(empty_postgres: str) -> str:
+    """The URL of a database with this release's schema and one run."""
+    await upgrade(settings_for(empty_postgres))
+    connection = await _connect(empty_postgres)
+    try:
+        await connection.execute(_PG_INSERT, "run_before")
+    finally:
+        await connection.close()
+    return empty_postgres
+
+
+@pytest.fixture
+def postgres_url(current_database: str, next_release: None) -> str:
+    """A database of this release, to be upgraded by the next one."""
+    del next_release
+    return current_database
+
+
+async def test_processes_of_this_release_write_during_and_after_the_upgrade(postgres_url: str) -> None:
+    stop = asyncio.Event()
+    written: list[str] = []
+
+    async def write() -> None:
+        connection = await _connect(postgres_url)
+        try:
+            while not stop.is_set():
+                run_id = f"run_{len(written)}"
+                await connection.execute(_PG_INSERT, run_id)
+                written.append(run_id)
+        finally:
+            await connection.close()
+
+    writer = asyncio.create_task(write())
+    await eventually(lambda: bool(written), "the writer runs")
+    assert await upgrade(settings_for(postgres_url)) == (HEAD, LATER)
+    during = len(written)
+    await eventually(lambda: len(written) >= during + 5, "the writer continues")
+    stop.set()
+    await writer
+    connection = await _connect(postgres_url)
+    try:
+        assert [row[0] for row in await connection.fetch("select distinct color from runs")] == ["blue"]
+        assert await connection.fetchval("select count(*) from runs") == len(written) + 1
+        assert await connection.fetchval("select indisvalid from pg_index where indexrelid = 'runs_color'::regclass")
+    finally:
+        await connection.close()
+
+
+async def test_upgrades_at_the_same_time_take_turns(postgres_url: str) -> None:
+    await asyncio.gather(*(upgrade(settings_for(postgres_url)) for _ in range(4)))
+    database = await open_database(settings_for(postgres_url), 2)
+    try:
+        await check_schema(database, "it")
+    finally:
+        await database.close()
+
+
+async def test_an_upgrade_does_not_block_writers_while_it_waits_for_a_long_transaction(postgres_url: str) -> None:
+    connection, other = await _connect(postgres_url), await _connect(postgres_url)
+    try:
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(_PG_INSERT, "run_open")
+        running = asyncio.create_task(upgrade(settings_for(postgres_url)))
+        waiting = "select exists (select from pg_locks where not granted)"
+        await eventually(lambda: other.fetchval(waiting), "the migration waits for the table")
+        # The migration gives up its lock request after its timeout, so a later writer is not blocked for long.
+        await asyncio.wait_for(other.execute(_PG_INSERT, "run_other"), 60)
+        assert not running.done()
+        await transaction.commit()
+        assert await running == (HEAD, LATER)
+    finally:
+        await connection.close()
+        await other.close()
+
+
+async def test_an_upgrade_that_broke_off_before_its_index_is_finished_by_the_next(postgres_url: str) -> None:
+    await upgrade(settings_for(postgres_url))
+    connection = await _connect(postgres_url)
+    try:
+        await connection.execute(f"drop index runs_color; update alembic_version set version_num = '{HEAD}'")
+    finally:
+        await connection.close()
+    assert await upgrade(settings_for(postgres_url)) == (HEAD, LATER)
+
+
+@pytest.mark.usefixtures("next_release")
+async def test_the_embedded_file_is_upgraded_and_keeps_its_rows(sqlite_url: str) -> None:
+    path = sqlite_url.removeprefix("sqlite:///")
+    with sqlite3.connect(path) as connection:
+        connection.execute(_INSERT.format("'run_before'"))
+    connection.close()
+    assert await upgrade(settings_for(sqlite_url)) == (HEAD, LATER)
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("select id, color from runs").fetchall() == [("run_before", "blue")]
+    connection.close()
