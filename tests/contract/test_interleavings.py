@@ -21,7 +21,7 @@ from runlane.store.queue.lanes import LaneChange, set_lane
 from runlane.store.queue.ordering import key_locks
 from runlane.store.queue.reaping import declare_lost, take_over
 from runlane.store.queue.record import AttemptOutcome, Finish
-from runlane.store.queue.runs import cancel_run
+from runlane.store.queue.run_changes import cancel_run
 from runlane.store.sql.database import Session
 from tests.harness import Store, completed, entry_of, eventually, new_run
 

@@ -12,7 +12,7 @@ from runlane.api.tail import Tail
 from runlane.bus.memory import MemoryBus
 from runlane.domain.events import Notice
 from runlane.errors import InvalidRequest, RunNotFound
-from runlane.store.queue.event_pages import read_page
+from runlane.store.queue.events import read_page
 from tests.harness import Store, entry_of
 
 _ID = re.compile(rb"^id: ([0-9]+)$", re.MULTILINE)
