@@ -31,7 +31,7 @@ READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
 RUN := $(UV) run --frozen --no-sync
 
-.PHONY: run test check bench fmt clean
+.PHONY: run test soak check bench fmt clean
 .DELETE_ON_ERROR:
 
 run: $(READY)
@@ -44,6 +44,10 @@ ifeq ($(ARGS),)
 else
 	$(RUN) pytest $(ARGS)
 endif
+
+# The long tests at full size: thousands of runs, tens of thousands of lines and steps.
+soak: $(READY)
+	TEST_SOAK=1 $(RUN) pytest $(SPREAD) 2 $(or $(ARGS),tests/chaos)
 
 check: $(READY_BENCH)
 	$(RUN) ruff check

@@ -17,6 +17,7 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from runlane.testing.local import PORTS
+from tests import forking
 
 START_SECONDS = 60.0
 # A process takes its port some time after it was told which. Until then nobody else may choose it: neither a server of
@@ -30,6 +31,7 @@ _ports = cycle(random.sample(_ours, len(_ours)))
 TASKS = """
 import asyncio
 from runlane import App, Context, Fail
+from tests import forking
 
 app = App()
 
@@ -71,7 +73,7 @@ class ServerProcess:
         self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = (folder / f"server-{self.port}.log").open("ab")
-        self._process = subprocess.Popen(
+        self._process = forking.Popen(
             [sys.executable, "-m", "runlane", *arguments, "--port", str(self.port)],
             cwd=folder,
             env=environment(**variables),
@@ -123,7 +125,7 @@ def command(
     folder: Path, *arguments: str, given: str | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """One `runlane` command, to its end."""
-    return subprocess.run(
+    return forking.run(
         [sys.executable, "-m", "runlane", *arguments],
         cwd=folder,
         env=environment(**variables),

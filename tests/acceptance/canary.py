@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 import threading
 from collections.abc import Generator, Mapping
@@ -19,6 +18,7 @@ from runlane.settings import Settings
 from runlane.store.sql.database import Database, read
 from runlane.store.sql.schema import metadata
 from runlane.store.sql.statement import Statement
+from tests import forking
 from tests.server_process import environment
 
 
@@ -55,7 +55,7 @@ def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
     """A worker process until the end of the block, and the file that it writes to."""
     log = folder / "worker.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(
+        process = forking.Popen(
             [sys.executable, "-m", "runlane", "worker", "tasks:app"],
             cwd=folder,
             env=environment(**variables),

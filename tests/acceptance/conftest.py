@@ -16,6 +16,7 @@ import pytest
 
 from runlane.settings import Settings
 from runlane.testing import redis_for_tests
+from tests import forking
 from tests.acceptance.canary import Collector
 from tests.harness import settings_for
 
@@ -67,7 +68,7 @@ class Shell:
     children: list[subprocess.Popen[str]] = field(default_factory=list[subprocess.Popen[str]])
 
     def run(self, *arguments: str, expect: int = 0, **variables: str) -> Answer:
-        done = subprocess.run(
+        done = forking.run(
             [sys.executable, "-m", "runlane", *arguments],
             cwd=self.folder,
             env=self.environment | variables,
@@ -89,7 +90,7 @@ class Shell:
 
     def python(self, code: str) -> Answer:
         """Use the app from a program of the user's own."""
-        done = subprocess.run(
+        done = forking.run(
             [sys.executable, "-c", code],
             cwd=self.folder,
             env=self.environment,
@@ -111,7 +112,7 @@ class Shell:
         return answer.out.strip()
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
+        child = forking.Popen(
             [sys.executable, "-m", "runlane", *arguments],
             cwd=self.folder,
             env=self.environment,

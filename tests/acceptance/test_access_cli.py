@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from runlane.testing import RedisServer
+from tests import forking
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 def run(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forking.run(
         [sys.executable, "-m", "runlane", *arguments],
         env=environment,
         capture_output=True,

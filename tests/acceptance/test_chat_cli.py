@@ -8,7 +8,6 @@ import os
 import pty
 import re
 import signal
-import subprocess
 import sys
 import time
 import urllib.request
@@ -21,6 +20,7 @@ from pydantic import SecretStr
 from runlane import App, Settings
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
+from tests import forking
 from tests.server_process import ServerProcess, command, environment, serving, write_tasks
 
 WAIT_SECONDS = 60.0
@@ -90,7 +90,7 @@ class Terminal:
 
     def __init__(self, folder: Path, server: ServerProcess, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
-        self.process = subprocess.Popen(
+        self.process = forking.Popen(
             [sys.executable, "-m", "runlane", *arguments, "--url", server.url],
             cwd=folder,
             env=environment(TERM="xterm", COLUMNS="160"),

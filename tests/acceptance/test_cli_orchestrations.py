@@ -16,6 +16,7 @@ import pytest
 from pydantic import SecretStr
 
 from runlane import App, Settings
+from tests import forking
 from tests.acceptance.api.flows import ARTICLE, PAYMENT, bring
 from tests.server_process import ServerProcess, command, environment, serving, write_tasks
 
@@ -102,7 +103,7 @@ def test_a_run_is_answered_read_and_forked_by_both_ways(
 
 
 def test_following_in_a_pipe_tells_how_to_answer(folder: Path, server: ServerProcess) -> None:
-    following = subprocess.Popen(
+    following = forking.Popen(
         [sys.executable, "-m", "runlane", "run", "article", "--message", "m", "--follow", "--url", server.url],
         cwd=folder,
         env=environment(),
@@ -127,7 +128,7 @@ def test_following_in_a_pipe_tells_how_to_answer(folder: Path, server: ServerPro
 
 def test_a_person_at_a_terminal_is_asked(folder: Path, server: ServerProcess) -> None:
     ours, theirs = pty.openpty()
-    watching = subprocess.Popen(
+    watching = forking.Popen(
         [sys.executable, "-m", "runlane", "run", "article", "--message", "m", "--follow", "--url", server.url],
         cwd=folder,
         env=environment(TERM="xterm", COLUMNS="160"),

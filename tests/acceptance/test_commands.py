@@ -12,6 +12,7 @@ import pytest
 
 from runlane.store.sql.migrations import HEAD
 from runlane.version import VERSION
+from tests import forking
 from tests.acceptance.conftest import Shell
 
 Worked = tuple[Shell, Sequence[str]]
@@ -20,7 +21,7 @@ Worked = tuple[Shell, Sequence[str]]
 def on_a_terminal(shell: Shell, *arguments: str) -> str:
     """What the command prints when its output is a terminal."""
     master, slave = pty.openpty()
-    child = subprocess.Popen(
+    child = forking.Popen(
         [sys.executable, "-m", "runlane", *arguments],
         cwd=shell.folder,
         env=shell.environment,

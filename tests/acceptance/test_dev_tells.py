@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import forking
+
 TASKS = """
 import asyncio
 
@@ -35,7 +37,7 @@ def test_dev_shows_the_error_and_its_traceback(tmp_path: Path) -> None:
     (tmp_path / "boom.py").write_text(TASKS)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("RUNLANE_")}
     environment["RUNLANE_WORKER_HEALTH_PORT"] = "0"
-    dev = subprocess.Popen(
+    dev = forking.Popen(
         [sys.executable, "-m", "runlane", "dev", "boom:app"],
         cwd=tmp_path,
         env=environment,

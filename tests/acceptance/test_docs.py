@@ -40,6 +40,7 @@ from runlane.definitions.schema.definition import KINDS, Kind
 from runlane.definitions.schema.step import Step
 from runlane.domain.events import EventType
 from runlane.settings import CLIENT_VARIABLES, variable_of
+from tests import forking
 from tests.cli_commands import leaf_commands
 from tests.harness import eventually
 from tests.server_process import environment, serving
@@ -172,9 +173,10 @@ def test_python_blocks_compile(block: Block) -> None:
     compile(block.text, str(block), "exec")
 
 
-def test_the_readme_shows_the_shop_as_it_is() -> None:
-    tasks = (ROOT / "examples" / "shop" / "shop" / "tasks.py").read_text()
-    assert tasks in [block.text for block in PYTHON if block.page == ROOT / "README.md"]
+def test_the_page_of_the_shop_shows_its_code() -> None:
+    shop = ROOT / "examples" / "shop"
+    tasks = (shop / "shop" / "tasks.py").read_text()
+    assert tasks in [block.text for block in PYTHON if block.page == shop / "README.md"]
 
 
 @pytest.mark.parametrize(
@@ -459,7 +461,7 @@ def _worker(folder: Path, app: str | None) -> Generator[None]:
     if app is None:
         yield
         return
-    process = subprocess.Popen(
+    process = forking.Popen(
         [sys.executable, "-m", "runlane", "worker", app],
         cwd=folder,
         env=environment(),

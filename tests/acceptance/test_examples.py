@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from runlane.testing import FakeAnswer, FakeCall, FakeProvider
+from tests import forking
 
 ROOT = Path(__file__).parents[2]
 HELLO = ROOT / "examples" / "hello" / "main.py"
@@ -129,7 +130,7 @@ def test_hello_tells_of_a_broken_promise() -> None:
 def test_shop_does_its_work(tmp_path: Path) -> None:
     shop = shutil.copytree(SHOP, tmp_path / "shop", ignore=shutil.ignore_patterns(".runlane", "pictures"))
     log = (tmp_path / "dev.log").open("w+")
-    dev = subprocess.Popen(
+    dev = forking.Popen(
         [sys.executable, "-m", "runlane", "dev", "shop.tasks:app"],
         cwd=shop,
         env=_environment(),

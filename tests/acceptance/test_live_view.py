@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pty
-import subprocess
 import sys
 from pathlib import Path
 
+from tests import forking
 from tests.server_process import command, environment, serving, write_tasks
 
 
@@ -17,7 +17,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
     with serving(tmp_path, database, "dev", "tasks:app") as server:
         ours, theirs = pty.openpty()
         asked = ["run", "talk", "--input", '{"count": 8, "pause_seconds": 0.1}', "--hold", "--follow"]
-        watching = subprocess.Popen(
+        watching = forking.Popen(
             [sys.executable, "-m", "runlane", *asked, "--url", server.url],
             cwd=tmp_path,
             env=environment(TERM="xterm", COLUMNS="160"),

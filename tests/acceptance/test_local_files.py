@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests import forking
 from tests.acceptance.conftest import Shell
 from tests.server_process import environment, serving, write_tasks
 
@@ -66,7 +67,7 @@ def test_a_misspelt_setting_is_reported_by_a_program_and_by_commands(embedded: S
 
 
 def test_a_key_on_the_command_line_is_warned_of(tmp_path: Path) -> None:
-    done = subprocess.run(
+    done = forking.run(
         [sys.executable, "-m", "runlane", "runs", "list", "--api-key", "sk-rl-x"],
         cwd=tmp_path,
         env=environment(),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from runlane import App, Context, Settings
+from tests import forking
 
 
 async def test_values_are_shown_as_json(tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ async def test_values_are_shown_as_json(tmp_path: Path) -> None:
 
 
 def _show(run_id: str, url: str) -> str:
-    return subprocess.run(
+    return forking.run(
         [sys.executable, "-m", "runlane", "runs", "show", run_id],
         env={**os.environ, "RUNLANE_DATABASE_URL": url},
         capture_output=True,

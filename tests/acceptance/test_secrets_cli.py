@@ -6,12 +6,12 @@ import json
 import os
 import pty
 import stat
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import forking
 from tests.acceptance.conftest import Shell
 from tests.server_process import command, serving
 
@@ -26,7 +26,7 @@ TOOL = {
 
 
 def give(shell: Shell, *arguments: str, value: str | bytes, expect: int = 0, **variables: str) -> str:
-    done = subprocess.run(
+    done = forking.run(
         [sys.executable, "-m", "runlane", "secrets", *arguments],
         cwd=shell.folder,
         env=shell.environment | variables,
@@ -123,7 +123,7 @@ def test_a_new_key_is_printed_alone(embedded: Shell) -> None:
 
 def test_a_person_is_asked_without_echo(embedded: Shell) -> None:
     leader, follower = pty.openpty()
-    child = subprocess.Popen(
+    child = forking.Popen(
         [sys.executable, "-m", "runlane", "secrets", "set", "TOKEN"],
         cwd=embedded.folder,
         env=embedded.environment,

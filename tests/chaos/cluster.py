@@ -26,6 +26,7 @@ from pydantic import SecretStr
 from runlane import App
 from runlane.settings import Settings
 from runlane.testing.crash_points import VARIABLE, CrashPoint
+from tests import forking
 from tests.chaos import chaos_tasks
 from tests.chaos.sink import Sink
 
@@ -61,7 +62,7 @@ class Process:
         self.log = log
         self.ended_ns: int | None = None
         with log.open("wb") as out:
-            self._process = subprocess.Popen(
+            self._process = forking.Popen(
                 command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,6 +14,7 @@ from runlane.settings import Settings
 from runlane.store.sql.migrate import upgrade
 from runlane.testing import PostgresServer, RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster
+from tests.conftest import in_new_loop
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +23,14 @@ def chaos_postgres() -> Iterator[PostgresServer]:
         yield server
         # An orderly stop would first write out dozens of databases that nobody needs any more.
         server.kill()
+
+
+@pytest.fixture(scope="session")
+def chaos_template(chaos_postgres: PostgresServer) -> str:
+    """The name of a migrated, empty database, to be copied."""
+    url = chaos_postgres.create_database("chaos_template")
+    in_new_loop(lambda: upgrade(Settings(database_url=SecretStr(url))))
+    return "chaos_template"
 
 
 @pytest.fixture
@@ -32,7 +42,11 @@ def chaos_redis() -> Iterator[RedisServer]:
 
 @pytest.fixture
 async def make_cluster(
-    chaos_postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chaos_postgres: PostgresServer,
+    chaos_template: str,
+    sqlite_template: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[MakeCluster]:
     """A cluster on a database of its own: await make_cluster("postgres", RUNLANE_LEASE_SECONDS="3")."""
     clusters: list[Cluster] = []
@@ -41,11 +55,13 @@ async def make_cluster(
         folder = tmp_path / f"cluster-{len(clusters)}"
         folder.mkdir()
         monkeypatch.setenv("CHAOS_FOLDER", str(folder))
-        if url is None and kind == "postgres":
-            url = chaos_postgres.create_database(f"chaos_{uuid4().hex}")
-        elif url is None:
+        if url is not None:
+            await upgrade(Settings(database_url=SecretStr(url)))
+        elif kind == "postgres":
+            url = chaos_postgres.create_database(f"chaos_{uuid4().hex}", chaos_template)
+        else:
+            shutil.copyfile(sqlite_template, folder / "runlane.db")
             url = f"sqlite:///{folder / 'runlane.db'}"
-        await upgrade(Settings(database_url=SecretStr(url)))
         cluster = Cluster(url, folder, **environment)
         clusters.append(cluster)
         return cluster

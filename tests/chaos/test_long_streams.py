@@ -14,8 +14,9 @@ import pytest
 from runlane.testing import RedisServer
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 from tests.chaos.reader import API, Reader
+from tests.scale import scaled
 
-LINES = 20_000
+LINES = scaled(6_000, 20_000)
 PAGE = 100
 SAID = [f"line {number}" for number in range(1, LINES + 1)]
 # A quarter of an hour; the tests make runs older than that.

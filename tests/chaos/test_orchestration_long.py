@@ -1,4 +1,4 @@
-"""A loop of ten thousand steps: neither its memory nor its time per step grows, and a takeover reads little of it."""
+"""A loop of thousands of steps: neither its memory nor its time per step grows, and a takeover reads little of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from runlane import Status
 from runlane.orchestration.snapshots import SNAPSHOT_EVERY
 from tests.chaos.cluster import Cluster, eventually
 from tests.chaos.flows import Flows, Steps
+from tests.scale import SOAK, scaled
 
-STEPS = 10_000
+STEPS = scaled(3_000, 10_000)
 # The four printed steps of a round cost little, so that the test is about the number of steps.
 A_ROUND = 5
 ROUNDS = STEPS // A_ROUND
@@ -40,7 +41,7 @@ async def reached(cluster: Cluster, records: int) -> None:
     await eventually(there, f"{records} records", 120)
 
 
-async def test_a_loop_of_10000_steps_stays_small_and_a_takeover_in_it_is_quick(cluster: Cluster) -> None:
+async def test_a_loop_of_thousands_of_steps_stays_small_and_a_takeover_in_it_is_quick(cluster: Cluster) -> None:
     flows = Flows(cluster)
     workers = {await cluster.online(worker): worker for worker in await cluster.start_workers(2)}
     run_id = await start(flows)
@@ -74,12 +75,12 @@ async def test_a_loop_of_10000_steps_stays_small_and_a_takeover_in_it_is_quick(c
     [taken] = await cluster.rows("select at from run_events where type = 'worker_picked_up' and attempt = 2")
     [went_on] = await cluster.rows("select min(ended_at) as at from run_steps where attempt = 2")
     print("seconds from the claim to the next record:", (went_on["at"] - taken["at"]) / 1e6)
-    assert (went_on["at"] - taken["at"]) / 1e6 < 3
+    assert not SOAK or (went_on["at"] - taken["at"]) / 1e6 < 3
     quarters = await cluster.rows(
         "select part, (max(ended_at) - min(ended_at)) / 1e3 / count(*) as ms from (select ended_at, ntile(4) over "
         f"(order by no) as part from run_steps where path <> '_cursor' and no <= {records // 2}) s "
         "group by part order by part"
     )
     print("ms per record in the quarters before the kill:", [round(float(row["ms"]), 2) for row in quarters])
-    assert float(quarters[-1]["ms"]) < 5 * float(quarters[0]["ms"])
+    assert not SOAK or float(quarters[-1]["ms"]) < 5 * float(quarters[0]["ms"])
     await cluster.check_story()

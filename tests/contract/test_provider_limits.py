@@ -337,7 +337,7 @@ async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
     for module in (backend, boards):
         monkeypatch.setattr(module, "RENEW_SECONDS", 0.2)
     for name in ("database", "redis"):
-        monkeypatch.setattr(f"runlane.rate_limits.backend.{name}.LEASE_SECONDS", 2.0)
+        monkeypatch.setattr(f"runlane.rate_limits.{name}.LEASE_SECONDS", 2.0)
     await limit(store, "acme", in_flight=2)
     dead, living, other = await make(), await make(), await make()
     await dead.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)

@@ -49,12 +49,14 @@ ALL = {
     for statement in statements_of(module)
 }
 CLAIMS = {"claim_lane", "claim_limited", "claim_quarantined"}
-ONLY_POSTGRES = {name for name in ALL if name.startswith("postgres.") or name == "liveness.take_liveness_lock"}
+ONLY_POSTGRES = {
+    name for name in ALL if name.startswith("sql.postgres.") or name == "queue.liveness_lock.take_liveness_lock"
+}
 
 
 def test_the_statements_were_found() -> None:
     assert len(ALL) > 50
-    assert {"claim.survey_lanes", "retention.delete_runs"} <= set(ALL)
+    assert {"queue.claim_survey.survey_lanes", "queue.retention.delete_runs"} <= set(ALL)
     assert set(CHAINS) == {"accept", "accept_alone", *CLAIMS, "record", "take_back_runs"}
 
 

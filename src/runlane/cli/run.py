@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runlane.cli.backend import open_client
+from runlane.cli.follow import follow_run
+from runlane.cli.interrupts import run_interruptibly
+from runlane.cli.json_input import read_object
 from runlane.cli.options import ApiKey, Json, ServerUrl, Timeout
+from runlane.cli.output import print_result
+from runlane.cli.terminal import write_line
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask
 
@@ -48,13 +54,7 @@ def run(
 
     On a terminal, the questions of an orchestration are asked here.
     """
-    from runlane.cli.backend import open_client
-    from runlane.cli.follow import follow_run
-    from runlane.cli.interrupts import run_interruptibly
-    from runlane.cli.json_input import read_object
-    from runlane.cli.output import print_result
     from runlane.cli.target import announce, server_for
-    from runlane.cli.terminal import write_line
 
     arguments = read_object(given, "--input", "the arguments by name")
     server = server_for(url, api_key)

@@ -24,6 +24,7 @@ from runlane.api.services import Services, WorkerOptions
 from runlane.app import App
 from runlane.settings import Settings
 from runlane.store.access.keys import create_key
+from tests import forking
 from tests.harness import eventually
 
 API = "/api/v2"
@@ -133,7 +134,7 @@ class Process:
             env["RUNLANE_REDIS_URL"] = settings.redis_url.get_secret_value()
         self._lines: list[str] = []
         self._news = threading.Condition()
-        self._process = subprocess.Popen(
+        self._process = forking.Popen(
             [sys.executable, "-m", "runlane", *arguments],
             env=env,
             stdout=subprocess.DEVNULL,

@@ -131,7 +131,7 @@ async def test_the_reference_needs_no_network(idle_api: Api) -> None:
             assert call["security"] == [{"ApiKey": []}], path
             for status in ("401", "403", "422", "503"):
                 schema = call["responses"][status]["content"]["application/json"]["schema"]
-                assert schema == {"$ref": "#/components/schemas/Problem"}, (method, path)
+                assert schema == {"$ref": "#/components/schemas/ErrorBody"}, (method, path)
     for name, schema in reference["components"]["schemas"].items():
         if name.startswith(("New", "Patch", "Put")) or name.endswith("Request"):
             assert schema["examples"], name

@@ -1,0 +1,161 @@
+"""The template process of `tests.forking`: imports what commands need, then forks for each request.
+
+It has one thread and no event loop, so a fork is safe. A fork leaves the template at once through a second fork, so
+that the test process, which takes orphans at that moment, becomes its parent.
+"""
+
+from __future__ import annotations
+
+import array
+import gc
+import io
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+import types
+import warnings
+from typing import Any, cast
+
+_FILES = 3
+_MODULES = (
+    "alembic.command",
+    "asyncpg",
+    "fastapi",
+    "httpx2",
+    "redis.asyncio",
+    "rich.live",
+    "rich.table",
+    "sqlalchemy.ext.asyncio",
+    "structlog",
+    "uvicorn",
+    "uvloop",
+    "runlane.api.server",
+    "runlane.app",
+    "runlane.cli.commands",
+    "runlane.client",
+    "runlane.maintenance.services",
+    "runlane.orchestration.executor",
+    "runlane.store.sql.migrate",
+    "runlane.store.sql.postgres",
+    "runlane.store.sql.sqlite",
+    "runlane.worker.worker",
+    "runlane.worker_factory",
+)
+
+
+def main() -> None:
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for module in _MODULES:
+        __import__(module)
+    gc.freeze()
+    while True:
+        request = _receive(channel)
+        if request is None:
+            return
+        pid_end, answer = os.pipe()
+        middle = os.fork()
+        if middle == 0:
+            channel.close()
+            os.close(pid_end)
+            _leave(request, answer)
+        os.close(answer)
+        for file in request["files"]:
+            os.close(file)
+        os.waitpid(middle, 0)
+        channel.sendall(os.read(pid_end, 4))
+        os.close(pid_end)
+
+
+def _receive(channel: socket.socket) -> dict[str, Any] | None:
+    rights = array.array("i", [0] * _FILES)
+    data, ancillary, _, _ = channel.recvmsg(4, socket.CMSG_LEN(_FILES * rights.itemsize), socket.MSG_WAITALL)
+    if len(data) < 4:
+        return None
+    body = channel.recv(int.from_bytes(data, "big"), socket.MSG_WAITALL)
+    for _, _, given in ancillary:
+        rights = array.array("i")
+        rights.frombytes(given[: _FILES * rights.itemsize])
+    return {**json.loads(body), "files": list(rights)}
+
+
+def _leave(request: dict[str, Any], answer: int) -> None:
+    """Fork again, and end, so that the fork becomes a child of the test process."""
+    ready, go = os.pipe()
+    child = os.fork()
+    if child != 0:
+        os.write(answer, child.to_bytes(4, "big"))
+        os._exit(0)
+    os.close(go)
+    # The write end is closed when the parent has ended.
+    os.read(ready, 1)
+    os.close(ready)
+    os.close(answer)
+    try:
+        _execute(request)
+    finally:
+        os._exit(70)
+
+
+def _execute(request: dict[str, Any]) -> None:
+    if request["new_session"]:
+        os.setsid()
+    for number, file in enumerate(request["files"]):
+        os.dup2(file, number)
+    os.closerange(_FILES, 256)
+    for number in (signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGPIPE else signal.default_int_handler)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin, sys.stdout, sys.stderr = _text(0, "r"), _text(1, "w", unbuffered), _text(2, "w", unbuffered)
+    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    program: str | None = request["program"]
+    sys.argv = ["runlane" if program is None else "-c", *request["arguments"]]
+    sys.path[0] = request["folder"] if program is None else ""
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    warnings.resetwarnings()
+    code = 0
+    try:
+        if program is None:
+            runpy.run_module("runlane", run_name="__main__")
+        else:
+            main_module = sys.modules["__main__"] = types.ModuleType("__main__")
+            exec(compile(program, "<string>", "exec"), main_module.__dict__)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = 1
+    _end(code)
+
+
+def _end(code: int) -> None:
+    """End as an interpreter does: threads are joined, exit functions run, streams are flushed."""
+    import atexit
+    import threading
+
+    cast("Any", threading)._shutdown()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            code = code or 120
+    os._exit(code)
+
+
+def _text(file: int, mode: str, unbuffered: bool = False) -> Any:
+    raw = io.FileIO(file, mode, closefd=False)
+    buffer: Any = io.BufferedReader(raw) if mode == "r" else io.BufferedWriter(raw)
+    lines = mode == "w" and (raw.isatty() or file == 2)
+    errors = "backslashreplace" if file == 2 else "strict"
+    return io.TextIOWrapper(buffer, "utf-8", errors, line_buffering=lines, write_through=unbuffered)
+
+
+if __name__ == "__main__":
+    main()
