@@ -31,7 +31,6 @@ _ports = cycle(random.sample(_ours, len(_ours)))
 TASKS = """
 import asyncio
 from runlane import App, Context, Fail
-from tests import forking
 
 app = App()
 
