@@ -44,10 +44,10 @@ def test_a_bad_request_from_a_program(embedded: Shell, call: str, said: list[str
 @pytest.mark.parametrize(
     ("path", "code", "said"),
     [
-        ("nothing:app", "app_not_found", 'There is no module "nothing" here. Run the command from the folder'),
+        ("nothing:app", "app_not_found", 'The module "nothing" does not exist. Run the command from the folder'),
         (":app", "app_not_found", "Form: package.module:name, such as shop.tasks:app"),
         ("tasks:ap", "app_not_found", 'tasks has no App "ap" (did you mean "app"?)'),
-        ("empty", "app_not_found", "empty has no App. Make one there: app = runlane.App()"),
+        ("empty", "app_not_found", "empty has no App. Create one there: app = runlane.App()"),
         ("broken:app", "app_not_found", "broken does not import: ZeroDivisionError"),
         ("needs:app", "app_not_found", "needs does not import: No module named 'not_installed'"),
         ("twice:app", "duplicate_task", 'The task name "greet" is taken by tasks.greet; other.greet cannot use it too'),
@@ -70,8 +70,8 @@ def test_an_app_that_cannot_be_found(embedded: Shell, path: str, code: str, said
     [
         ("sloww", "unknown_lane", 'No lane "sloww" exists (did you mean "slow"?)'),
         ("slow,nowhere", "unknown_lane", 'No lane "nowhere" exists'),
-        ("", "invalid_request", "--lanes names no lane"),
-        (" , ", "invalid_request", "--lanes names no lane"),
+        ("", "invalid_request", "--lanes is empty"),
+        (" , ", "invalid_request", "--lanes is empty"),
     ],
 )
 def test_a_worker_for_lanes_that_do_not_exist(embedded: Shell, lanes: str, code: str, said: str) -> None:

@@ -210,7 +210,7 @@ def test_doctor_tells_of_runs_that_no_worker_can_execute(tmp_path: Path) -> None
         assert done.returncode == 0
         told = command(tmp_path, "doctor", RUNLANE_URL=server.url, **database)
         assert told.returncode == 1, told.stdout
-        wanted = '1 runs in the lane default wait for the task "tolk", which no live worker of this lane knows'
+        wanted = '1 runs in the lane default wait for the task "tolk", which no live worker of this lane has'
         assert f'{wanted} (did you mean "talk"?)' in told.stdout
         (listed,) = json.loads(command(tmp_path, "workers", "--json", **database).stdout)
         assert listed["targets"] == ["refuse", "talk"]

@@ -133,7 +133,7 @@ def test_sync_on_the_database(project: Path) -> None:
     (project / "definitions/agents/extra.json").unlink()
     done = command(project, "sync")
     assert "0 removed" in done.stdout
-    assert "Not in the folder any more, kept: agent:extra. Remove with: runlane sync --prune" in done.stderr
+    assert "No longer in the folder, kept: agent:extra. Remove with: runlane sync --prune" in done.stderr
     assert told(project, "sync", "--prune")["removed"] == 1
     (project / "definitions/agents/writer.json").unlink()
     done = command(project, "sync", "--prune")
@@ -145,7 +145,7 @@ def test_sync_on_the_database(project: Path) -> None:
     (project / "definitions/orchestrations/hello.json").unlink()
     done = command(project, "sync")
     assert done.returncode == 1
-    assert "There are no definitions in definitions" in done.stderr
+    assert "definitions contains no definitions" in done.stderr
     entries = told(project, "audit", "list", "--action", "definitions.sync")
     assert len(entries) == 3
     assert all(entry["actor"].startswith("cli") for entry in entries)
@@ -308,7 +308,7 @@ def test_dev_refuses_a_folder_that_is_not_there(tmp_path: Path) -> None:
     write_tasks(tmp_path)
     done = command(tmp_path, "dev", "tasks:app", "--definitions", "nowhere", "--port", "0")
     assert done.returncode == 1
-    assert "There is no folder nowhere with definitions. Check --definitions." in done.stderr
+    assert "The folder nowhere does not exist. Check --definitions." in done.stderr
 
 
 SHOP: dict[str, Any] = {

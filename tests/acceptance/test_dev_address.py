@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runlane.cli import target
-from runlane.cli.running import RECORD, Running, find_running, write_record
+from runlane.cli.dev_record import RECORD, DevServer, find_dev_server, write_record
 from runlane.cli.target import server_for, server_or_database
 from runlane.errors import ConfigurationError
 from tests.acceptance.conftest import Shell
@@ -46,7 +46,7 @@ def dev(tmp_path: Path) -> Generator[tuple[Path, ServerProcess]]:
 def test_commands_find_a_dev_that_had_to_take_another_port(embedded: Shell) -> None:
     child = embedded.start_dev("tasks:app")
     said = embedded.until(child, "API on http://127.0.0.1:")
-    assert "The usual port 8765 is taken." in said
+    assert "The default port 8765 is taken." in said
     url = json.loads((embedded.folder / RECORD).read_text())["url"]
     assert f"This server is {url}; commands in this folder use it." in said
 
@@ -105,13 +105,13 @@ def test_a_record_that_is_out_of_date_is_ignored(
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert find_running() is None
-    write_record(Running(server.url, os.getpid(), "another instance", "db"))
-    assert find_running() is None
-    write_record(Running(server.url, record["pid"], record["instance"], "db"))
-    assert find_running() is not None
+    assert find_dev_server() is None
+    write_record(DevServer(server.url, os.getpid(), "another instance", "db"))
+    assert find_dev_server() is None
+    write_record(DevServer(server.url, record["pid"], record["instance"], "db"))
+    assert find_dev_server() is not None
     (elsewhere / RECORD).write_text("{")
-    assert find_running() is None
+    assert find_dev_server() is None
     os.kill(record["pid"], signal.SIGKILL)
     server.stop()
     assert (folder / RECORD).exists()

@@ -33,7 +33,7 @@ from runlane import App, Client, Context, Interrupted, Run, RunlaneError, Settin
 from runlane.api.server import build_api
 from runlane.catalog.bundle_format import unpack
 from runlane.catalog.sync import sync_definitions
-from runlane.cli.commands import cli
+from runlane.cli.commands import cli, load_command
 from runlane.definitions.files import FOLDERS
 from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bodies
 from runlane.definitions.schema.definition import KINDS, Kind
@@ -41,6 +41,7 @@ from runlane.definitions.schema.step import Step
 from runlane.domain.events import EventType
 from runlane.settings import CLIENT_VARIABLES, variable_of
 from tests import forking
+from tests.cli_commands import leaf_commands
 from tests.harness import eventually
 from tests.server_process import environment, serving
 
@@ -314,7 +315,7 @@ def test_every_setting_is_documented_as_it_is() -> None:
 
 def test_every_command_and_option_is_documented() -> None:
     page = (DOCS / "reference" / "cli.md").read_text()
-    for path, command in _leaves(COMMAND, ()):
+    for path, command in leaf_commands():
         assert f"`runlane {' '.join(path)}" in page, f"cli.md lacks: runlane {' '.join(path)}"
         for parameter in command.params:
             for option in _options(parameter):
@@ -432,18 +433,10 @@ def _resolve(words: list[str]) -> tuple[Any, str, list[str]]:
     command, name = COMMAND, "runlane"
     while words and words[0] in getattr(command, "commands", {}):
         name = words[0]
-        command, words = command.commands[name], words[1:]
+        command, words = load_command(name) if command is COMMAND else command.commands[name], words[1:]
     is_group = bool(getattr(command, "commands", None))
     complete = not is_group or not words or words[0].startswith("-")
     return (command if complete else None), name, words
-
-
-def _leaves(command: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, child in command.commands.items():
-        if getattr(child, "commands", None):
-            yield from _leaves(child, (*path, name))
-        else:
-            yield (*path, name), child
 
 
 def _options(parameter: Any) -> list[str]:

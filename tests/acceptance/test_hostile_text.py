@@ -13,16 +13,15 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-import typer.main
 
 import runlane.cli
 from runlane.cli import main
-from runlane.cli.commands import cli
+from tests.cli_commands import leaf_commands
 from tests.server_process import ServerProcess, environment, serving
 
 WAIT_SECONDS = 60
@@ -399,7 +398,7 @@ def test_the_log_of_dev_at_a_terminal(tmp_path: Path) -> None:
         TASKS
         + """
 import structlog
-from runlane.cli.process import configure_logs
+from runlane.cli.logs import configure_logs
 configure_logs(dev=True)
 log = structlog.get_logger()
 log.info("colourful", **{EVIL: EVIL, "inside": [{EVIL: EVIL}], "error": ValueError(EVIL)})
@@ -424,15 +423,7 @@ SILENT = {"dev", "serve", "worker"}
 
 def test_every_command_is_walked() -> None:
     text = Path(__file__).read_text()
-    for words in _commands(typer.main.get_command(cli)):
+    for words, _ in leaf_commands():
         called = ", ".join(f'"{word}"' for word in words)
         verb = words[-1] in ("cancel", "retry", "approve", "release") and f'"{words[-1]}"' in text
         assert words[0] in SILENT or verb or called in text, f"{' '.join(words)} is not tried with hostile text"
-
-
-def _commands(group: Any, *before: str) -> Iterator[tuple[str, ...]]:
-    for name, found in group.commands.items():
-        if hasattr(found, "commands"):
-            yield from _commands(found, *before, name)
-        else:
-            yield (*before, name)

@@ -86,11 +86,11 @@ def test_keys_are_changed(shell: Shell) -> None:
     first = with_key(shell)
     for name in ("A", "B", "C"):
         give(shell, "set", name, value=f"{CANARY}-{name}")
-    assert "3, all kept with the key" in shell.run("doctor", expect=_health(shell)).out
+    assert "3, all encrypted with the key" in shell.run("doctor", expect=_health(shell)).out
     with_key(shell, *first)
-    assert "3 are kept with an older key" in shell.run("doctor", expect=_health(shell)).out
+    assert "3 are encrypted with an older key" in shell.run("doctor", expect=_health(shell)).out
     done = shell.run("secrets", "rotate")
-    assert done.out.startswith("3 encrypted anew with the key ")
+    assert done.out.startswith("3 encrypted again with the key ")
     assert shell.run("secrets", "rotate", "--json").json["rotated"] == 0
     shell.environment["RUNLANE_SECRET_KEY"] = first[0]
     broken = shell.run("doctor", "--json", expect=1).json
@@ -172,7 +172,7 @@ def test_the_commands_work_over_http(embedded: Shell, tmp_path: Path) -> None:
         assert json.loads(made.stdout)["version"] == 1
         listed = command(embedded.folder, "secrets", "list", "--json", **url)
         assert [item["name"] for item in json.loads(listed.stdout)] == ["TOKEN"]
-        assert "0 encrypted anew" in command(embedded.folder, "secrets", "rotate", **url).stdout
+        assert "0 encrypted again" in command(embedded.folder, "secrets", "rotate", **url).stdout
         assert "TOKEN: deleted." in command(embedded.folder, "secrets", "delete", "TOKEN", **url).stdout
         assert "not_found" in command(embedded.folder, "secrets", "delete", "TOKEN", **url).stderr
     assert CANARY not in "".join(file.read_text() for file in embedded.folder.glob("*.log"))

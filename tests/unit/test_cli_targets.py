@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-import typer
-from typer.core import TyperArgument, TyperGroup
+from typer.core import TyperArgument
 from typer.testing import CliRunner
 
 from runlane.cli.commands import cli
 from runlane.errors import RunlaneError
 from runlane.settings import load_settings
+from tests.cli_commands import leaf_commands
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference/cli.md"
 ANSWER = json.dumps({"type": "about:blank", "title": "No", "status": 401, "code": "unauthorized", "detail": "No."})
@@ -40,15 +40,7 @@ EXTRA: Mapping[str, list[str]] = {
 }
 
 
-def _commands(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    for name, command in group.commands.items():
-        if isinstance(command, TyperGroup):
-            yield from _commands(command, (*path, name))
-        else:
-            yield " ".join((*path, name)), command
-
-
-COMMANDS = dict(_commands(cast("TyperGroup", typer.main.get_command(cli))))
+COMMANDS = {" ".join(path): command for path, command in leaf_commands()}
 
 
 def _table() -> dict[str, str]:

@@ -12,9 +12,9 @@ from runlane.cli.doctor import (
     clock_finding,
     lane_findings,
     letters_finding,
-    misspelt,
     secrets_finding,
     task_findings,
+    unknown_settings,
     workers_finding,
 )
 from runlane.domain.lane import Lane
@@ -44,9 +44,12 @@ def judge(lane: Lane, *workers: WorkerRow) -> Finding:
 
 def test_variables_that_nobody_reads_are_told_with_the_nearest_name() -> None:
     environment = {"RUNLANE_CONCURENCY": "5", "RUNLANE_URL": "x", "RUNLANE_LEASE_SECONDS": "9", "OTHER": "1"}
-    (finding,) = misspelt(environment)
+    (finding,) = unknown_settings(environment)
     assert finding.level is Level.WARNING
-    assert 'RUNLANE_CONCURENCY is no setting and has no effect (did you mean "RUNLANE_CONCURRENCY"?)' in finding.message
+    assert (
+        'RUNLANE_CONCURENCY is not a known setting and is ignored (did you mean "RUNLANE_CONCURRENCY"?)'
+        in finding.message
+    )
 
 
 @pytest.mark.parametrize(

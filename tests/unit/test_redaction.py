@@ -211,7 +211,7 @@ def test_a_password_that_is_a_name_hides_nothing() -> None:
 def test_log_lines_of_ours_and_of_libraries_are_cleaned(capfd: pytest.CaptureFixture[str]) -> None:
     import structlog
 
-    from runlane.cli.process import configure_logs
+    from runlane.cli.logs import configure_logs
 
     before, handlers = structlog.get_config(), logging.root.handlers[:]
     LOGS.learn("canary-of-a-secret")
@@ -239,7 +239,7 @@ def test_the_log_of_a_failure_shows_no_values_of_variables(capfd: pytest.Capture
     """Neither what a run was given nor what it found belongs into a terminal, whatever else is installed."""
     import structlog
 
-    from runlane.cli.process import configure_logs
+    from runlane.cli.logs import configure_logs
 
     before, handlers = structlog.get_config(), logging.root.handlers[:]
     given = "-".join(["a", "customer's", "words"])

@@ -53,8 +53,12 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
         ("from runlane import App, Context; App()", "httpx2 fastapi starlette uvicorn"),
         ("from runlane import Client; Client('http://127.0.0.1')", "sqlalchemy asyncpg fastapi redis"),
         (
-            "import runlane.orchestration.executor, runlane.tools.mcp, runlane.cli.commands, runlane.testing",
+            "import runlane.orchestration.executor, runlane.tools.mcp, runlane.cli.mcp, runlane.testing",
             "mcp mcp_types",
+        ),
+        (
+            "from tests.cli_commands import leaf_commands; list(leaf_commands())",
+            "sqlalchemy fastapi httpx2 pydantic rich structlog runlane.app runlane.client runlane.settings",
         ),
     ],
 )

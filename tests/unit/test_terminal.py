@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import runlane.cli
 from runlane.cli import terminal
-from runlane.cli.show import print_json, print_table
+from runlane.cli.output import print_json, print_table
 from runlane.cli.terminal import DIM, Output, block, console, one_line, styled
 
 

@@ -1,6 +1,6 @@
-"""The command line: thin edges that translate and delegate.
+"""The command line. `commands` lists every command with its module.
 
-Commands import what they need when they run, so that `runlane --help` starts fast. Exit codes: 0 done, 1 refused or
+Commands import what they need when they run, so that `runlane --help` starts fast. Exit codes: 0 success, 1 refused or
 failed with the reason on stderr, 2 wrong usage.
 """
 
@@ -11,32 +11,32 @@ from types import TracebackType
 
 
 def main() -> None:
-    """Entry point of the `runlane` command."""
+    """Run the `runlane` command."""
     from runlane.cli.commands import cli
-    from runlane.cli.terminal import say_block
+    from runlane.cli.terminal import write_block
     from runlane.errors import RunlaneError
     from runlane.redaction import LOGS
 
     sys.excepthook = _print_traceback
     if any(word == "--api-key" or word.startswith("--api-key=") for word in sys.argv[1:]):
-        say_block("Warning: every process on this machine can see --api-key. Set RUNLANE_API_KEY instead.", err=True)
+        write_block("Warning: every process on this machine can see --api-key. Set RUNLANE_API_KEY instead.", err=True)
     try:
         cli()
     except RunlaneError as error:
-        say_block(f"Error ({error.code}): {LOGS.clean(str(error))}", err=True, indent=2)
+        write_block(f"Error ({error.code}): {LOGS.clean(str(error))}", err=True, indent=2)
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except BrokenPipeError:
-        # The reader of a pipe went away, as `| head` does.
+        # The reader of a pipe has closed it, as `| head` does.
         raise SystemExit(0) from None
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    """Print an unexpected error as Python does; its message may contain text of a tenant."""
+    """Print an unexpected error as Python does, but redacted: its message may contain text of a tenant."""
     import traceback
 
-    from runlane.cli.terminal import say_block
+    from runlane.cli.terminal import write_block
     from runlane.redaction import LOGS
 
-    say_block(LOGS.clean("".join(traceback.format_exception(kind, error, where))), err=True, end="")
+    write_block(LOGS.clean("".join(traceback.format_exception(kind, error, where))), err=True, end="")

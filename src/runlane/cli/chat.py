@@ -1,7 +1,7 @@
 """`runlane chat`: a conversation with an agent in the terminal.
 
-Answers appear as they are written; what a tool may not do without a person is asked in place. Ctrl-C stops the turn
-that is at work and not the conversation. In a pipe only the answers are printed; with --json every event is a line.
+Answers are printed as they are generated; tool calls that need approval are asked in place. Ctrl-C cancels the running
+turn and not the conversation. In a pipe only the answers are printed; with --json every event is a line.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from runlane.cli.answer_printer import AnswerPrinter
+from runlane.cli.backend import open_client
+from runlane.cli.event_text import json_line
 from runlane.cli.follow import EXIT_FAILED, exit_code, put_question
 from runlane.cli.interrupts import run_interruptibly
-from runlane.cli.source import RunSource, client_of, open_source
-from runlane.cli.speech import Speech, for_terminal
-from runlane.cli.story import wire_line
-from runlane.cli.target import announce, server_for
-from runlane.cli.terminal import read_line, say_block, write_line
-from runlane.domain.events import Event
+from runlane.cli.options import ApiKey, Json, ServerUrl
+from runlane.cli.run_backend import ServerRuns
+from runlane.cli.terminal import read_line, write_block, write_line
+from runlane.domain.events import Event, EventType
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json
 from runlane.errors import WrongState
@@ -30,27 +33,39 @@ if TYPE_CHECKING:
 _LEAVE = frozenset({"/quit", "/exit"})
 
 
-def talk(
-    agent: str, *, session: str | None, message: str | None, url: str | None, api_key: str | None, json: bool
-) -> int:
-    """`runlane chat`: its exit code."""
+def chat(
+    agent: Annotated[str, typer.Argument(help="The agent.", metavar="AGENT")],
+    session: Annotated[str | None, typer.Option(help="Continue this conversation.")] = None,
+    message: Annotated[
+        str | None, typer.Option(help="Send this message and exit after the answer; - reads stdin.")
+    ] = None,
+    url: ServerUrl = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Chat with an agent on a server. Ctrl-C cancels the running turn, not the conversation; Ctrl-D exits.
+
+    In a pipe every line is a message. Exit codes, of the last turn: 0 completed, 1 failed, 3 cancelled.
+    """
+    from runlane.cli.target import announce, server_for
+
     server = server_for(url, api_key)
     announce(server)
-    chat = _Chat(agent, session, server.url, server.api_key, json=json)
+    conversation = _Conversation(agent, session, server.url, server.api_key, json=json)
     if session is not None:
-        chat.greet()
+        conversation.print_last_messages()
     code = 0
-    for said in _messages(message):
-        code = chat.say(said)
+    for text in _messages(message):
+        code = conversation.send(text)
         if code == EXIT_FAILED and not _at_terminal():
             break
-    if message is None and _at_terminal() and chat.session is not None:
-        write_line(f"Go on later: runlane chat {agent} --session {chat.session}", err=True)
-    return code if message is not None or not _at_terminal() else 0
+    if message is None and _at_terminal() and conversation.session is not None:
+        write_line(f"Continue later: runlane chat {agent} --session {conversation.session}", err=True)
+    raise typer.Exit(code if message is not None or not _at_terminal() else 0)
 
 
 def _messages(given: str | None) -> Iterator[str]:
-    """The message of the command line, or what is typed; in a pipe each line is one."""
+    """Yield the message of the command line, or the lines of stdin."""
     if given is not None:
         yield sys.stdin.read() if given == "-" else given
         return
@@ -72,7 +87,7 @@ def _at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
-class _Chat:
+class _Conversation:
     def __init__(self, agent: str, session: str | None, url: str, api_key: str | None, *, json: bool) -> None:
         self._agent = agent
         self._url = url
@@ -80,90 +95,89 @@ class _Chat:
         self._json = json
         self.session = session
 
-    def greet(self) -> None:
-        """See that the session is there, and what was said last."""
+    def print_last_messages(self) -> None:
+        """Check that the session exists, and print its last messages on a terminal."""
 
-        async def look() -> None:
-            async with client_of(self._url, self._api_key) as client:
+        async def read() -> None:
+            async with open_client(self._url, self._api_key) as client:
                 state = await client.chat_state(self.session or "")
             if _at_terminal() and not self._json:
                 for message in state.messages[-2:]:
-                    who = ">" if message.role == "user" else ""
+                    mark = ">" if message.role == "user" else ""
                     content = message.content if isinstance(message.content, str) else dump_json(message.content)
-                    say_block(f"{who} {content}".strip(), indent=2)
+                    write_block(f"{mark} {content}".strip(), indent=2)
 
-        run_interruptibly(look())
+        run_interruptibly(read())
 
-    def say(self, message: str) -> int:
-        """One turn; the exit code that its end stands for."""
+    def send(self, message: str) -> int:
+        """Run one turn and return its exit code."""
         return run_interruptibly(self._turn(message))
 
     async def _turn(self, message: str) -> int:
-        async with client_of(self._url, self._api_key) as client, open_source(self._url, self._api_key) as source:
+        async with open_client(self._url, self._api_key) as client:
             posted = await _post(client, self._agent, message, self.session)
             self.session = posted.session_id
-            speech = for_terminal(sys.stdout, colours=sys.stdout.isatty(), live=sys.stdout.isatty())
-            following = _Following(client, source, posted, speech, json=self._json)
-            await following.until_done()
+            printer = AnswerPrinter(sys.stdout, colours=sys.stdout.isatty(), live=sys.stdout.isatty())
+            await _Turn(client, posted, printer, json=self._json).follow()
             run = await client.wait(posted.run_id)
             if self._json:
-                about = {"session_id": posted.session_id, "turn": posted.turn, "run_id": posted.run_id}
-                end = {"type": "answer", **about, "status": run.status, "answer": run.result, "error": run.error}
+                ids = {"session_id": posted.session_id, "turn": posted.turn, "run_id": posted.run_id}
+                end = {"type": "answer", **ids, "status": run.status, "answer": run.result, "error": run.error}
                 write_line(dump_json(end))
             else:
-                speech.end(run.result)
-                self._tell_end(run.status, run.error)
+                printer.end(run.result)
+                _print_failure(run.status, run.error)
             return exit_code(run.status)
 
-    def _tell_end(self, status: Status, error: dict[str, Any] | None) -> None:
-        if status is Status.FAILED and error:
-            say_block(f"error  {error.get('type')}: {error.get('message')}", err=True, indent=7)
-        elif status is Status.CANCELLED:
-            write_line("cancelled", err=True)
+
+def _print_failure(status: Status, error: dict[str, Any] | None) -> None:
+    if status is Status.FAILED and error:
+        write_block(f"error  {error.get('type')}: {error.get('message')}", err=True, indent=7)
+    elif status is Status.CANCELLED:
+        write_line("cancelled", err=True)
 
 
 async def _post(client: Client, agent: str, message: str, session: str | None) -> ChatPost:
-    """Post a message. A Ctrl-C meanwhile is for the turn, which is cancelled as soon as it is known."""
+    """Post a message. After Ctrl-C during the request, cancel the turn once its id is known."""
     posting = asyncio.ensure_future(client.chat(agent, message, session))
     try:
         return await asyncio.shield(posting)
     except asyncio.CancelledError:
-        _go_on()
+        _clear_interrupt()
         posted = await posting
         await _cancel(client, posted.run_id)
         return posted
 
 
 async def _cancel(client: Client, run_id: str) -> None:
-    """Cancel a turn, unless it has ended meanwhile."""
+    """Cancel a turn, unless it has ended."""
     with suppress(WrongState):
         await client.cancel(run_id)
 
 
-def _go_on() -> None:
-    """Take a Ctrl-C, which came as a cancellation of this task, as dealt with."""
+def _clear_interrupt() -> None:
+    """Mark a Ctrl-C, which cancelled this task, as handled."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         task.uncancel()
 
 
-class _Following:
-    """One turn while it is watched. The first Ctrl-C cancels it, and its end is awaited; the second one leaves."""
+class _Turn:
+    """One turn while it is followed. The first Ctrl-C cancels the turn and waits for its end; the second one exits."""
 
-    def __init__(self, client: Client, source: RunSource, posted: ChatPost, speech: Speech, *, json: bool) -> None:
+    def __init__(self, client: Client, posted: ChatPost, printer: AnswerPrinter, *, json: bool) -> None:
         self._client = client
-        self._source = source
         self._posted = posted
-        self._speech = speech
+        self._printer = printer
         self._json = json
         self._after = f"{posted.turn}.0"
 
-    async def until_done(self) -> None:
-        """Show everything up to the turn's end."""
+    async def follow(self) -> None:
+        """Show the events of the turn until its end."""
         try:
             await self._show()
         except (asyncio.CancelledError, KeyboardInterrupt):
-            _go_on()
+            _clear_interrupt()
             await _cancel(self._client, self._posted.run_id)
             await self._show()
 
@@ -176,14 +190,14 @@ class _Following:
                 if isinstance(event, Event):
                     self._after = f"{self._posted.turn}.{event.seq}"
                 if self._json:
-                    write_line(wire_line(event))
+                    write_line(json_line(event))
                 else:
-                    self._speech.show(event)
-                    if event.type == "human_input_required":
+                    self._printer.show(event)
+                    if event.type == EventType.HUMAN_INPUT_REQUIRED:
                         await self._ask(event.data["path"])
-                if event.type == "done":
+                if event.type == EventType.DONE:
                     return
 
     async def _ask(self, path: str) -> None:
         with suppress(BrokenPipeError):
-            await put_question(self._source, self._posted.run_id, path, self._speech, may_ask=True)
+            await put_question(ServerRuns(self._client), self._posted.run_id, path, self._printer, may_ask=True)

@@ -1,99 +1,127 @@
-"""The commands for definitions: check them, bring them, draw them, carry them. Thin, like every command here."""
+"""`runlane validate`, `runlane graph` and `runlane schema`: check definitions, draw them, describe their files."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from runlane.cli.show import Json
+from runlane.cli.backend import on_server_or_database
+from runlane.cli.options import ApiKey, AppOption, Dir, Json, Tenant, Url
+from runlane.cli.output import format_count, print_json
+from runlane.cli.terminal import write_block, write_line
+from runlane.domain.tenant import DEFAULT_TENANT
 
-tools = typer.Typer(help="Make tools from an OpenAPI description.", no_args_is_help=True)
-bundle = typer.Typer(help="Bundles: definitions carried in one file.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-Dir = Annotated[
-    Path | None,
-    typer.Option("--dir", help="The folder with definitions (RUNLANE_DEFINITIONS_DIR). Default: definitions."),
-]
-AppOption = Annotated[
-    str | None, typer.Option("--app", help="module:name of your App, to check the tasks that steps name.")
-]
-Url = Annotated[
-    str | None, typer.Option(envvar="RUNLANE_URL", help="Use the server there. Without it: the database directly.")
-]
-ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="The server's key.", show_envvar=True)]
-Tenant = Annotated[
-    str | None, typer.Option(help="The tenant. Default: default, or on a server the one that the key belongs to.")
-]
-TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Change definitions of another source, too, and own them from now on.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would happen.")]
-Ids = Annotated[list[str] | None, typer.Argument(help="Orchestrations. Default: everything.", metavar="[ORCH]...")]
+    from runlane.client import Client
+    from runlane.definitions.loader import LoadedDefinitions
+    from runlane.definitions.problem import Problem
+    from runlane.definitions.schema.definition import Orchestration
+    from runlane.store.sql.database import Database
 
 
 def validate(
     directory: Dir = None,
     app: AppOption = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 also if there are only warnings.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 even if there are only warnings.")] = False,
     json: Json = False,
 ) -> None:
     """Validate definitions; report each problem with its location and fix. Exit code 1 if there are errors."""
-    from runlane.cli.author import validate_directory
+    from runlane.cli.app_loader import task_names
+    from runlane.cli.definition_lookup import definitions_folder
+    from runlane.definitions.checks.environment import environment_of
+    from runlane.definitions.loader import load_directory
+    from runlane.settings import load_settings
 
-    raise typer.Exit(validate_directory(directory, app=app, strict=strict, json=json))
+    folder = definitions_folder(directory)
+    loaded = load_directory(folder, tasks=task_names(app), environment=environment_of(load_settings()))
+    loaded = replace(loaded, problems=[*loaded.problems, *asyncio.run(_missing_secrets(loaded))])
+    if json:
+        problems = [problem.to_dict() for problem in loaded.problems]
+        print_json({"valid": not loaded.errors, "definitions": len(loaded.definitions), "problems": problems})
+    else:
+        for problem in (*loaded.errors, *loaded.warnings):
+            write_line(f"{problem.severity}: {problem}")
+        warnings = format_count(len(loaded.warnings), "warning")
+        if loaded.errors:
+            write_line(f"{folder}: {format_count(len(loaded.errors), 'error')}, {warnings}.")
+        else:
+            write_line(f"{folder}: {format_count(len(loaded.definitions), 'definition')}, {warnings}, no errors.")
+    raise typer.Exit(1 if loaded.errors or (strict and loaded.warnings) else 0)
 
 
-def sync(
-    directory: Dir = None,
-    dry_run: DryRun = False,
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Remove what the same source synced earlier and is gone from the folder.")
-    ] = False,
-    source: Annotated[
-        str | None,
-        typer.Option(help="The project (RUNLANE_DEFINITIONS_SOURCE). Default: the name of the project folder."),
-    ] = None,
-    take_over: TakeOver = False,
-    app: AppOption = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    api_key: ApiKey = None,
-    json: Json = False,
-) -> None:
-    """Bring the definitions of a folder, all of them or none. Exit code 1 if there are errors.
+async def _missing_secrets(loaded: LoadedDefinitions) -> Sequence[Problem]:
+    """Return the secrets that are not set, if a database is available; validation does not need one."""
+    from runlane.cli.target import URL_VARIABLE
+    from runlane.definitions.secret_references import secret_names
+    from runlane.errors import RunlaneError
+    from runlane.settings import load_settings
 
-    Definitions record their source. A sync changes and removes only those of its own source.
-    """
-    from runlane.cli.author import Ownership, sync_directory
+    settings = load_settings()
+    if not any(secret_names(parsed.definition) for parsed in loaded.definitions):
+        return []
+    if settings.sqlite_path is not None and not settings.sqlite_path.exists():
+        return []
+    if settings.database_url is None and os.environ.get(URL_VARIABLE):
+        # The definitions are meant for a server, whose secrets the local file does not have.
+        return []
+    from runlane.catalog.missing_secrets import missing_secrets
+    from runlane.store.sql.database import open_database
+    from runlane.store.sql.migrate import check_schema
 
-    code = sync_directory(
-        directory,
-        dry_run=dry_run,
-        ownership=Ownership(source, prune, take_over),
-        app=app,
-        tenant=tenant,
-        url=url,
-        api_key=api_key,
-        json=json,
-    )
-    raise typer.Exit(code)
+    try:
+        database = await open_database(settings, 2)
+    except (RunlaneError, OSError):
+        return []
+    try:
+        await check_schema(database, settings.shown_database)
+        return await missing_secrets(database, DEFAULT_TENANT, loaded.definitions)
+    except RunlaneError:
+        return []
+    finally:
+        await database.close()
 
 
 def graph(
-    orchestration: Annotated[str, typer.Argument(help="The orchestration's id.", metavar="ORCH")],
-    svg: Annotated[bool, typer.Option("--svg", help="An SVG picture instead of Mermaid text.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
+    orchestration: Annotated[str, typer.Argument(help="Id of the orchestration.", metavar="ORCH")],
+    svg: Annotated[bool, typer.Option("--svg", help="Draw SVG instead of Mermaid text.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write to this file instead of stdout.")] = None,
     directory: Dir = None,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
 ) -> None:
-    """Draw an orchestration: from the folder with definitions if it is there, else from the database or a server."""
-    from runlane.cli.author import draw
+    """Draw an orchestration: from the folder with definitions if it exists, else from the database or a server."""
+    from runlane.cli.definition_lookup import definitions_folder, find_in_database, find_in_folder, restore_definition
+    from runlane.definitions.mermaid import mermaid
+    from runlane.definitions.schema.definition import Orchestration
+    from runlane.definitions.svg import svg as draw_svg
 
-    draw(orchestration, svg=svg, out=out, directory=directory, tenant=tenant, url=url, api_key=api_key)
+    async def on_server(client: Client) -> Orchestration:
+        found = await client.definition("orchestrations", orchestration, tenant=tenant)
+        return restore_definition("orchestration", Orchestration, found["definition"])
+
+    async def on_database(database: Database) -> Orchestration:
+        owner = tenant or DEFAULT_TENANT
+        return await find_in_database(database, owner, "orchestration", Orchestration, orchestration)
+
+    folder = definitions_folder(directory)
+    if url is None and (directory is not None or folder.is_dir()):
+        found = find_in_folder(folder, "orchestration", Orchestration, orchestration)
+    else:
+        found = on_server_or_database(url, api_key, on_server, on_database)
+    text = draw_svg(found) if svg else mermaid(found)
+    if out is None:
+        write_block(text, end="")
+    else:
+        out.write_text(text, encoding="utf-8")
+        write_line(f"Wrote {out}.")
 
 
 def schema(
@@ -102,98 +130,14 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON Schema of definition files, for editors."""
-    from runlane.cli.author import print_schema
+    from runlane.definitions.json_schema import schema_of
+    from runlane.definitions.schema.definition import KINDS
+    from runlane.errors import NotFound, nearest
 
-    print_schema(kind)
-
-
-@bundle.command(name="export")
-def export_bundle(
-    ids: Ids = None,
-    out: Annotated[Path | None, typer.Option(help="Write to this file instead of printing.")] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="Without what the orchestrations use.")] = False,
-    tenant: Tenant = None,
-    url: Url = None,
-    api_key: ApiKey = None,
-) -> None:
-    """Write a bundle: everything, or some orchestrations with all that they use. It contains no secrets."""
-    from runlane.cli.carry import write_bundle
-
-    write_bundle(ids, out=out, alone=alone, tenant=tenant, url=url, api_key=api_key)
-
-
-@bundle.command(name="import")
-def import_bundle(
-    file: Annotated[str, typer.Argument(help="The bundle's file; - reads stdin.", metavar="FILE")],
-    only: Annotated[
-        str | None,
-        typer.Option(help="Only these, comma-separated, such as orchestration:review,agent:writer."),
-    ] = None,
-    keep_existing: Annotated[
-        bool, typer.Option("--keep-existing", help="Skip what is there already instead of changing it.")
-    ] = False,
-    source: Annotated[
-        str | None, typer.Option(help="The project that they belong to. Default: none, so the first sync owns them.")
-    ] = None,
-    take_over: TakeOver = False,
-    dry_run: DryRun = False,
-    tenant: Tenant = None,
-    url: Url = None,
-    api_key: ApiKey = None,
-    json: Json = False,
-) -> None:
-    """Bring what is in a bundle and tell what became of each part. Exit code 1 if something was skipped."""
-    from runlane.cli.carry import read_bundle
-
-    code = read_bundle(
-        file,
-        only=only,
-        keep_existing=keep_existing,
-        source=source,
-        take_over=take_over,
-        dry_run=dry_run,
-        tenant=tenant,
-        url=url,
-        api_key=api_key,
-        json=json,
-    )
-    raise typer.Exit(code)
-
-
-@tools.command(name="import-openapi")
-def import_openapi(
-    file: Annotated[
-        str, typer.Argument(help="The description, OpenAPI 3.0 or 3.1 as JSON; - reads stdin.", metavar="FILE")
-    ],
-    prefix: Annotated[str, typer.Option(help="Put before the name of every tool, such as shop_.")] = "",
-    base_url: Annotated[
-        str | None, typer.Option(help="Where the service is. Default: the description's first server.")
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Sent with every call, such as 'Authorization: Bearer {secret.SHOP_TOKEN}'. May be repeated."
-        ),
-    ] = None,
-    directory: Dir = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
-    dry_run: DryRun = False,
-    json: Json = False,
-) -> None:
-    """Write a tool for every operation of a web service, and tell what was left out and why.
-
-    Exit code 1 if something was not written because a file of that name is there.
-    """
-    from runlane.cli.openapi import write_tools
-
-    code = write_tools(
-        file,
-        prefix=prefix,
-        base_url=base_url,
-        headers=header or [],
-        directory=directory,
-        overwrite=overwrite,
-        dry_run=dry_run,
-        json=json,
-    )
-    raise typer.Exit(code)
+    if kind is None:
+        print_json({known: schema_of(known) for known in KINDS})
+        return
+    wanted = kind.replace("-", "_").removesuffix("s")
+    if wanted not in KINDS:
+        raise NotFound(f'The schema "{kind}" does not exist{nearest(wanted, KINDS)}. Schemas: {", ".join(KINDS)}.')
+    print_json(schema_of(wanted))

@@ -1,7 +1,7 @@
-"""`runlane doctor`: looks at everything that a run needs and says what to do about what it finds.
+"""`runlane doctor`: check everything that a run needs, and report each problem with its fix.
 
-It changes nothing, not even an embedded file that is not there yet. A finding is broken when runs cannot be accepted
-or executed because of it; everything else is worth knowing at most.
+It changes nothing and creates no database file. A finding is broken if runs cannot be accepted or executed because of
+it.
 """
 
 from __future__ import annotations
@@ -14,24 +14,28 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import typer
+
+from runlane.cli.options import ApiKey, Json, Url
+from runlane.cli.output import print_json
 from runlane.cli.terminal import DIM, GREEN, RED, YELLOW, write_line
 from runlane.domain.run import AGENT, ORCHESTRATION
 from runlane.errors import InvalidSettings, RunlaneError, Unavailable, nearest
-from runlane.settings import Settings, load_settings, unknown_variables
 
 if TYPE_CHECKING:
     from runlane.domain.lane import Lane
+    from runlane.settings import Settings
     from runlane.store.queue.search import WaitingInLane
     from runlane.store.queue.workers import WorkerRow
     from runlane.store.sql.database import Database
 
 SKEW_SECONDS = 2.0
 OLD_SECONDS = 60.0
-_LETTERS = 1000
+_MAX_LETTERS = 1000
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     NOTE = "note"
@@ -41,7 +45,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, what was found, and what to do about it."""
+    """The result of a check, and the fix."""
 
     check: str
     level: Level
@@ -49,21 +53,21 @@ class Finding:
     cure: str | None = None
 
 
-def examine(*, url: str | None, api_key: str | None, json: bool) -> int:
-    """`runlane doctor`: its exit code."""
-    findings = asyncio.run(_examine(dict(os.environ), url, api_key))
+def doctor(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Check settings, database, schema, Redis, clock, workers, lanes, secrets. Exit code 1 if something is broken."""
+    findings = asyncio.run(_check_all(dict(os.environ), url, api_key))
     broken = any(finding.level is Level.BROKEN for finding in findings)
     if json:
-        from runlane.cli.show import print_json
-
         print_json({"healthy": not broken, "findings": [asdict(finding) for finding in findings]})
     else:
         _print(findings)
-    return 1 if broken else 0
+    raise typer.Exit(1 if broken else 0)
 
 
-async def _examine(environment: Mapping[str, str], url: str | None, api_key: str | None) -> list[Finding]:
-    findings = list(misspelt(environment))
+async def _check_all(environment: Mapping[str, str], url: str | None, api_key: str | None) -> list[Finding]:
+    from runlane.settings import load_settings
+
+    findings = list(unknown_settings(environment))
     try:
         settings = load_settings()
     except InvalidSettings as error:
@@ -72,29 +76,33 @@ async def _examine(environment: Mapping[str, str], url: str | None, api_key: str
     if not findings:
         findings.append(Finding("settings", Level.OK, "valid"))
     if url is not None and settings.database_url is None:
-        message = "not examined, because a server is named; its own check is below"
-        findings.append(Finding("database", Level.NOTE, message, "Set RUNLANE_DATABASE_URL to examine it, too."))
+        message = "not checked, because a server is given; see its own check below"
+        findings.append(Finding("database", Level.NOTE, message, "Set RUNLANE_DATABASE_URL to check it, too."))
     else:
-        findings += await _examine_database(settings)
-    findings.append(await _examine_redis(settings))
+        findings += await _check_database(settings)
+    findings.append(await _check_redis(settings))
     if url is not None:
-        findings.append(await _examine_server(url, api_key))
+        findings.append(await _check_server(url, api_key))
     return findings
 
 
-def misspelt(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Variables that look like settings and are none: whoever set them believes that they work."""
+def unknown_settings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Report variables that look like settings and are ignored."""
+    from runlane.settings import unknown_variables
+
     for name, hint in unknown_variables(environment):
-        yield Finding("settings", Level.WARNING, f"{name} is no setting and has no effect{hint}", "Correct it.")
+        yield Finding("settings", Level.WARNING, f"{name} is not a known setting and is ignored{hint}", "Correct it.")
 
 
-async def _examine_database(settings: Settings) -> list[Finding]:
+async def _check_database(settings: Settings) -> list[Finding]:
     from runlane.store.sql.database import open_database
     from runlane.store.sql.migrate import check_schema
 
     shown = settings.shown_database
     if settings.sqlite_path is not None and not settings.sqlite_path.exists():
-        return [Finding("database", Level.NOTE, f"{shown} is not there yet; the first command that needs it makes it")]
+        return [
+            Finding("database", Level.NOTE, f"{shown} does not exist yet; the first command that needs it creates it")
+        ]
     try:
         database = await open_database(settings, 2)
     except (RunlaneError, OSError) as error:
@@ -108,17 +116,17 @@ async def _examine_database(settings: Settings) -> list[Finding]:
             return [*findings, Finding("schema", Level.BROKEN, str(error), "Run: runlane db upgrade")]
         return [
             *findings,
-            Finding("schema", Level.OK, "fits this version"),
-            *await _examine_work(database),
-            await _examine_secrets(database, settings),
+            Finding("schema", Level.OK, "matches this version"),
+            *await _check_work(database),
+            await _check_secrets(database, settings),
         ]
     except Unavailable as error:
-        return [Finding("database", Level.BROKEN, f"{shown} stopped answering: {error}", "Look at the database.")]
+        return [Finding("database", Level.BROKEN, f"{shown} stopped answering: {error}", "Check the database.")]
     finally:
         await database.close()
 
 
-async def _examine_work(database: Database) -> list[Finding]:
+async def _check_work(database: Database) -> list[Finding]:
     from runlane.store.queue.dead_letters import list_dead_letters
     from runlane.store.queue.lanes import list_lanes
     from runlane.store.queue.search import count_queued_in_lanes
@@ -129,7 +137,7 @@ async def _examine_work(database: Database) -> list[Finding]:
     now_us = await read_clock(database)
     skew_seconds = now_us / 1_000_000 - (before + time.time()) / 2
     workers, lanes = await list_workers(database), await list_lanes(database)
-    letters = len(await list_dead_letters(database, _LETTERS))
+    letters = len(await list_dead_letters(database, _MAX_LETTERS))
     return [
         clock_finding(skew_seconds),
         workers_finding(workers, lanes),
@@ -139,7 +147,7 @@ async def _examine_work(database: Database) -> list[Finding]:
     ]
 
 
-async def _examine_secrets(database: Database, settings: Settings) -> Finding:
+async def _check_secrets(database: Database, settings: Settings) -> Finding:
     from runlane.access.keyring import Keyring
     from runlane.store.access.secrets import count_by_key
 
@@ -149,40 +157,40 @@ async def _examine_secrets(database: Database, settings: Settings) -> Finding:
         return Finding("secrets", Level.BROKEN, str(error), "Correct the file, or RUNLANE_SECRET_KEY_FILE.")
 
 
-def secrets_finding(kept: Mapping[str, int], keys: Sequence[str]) -> Finding:
-    """Whether the keys that secrets are kept with are here."""
-    missing = {key_id: count for key_id, count in kept.items() if key_id not in keys}
+def secrets_finding(counts: Mapping[str, int], keys: Sequence[str]) -> Finding:
+    """Report secrets whose key is missing or old."""
+    missing = {key_id: count for key_id, count in counts.items() if key_id not in keys}
     if missing:
-        told = ", ".join(f"{count} with {key_id}" for key_id, count in sorted(missing.items()))
+        keys_missing = ", ".join(f"{count} with {key_id}" for key_id, count in sorted(missing.items()))
         return Finding(
             "secrets",
             Level.BROKEN,
-            f"{sum(missing.values())} cannot be read, because their key is not here: {told}",
+            f"{sum(missing.values())} cannot be read, because their key is not configured: {keys_missing}",
             "Add the key after the current one in RUNLANE_SECRET_KEY or its file, or set these secrets again.",
         )
-    older = sum(count for key_id, count in kept.items() if key_id != keys[0])
+    older = sum(count for key_id, count in counts.items() if key_id != keys[0])
     if older:
-        return Finding("secrets", Level.NOTE, f"{older} are kept with an older key", "Run: runlane secrets rotate")
+        return Finding("secrets", Level.NOTE, f"{older} are encrypted with an older key", "Run: runlane secrets rotate")
     if not keys:
-        return Finding("secrets", Level.NOTE, "none, and no key to keep any with; see: runlane secrets new-key")
-    return Finding("secrets", Level.OK, f"{sum(kept.values())}, all kept with the key {keys[0]}")
+        return Finding("secrets", Level.NOTE, "none, and no encryption key is configured; see: runlane secrets new-key")
+    return Finding("secrets", Level.OK, f"{sum(counts.values())}, all encrypted with the key {keys[0]}")
 
 
 def clock_finding(skew_seconds: float) -> Finding:
-    """Only the database's clock decides, so a skew harms nobody but those who compare logs."""
+    """Report clock skew. It only affects the comparison of logs, because all decisions use the database's clock."""
     if abs(skew_seconds) <= SKEW_SECONDS:
         return Finding("clock", Level.OK, f"this host and the database differ by {abs(skew_seconds):.1f} s")
     direction = "behind" if skew_seconds > 0 else "ahead of"
     return Finding(
         "clock",
         Level.WARNING,
-        f"this host is {abs(skew_seconds):.1f} s {direction} the database; its logs do not fit the runs' times",
+        f"this host is {abs(skew_seconds):.1f} s {direction} the database; its logs do not match the times of runs",
         "Synchronize the clocks (NTP). Leases and due times follow the database and are not affected.",
     )
 
 
 def workers_finding(workers: Sequence[WorkerRow], lanes: Sequence[Lane]) -> Finding:
-    """Whether anybody executes runs."""
+    """Report whether workers are online."""
     live = [worker for worker in workers if worker.status == "online"]
     waiting = sum(lane.queued for lane in lanes)
     if live:
@@ -195,7 +203,7 @@ def workers_finding(workers: Sequence[WorkerRow], lanes: Sequence[Lane]) -> Find
 
 
 def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: int) -> Iterator[Finding]:
-    """Lanes whose runs wait and cannot start, and why."""
+    """Report lanes whose runs cannot start, and why."""
     live = [worker for worker in workers if worker.status == "online"]
     stuck = False
     for lane in lanes:
@@ -207,10 +215,10 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: i
         finding = None
         if not lane.enabled:
             finding = Finding("lanes", Level.WARNING, f"{name}: {waiting}, but it is disabled",
-                              f"Let it go on: runlane lanes set {name} --enable")  # fmt: skip
+                              f"Enable it: runlane lanes set {name} --enable")  # fmt: skip
         elif lane.max_slots == 0:
             finding = Finding("lanes", Level.WARNING, f"{name}: {waiting}, but it is paused (0 slots)",
-                              f"Let it go on: runlane lanes set {name} --uncapped")  # fmt: skip
+                              f"Resume it: runlane lanes set {name} --uncapped")  # fmt: skip
         elif live and not serving:
             finding = Finding("lanes", Level.BROKEN, f"{name}: {waiting}, and no worker serves it",
                               f"Start one: runlane worker module:app --lanes {name}")  # fmt: skip
@@ -222,8 +230,8 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: i
             finding = Finding(
                 "lanes",
                 Level.WARNING,
-                f"{name}: {waiting}, the oldest for {age_seconds:.0f} s, although workers of it have free slots",
-                f"Look at the waiting runs: runlane runs list --status queued --lane {name}",
+                f"{name}: {waiting}, the oldest for {age_seconds:.0f} s, although its workers have free slots",
+                f"List the waiting runs: runlane runs list --status queued --lane {name}",
             )
         if finding is not None:
             stuck = True
@@ -234,15 +242,15 @@ def lane_findings(lanes: Sequence[Lane], workers: Sequence[WorkerRow], now_us: i
 
 
 def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerRow]) -> Iterator[Finding]:
-    """Runs that wait for a task which no live worker of their lane knows: they would wait for ever."""
+    """Report runs of a task that no live worker of their lane has: they would wait forever."""
     live = [worker for worker in workers if worker.status == "online"]
     unknown = False
     for kind in waiting:
         if kind.target.startswith((ORCHESTRATION, AGENT)):
-            # Every worker executes them; workers tell of their tasks only.
+            # Every worker executes them; workers only register their tasks.
             continue
         serving = [worker for worker in live if "*" in worker.lanes or kind.lane in worker.lanes]
-        # A lane that nobody serves is told by the check of the lanes; a worker that does not tell may know it.
+        # The check of lanes reports a lane without workers; a worker without a list of tasks may have the task.
         if not serving or any(worker.targets is None or kind.target in worker.targets for worker in serving):
             continue
         unknown = True
@@ -251,26 +259,26 @@ def task_findings(waiting: Sequence[WaitingInLane], workers: Sequence[WorkerRow]
             "tasks",
             Level.BROKEN,
             f'{kind.count} runs in the lane {kind.lane} wait for the task "{kind.target}", which no live worker of '
-            f"this lane knows{nearest(kind.target, known)}",
+            f"this lane has{nearest(kind.target, known)}",
             "Start a worker with the app that defines it, or cancel them.",
         )
     if live and not unknown:
-        yield Finding("tasks", Level.OK, "every task that runs wait for is known to a live worker")
+        yield Finding("tasks", Level.OK, "every task of a waiting run is registered by a live worker")
 
 
 def letters_finding(count: int) -> Finding:
-    """Runs that failed for good are somebody's to look at."""
+    """Report runs that failed for good."""
     if not count:
         return Finding("dead letters", Level.OK, "none")
-    told = f"{count} or more" if count == _LETTERS else str(count)
+    shown = f"{count} or more" if count == _MAX_LETTERS else str(count)
     return Finding(
-        "dead letters", Level.WARNING, f"{told} runs failed for good", "Look: runlane dead-letters; then runs retry RUN"
+        "dead letters", Level.WARNING, f"{shown} runs failed for good", "See: runlane dead-letters; then runs retry RUN"
     )
 
 
-async def _examine_redis(settings: Settings) -> Finding:
+async def _check_redis(settings: Settings) -> Finding:
     if settings.redis_url is None:
-        return Finding("redis", Level.NOTE, "not set; processes find each other's work by asking the database")
+        return Finding("redis", Level.NOTE, "not set; processes poll the database for work")
     from runlane.bus.redis_client import REDIS_ERRORS, open_client
 
     try:
@@ -292,7 +300,7 @@ async def _examine_redis(settings: Settings) -> Finding:
     return Finding("redis", Level.OK, "answers")
 
 
-async def _examine_server(url: str, api_key: str | None) -> Finding:
+async def _check_server(url: str, api_key: str | None) -> Finding:
     from runlane.client import Client
 
     try:
@@ -301,7 +309,7 @@ async def _examine_server(url: str, api_key: str | None) -> Finding:
     except RunlaneError as error:
         return Finding("server", Level.BROKEN, str(error), "Start it: runlane serve module:app")
     if not health.ready:
-        return Finding("server", Level.BROKEN, f"{url} is not ready: {dict(health.parts)}", "Look at its log.")
+        return Finding("server", Level.BROKEN, f"{url} is not ready: {dict(health.parts)}", "Check its log.")
     return Finding("server", Level.OK, f"{url} is ready")
 
 

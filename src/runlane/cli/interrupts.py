@@ -1,8 +1,8 @@
 """Ctrl-C for commands that wait in an event loop.
 
-asyncio leaves SIGINT to Python, which looks for it between two instructions. One that comes right before the loop goes
-to sleep is only seen when something else wakes it: for a command that follows a quiet run, seconds later. Here the
-signal itself wakes the loop.
+asyncio leaves SIGINT to Python, which checks for it between two instructions. A signal right before the loop starts to
+wait is handled only when something else wakes the loop: for a command that follows a quiet run, seconds later. Here
+the signal itself wakes the loop.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ T = TypeVar("T")
 
 
 def run_interruptibly(main: Coroutine[Any, Any, T]) -> T:
-    """asyncio.run() whose Ctrl-C is heard at once."""
+    """Run a coroutine like asyncio.run(), but handle Ctrl-C at once."""
 
-    async def heard() -> T:
+    async def call() -> T:
         with _signals_wake(asyncio.get_running_loop()):
             return await main
 
-    return asyncio.run(heard())
+    return asyncio.run(call())
 
 
 @contextlib.contextmanager
@@ -33,14 +33,14 @@ def _signals_wake(loop: asyncio.AbstractEventLoop) -> Generator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        loop.add_reader(ours, ours.recv, 4096)
-        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+    reader, writer = socket.socketpair()
+    with reader, writer:
+        reader.setblocking(False)
+        writer.setblocking(False)
+        loop.add_reader(reader, reader.recv, 4096)
+        before = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             signal.set_wakeup_fd(before)
-            loop.remove_reader(ours)
+            loop.remove_reader(reader)

@@ -1,40 +1,73 @@
-"""The commands for limits of model providers and for what models took."""
+"""`runlane limits`: the rate limits of model providers in the cluster."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runlane.cli.options import ApiKey, Url
-from runlane.cli.show import Json
+from runlane.cli.backend import audit_actor, on_server_or_database
+from runlane.cli.options import ApiKey, Json, Url
+from runlane.cli.output import changes, format_time, print_changes, print_json, print_rows, split_names
+from runlane.cli.terminal import write_line
+from runlane.domain.rate_limit import LimitChange
+from runlane.errors import nearest
 
-limits = typer.Typer(help="Limits of model providers in the cluster.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from runlane.client import Client
+    from runlane.rate_limits.usage import CredentialUsage
+    from runlane.store.sql.database import Database
+
+app = typer.Typer()
+
+_LIMITS = ("in_flight", "requests_per_minute", "tokens_per_minute")
 
 Credential = Annotated[
     str,
     typer.Argument(
-        help="Whose key: openai, anthropic, ...; openai@acme is the key of the tenant acme, openai:llm.local another "
-        "server.",
+        help="The provider key: openai, anthropic, ...; openai@acme is the key of the tenant acme, openai:llm.local "
+        "another server.",
         metavar="CREDENTIAL",
     ),
 ]
 
 
-@limits.command(name="list")
+@app.command(name="list")
 def list_limits(url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """List the credentials with their limits and what is used of them now."""
-    from runlane.cli.meter import show_limits
+    """List the credentials with their limits and current usage."""
 
-    show_limits(url=url, api_key=api_key, json=json)
+    async def on_server(client: Client) -> Sequence[Mapping[str, Any]]:
+        from runlane.client.wire import micros
+
+        return [_from_server(item, micros) for item in await client.limits()]
+
+    async def on_database(database: Database) -> Sequence[Mapping[str, Any]]:
+        from runlane.rate_limits.usage import read_occupancy
+        from runlane.settings import load_settings
+
+        return [_from_database(usage) for usage in await read_occupancy(load_settings(), database)]
+
+    print_rows(
+        on_server_or_database(url, api_key, on_server, on_database),
+        ["credential", "in flight", "requests/min", "tokens/min", "waiting", "slowing down until", "set by"],
+        _cells,
+        empty="No limits.",
+        json=json,
+        to_dict=lambda row: row,
+    )
 
 
-@limits.command(name="set")
+@app.command(name="set")
 def set_limits(
     credential: Credential,
-    in_flight: Annotated[int | None, typer.Option(help="Calls at once; 0 pauses the provider.")] = None,
-    requests_per_minute: Annotated[int | None, typer.Option(help="Calls that may begin within a minute.")] = None,
-    tokens_per_minute: Annotated[int | None, typer.Option(help="Tokens that these calls may take, in and out.")] = None,
+    in_flight: Annotated[int | None, typer.Option(help="Concurrent calls; 0 pauses the provider.")] = None,
+    requests_per_minute: Annotated[int | None, typer.Option(help="Calls that may start within a minute.")] = None,
+    tokens_per_minute: Annotated[
+        int | None, typer.Option(help="Input and output tokens of the calls of a minute.")
+    ] = None,
     no_limit: Annotated[
         str | None,
         typer.Option(help="Limits to remove, comma-separated: in_flight, requests_per_minute, tokens_per_minute."),
@@ -43,41 +76,104 @@ def set_limits(
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Change limits while everything runs. What is left out stays; every worker follows within about a second."""
-    from runlane.cli.meter import change_limits
+    """Change limits during operation. Limits not given stay; every worker applies the change within about a second."""
+    removed = frozenset(part.replace("-", "_") for part in split_names(no_limit))
+    change = LimitChange(in_flight, requests_per_minute, tokens_per_minute, removed)
 
-    change_limits(
-        credential,
-        in_flight=in_flight,
-        requests_per_minute=requests_per_minute,
-        tokens_per_minute=tokens_per_minute,
-        no_limit=no_limit,
-        url=url,
-        api_key=api_key,
-        json=json,
-    )
+    async def on_server(client: Client) -> tuple[list[str], Mapping[str, Any], Mapping[str, Any]]:
+        before = {item["credential"]: _limits(item) for item in await client.limits()}
+        given = {name: getattr(change, name) for name in _LIMITS if getattr(change, name) is not None}
+        after = _limits(await client.set_limits(credential, **given, **dict.fromkeys(removed)))
+        return list(before), before.get(credential, dict.fromkeys(_LIMITS)), after
+
+    async def on_database(database: Database) -> tuple[list[str], Mapping[str, Any], Mapping[str, Any]]:
+        from runlane.settings import load_settings
+        from runlane.store.rate_limits import limits
+
+        known = [setting.credential for setting, _, _ in await limits.list_limits(database)]
+        old, new = await limits.set_limits(database, credential, change, actor=audit_actor())
+        return [*known, *load_settings().providers], asdict(old.limits), asdict(new.limits)
+
+    known, old, new = on_server_or_database(url, api_key, on_server, on_database, creates=True)
+    if credential not in known:
+        write_line(f'No call has counted against "{credential}" yet{nearest(credential, known)}.', err=True)
+    _print_change(credential, old, new, json=json)
 
 
-@limits.command()
+@app.command()
 def reset(credential: Credential, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Set all limits of a credential back to the defaults."""
-    from runlane.cli.meter import reset_limits
+    """Reset all limits of a credential to the defaults."""
 
-    reset_limits(credential, url=url, api_key=api_key, json=json)
+    async def on_server(client: Client) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        before = {item["credential"]: _limits(item) for item in await client.limits()}
+        after = _limits(await client.reset_limits(credential))
+        return before.get(credential, after), after
+
+    async def on_database(database: Database) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        from runlane.store.rate_limits import limits
+
+        old, new = await limits.reset_limits(database, credential, actor=audit_actor())
+        return asdict(old.limits), asdict(new.limits)
+
+    _print_change(credential, *on_server_or_database(url, api_key, on_server, on_database), json=json)
 
 
-def usage(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant; all of them without it.")] = None,
-    first: Annotated[
-        str | None, typer.Option("--from", help="The first day (UTC), such as 2026-01-31; 30 days ago without it.")
-    ] = None,
-    last: Annotated[str | None, typer.Option("--to", help="The last day; today without it.")] = None,
-    group: Annotated[str, typer.Option(help="One line for each day, agent or model.")] = "day",
-    url: Url = None,
-    api_key: ApiKey = None,
-    json: Json = False,
-) -> None:
-    """Calls, tokens and cost of models. A call whose price nobody knows counts as unpriced, not as free."""
-    from runlane.cli.meter import show_usage
+def _print_change(credential: str, old: Mapping[str, Any], new: Mapping[str, Any], *, json: bool) -> None:
+    changed = changes(old, new)
+    if json:
+        print_json({"credential": credential, "limits": new, "changed": changed})
+    else:
+        print_changes(credential, changed)
 
-    show_usage(tenant=tenant, first=first, last=last, group=group, url=url, api_key=api_key, json=json)
+
+def _limits(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: item[name] for name in _LIMITS}
+
+
+def _from_server(item: Mapping[str, Any], to_us: Any) -> dict[str, Any]:
+    now = item["now"]
+    return {
+        "credential": item["credential"],
+        "limits": _limits(item),
+        "now": now
+        and {
+            "in_flight": now["in_flight"],
+            "requests": now["requests_this_minute"],
+            "tokens": now["tokens_this_minute"],
+            "waiting": now["waiting_processes"],
+        },
+        "backing_off_until_us": to_us(item["backing_off_until"]),
+        "backing_off_reason": item["backing_off_reason"] or "",
+        "updated_at_us": to_us(item["updated_at"]),
+        "updated_by": item["updated_by"],
+    }
+
+
+def _from_database(usage: CredentialUsage) -> dict[str, Any]:
+    return {
+        "credential": usage.limits.credential,
+        "limits": asdict(usage.limits.limits),
+        "now": None if usage.busy is None else asdict(usage.busy),
+        "backing_off_until_us": usage.backing_off_until_us,
+        "backing_off_reason": usage.backing_off_reason,
+        "updated_at_us": usage.limits.updated_at_us,
+        "updated_by": usage.limits.updated_by,
+    }
+
+
+def _cells(row: Mapping[str, Any]) -> list[Any]:
+    used: Mapping[str, Any] = row["now"] or {}
+    limits = row["limits"]
+    return [
+        row["credential"],
+        _of_limit(used.get("in_flight"), limits["in_flight"]),
+        _of_limit(used.get("requests"), limits["requests_per_minute"]),
+        _of_limit(used.get("tokens"), limits["tokens_per_minute"]),
+        used.get("waiting"),
+        format_time(row["backing_off_until_us"]),
+        row["updated_by"] or "default",
+    ]
+
+
+def _of_limit(used: int | None, limit: int | None) -> str:
+    return f"{'-' if used is None else used} of {'no limit' if limit is None else limit}"

@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
 
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[
-    str | None, typer.Option(envvar="RUNLANE_URL", help="Ask the server there. Without it: the database directly.")
+    str | None, typer.Option(envvar="RUNLANE_URL", help="URL of the server. Without it: use the database directly.")
 ]
 ServerUrl = Annotated[
-    str | None, typer.Option("--url", envvar="RUNLANE_URL", help="The server. Default: http://127.0.0.1:8765")
+    str | None, typer.Option("--url", envvar="RUNLANE_URL", help="URL of the server. Default: http://127.0.0.1:8765")
 ]
-ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="The server's key.", show_envvar=True)]
+ApiKey = Annotated[str | None, typer.Option(envvar="RUNLANE_API_KEY", help="API key of the server.", show_envvar=True)]
+Limit = Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of entries.")]
+Before = Annotated[str | None, typer.Option(help="Continue after this id, the last one of the previous page.")]
+
+# Processes.
+AppPath = Annotated[
+    str | None,
+    typer.Argument(
+        help="module:name of your App, such as shop.tasks:app. Not needed for orchestrations and agents.",
+        metavar="APP",
+    ),
+]
+Lanes = Annotated[str | None, typer.Option(help="Serve only these lanes, comma-separated. Default: all.")]
+Concurrency = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of concurrent runs in this process (RUNLANE_CONCURRENCY).")
+]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65535, help="Port of the API. Default: 8765; 0 selects a free one.")
+]
+
+# Definitions.
+Dir = Annotated[
+    Path | None,
+    typer.Option("--dir", help="The folder with definitions (RUNLANE_DEFINITIONS_DIR). Default: definitions."),
+]
+AppOption = Annotated[
+    str | None, typer.Option("--app", help="module:name of your App, to check the tasks that steps name.")
+]
+Tenant = Annotated[str | None, typer.Option(help="The tenant. Default: default; on a server, the tenant of the key.")]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Change definitions of another source, too, and own them from now on.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would happen and change nothing.")]
+
+# Runs.
 Timeout = Annotated[
-    float | None, typer.Option(min=0, help="Stop watching after so many seconds, with exit code 4; the run goes on.")
+    float | None, typer.Option(min=0, help="Stop watching after N seconds, with exit code 4; the run continues.")
 ]
-Port = Annotated[int | None, typer.Option(min=0, max=65535, help="The API's port; 8765 by default, 0 for a free one.")]
-RunId = Annotated[
-    str, typer.Argument(help="The run's id, or as many of its first characters as are unique.", metavar="RUN")
-]
+RunId = Annotated[str, typer.Argument(help="Id of the run, or a unique prefix of it.", metavar="RUN")]
+Last = Annotated[bool, typer.Option("--last", help="Use the newest run instead of RUN.")]
 
-Last = Annotated[bool, typer.Option("--last", help="Use the newest run in place of RUN.")]
-
-# Stands for the newest run where a run's id is expected. No id contains an "@".
+# Stands for the newest run where the id of a run is expected. No id contains an "@".
 NEWEST_RUN: Final = "@newest"
-
-
-def run_or_last(run: str, last: bool) -> str:
-    """Return what a command was given as its run."""
-    return NEWEST_RUN if last else run
 
 
 class RunCommand(TyperCommand):
     """A command whose first argument is RUN, which `--last` replaces."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Fill the place of RUN if `--last` is given, so that the arguments behind RUN keep their places."""
+        """Insert NEWEST_RUN as the first argument if `--last` is given, so that RUN may be left out."""
         return super().parse_args(ctx, [NEWEST_RUN, *args] if "--last" in args else args)

@@ -1,74 +1,178 @@
-"""The commands for secrets. A value comes from a prompt, stdin or a file: arguments are seen by every process here."""
+"""`runlane secrets`: encrypted values that definitions refer to by name.
+
+A value comes from a prompt, stdin or a file, because every process of the machine can see arguments.
+"""
 
 from __future__ import annotations
 
+import sys
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from runlane.cli.definitions import ApiKey, Tenant, Url
-from runlane.cli.show import Json
+from runlane.cli.backend import audit_actor, on_server_or_database
+from runlane.cli.json_input import read_bytes
+from runlane.cli.options import ApiKey, Json, Tenant, Url
+from runlane.cli.output import format_time, print_json, print_result, print_rows
+from runlane.cli.terminal import read_hidden, write_line
+from runlane.domain.secret import MAX_BYTES, Secret, check_name, check_value
+from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.errors import InvalidRequest
 
-secrets = typer.Typer(help="Secrets that definitions refer to as {secret.NAME}.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runlane.access.secrets import SecretVault
+    from runlane.client import Client
+    from runlane.store.sql.database import Database
+
+app = typer.Typer()
+
+_PAGE = 1000
 
 SecretName = Annotated[str, typer.Argument(help="The name: letters, digits and _.", metavar="NAME")]
 
 
-@secrets.command(name="set")
+@app.command(name="set")
 def set_secret(
     name: SecretName,
     from_file: Annotated[
-        Path | None, typer.Option(help="Read the value from this file. Without it: a prompt, or stdin in a pipe.")
+        Path | None, typer.Option(help="Read the value from this file. Default: a prompt, or stdin in a pipe.")
     ] = None,
     tenant: Tenant = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Set a secret. The value is asked for without echo, or read from stdin or a file; one line end after it is cut."""
-    from runlane.cli.keep import keep
+    """Set a secret. Its value is read from a hidden prompt, stdin or a file, without a final newline."""
+    check_name(name)
+    value = check_value(_read_value(name, from_file))
 
-    keep(name, from_file=from_file, tenant=tenant, url=url, api_key=api_key, json=json)
+    async def on_server(client: Client) -> Secret:
+        return await client.secrets.set(name, value, tenant=tenant)
+
+    async def on_database(database: Database) -> Secret:
+        return (await _vault(database).set(tenant or DEFAULT_TENANT, name, value, actor=audit_actor()))[1]
+
+    secret = on_server_or_database(url, api_key, on_server, on_database, creates=True)
+    print_result(
+        asdict(secret), f"{secret.name}: version {secret.version}, encrypted with the key {secret.key_id}.", json=json
+    )
 
 
-@secrets.command(name="list")
+@app.command(name="list")
 def list_secrets(tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """List the secrets with their versions. Values are shown to nobody."""
-    from runlane.cli.keep import show
+    """List the secrets with their versions. Values are never shown."""
 
-    show(tenant=tenant, url=url, api_key=api_key, json=json)
+    async def on_server(client: Client) -> Sequence[Secret]:
+        return [secret async for secret in client.secrets.list(tenant=tenant)]
+
+    async def on_database(database: Database) -> Sequence[Secret]:
+        from runlane.store.access.secrets import list_secrets
+
+        found: list[Secret] = []
+        while page := await list_secrets(
+            database, tenant or DEFAULT_TENANT, after=found[-1].name if found else None, limit=_PAGE
+        ):
+            found += page
+        return found
+
+    print_rows(
+        on_server_or_database(url, api_key, on_server, on_database),
+        ["secret", "tenant", "version", "key", "created", "updated", "by"],
+        lambda row: [
+            row.name, row.tenant, row.version, row.key_id, format_time(row.created_at_us),
+            format_time(row.updated_at_us), row.updated_by,
+        ],
+        empty="No secrets. Set one: runlane secrets set NAME",
+        json=json,
+    )  # fmt: skip
 
 
-@secrets.command(name="delete")
-def delete_secret(
+@app.command()
+def delete(
     name: SecretName, tenant: Tenant = None, url: Url = None, api_key: ApiKey = None, json: Json = False
 ) -> None:
-    """Delete a secret. What refers to it fails from now on."""
-    from runlane.cli.keep import drop
+    """Delete a secret. Definitions that refer to it fail from now on."""
 
-    drop(name, tenant=tenant, url=url, api_key=api_key, json=json)
+    async def on_server(client: Client) -> Secret:
+        return await client.secrets.delete(name, tenant=tenant)
+
+    async def on_database(database: Database) -> Secret:
+        from runlane.store.access.secrets import delete_secret
+
+        return await delete_secret(database, tenant or DEFAULT_TENANT, name, actor=audit_actor())
+
+    deleted = on_server_or_database(url, api_key, on_server, on_database)
+    print_result({"deleted": asdict(deleted)}, f"{deleted.name}: deleted.", json=json)
 
 
-@secrets.command()
+@app.command()
 def rotate(
-    tenant: Annotated[str | None, typer.Option(help="Only this tenant's. Default: all that you may see.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant. Default: all that you may see.")] = None,
     url: Url = None,
     api_key: ApiKey = None,
     json: Json = False,
 ) -> None:
-    """Encrypt with the first key what an older one still keeps; safe to interrupt, repeat, and while runs go on.
+    """Encrypt with the first key the secrets that use an older one. Safe to interrupt, to repeat, and during runs.
 
     Exit code 1 if there are secrets that no key here decrypts.
     """
-    from runlane.cli.keep import rotate_keys
 
-    raise typer.Exit(rotate_keys(tenant=tenant, url=url, api_key=api_key, json=json))
+    async def on_server(client: Client) -> dict[str, Any]:
+        return asdict(await client.secrets.rotate(tenant=tenant))
+
+    async def on_database(database: Database) -> dict[str, Any]:
+        rotation = await _vault(database).rotate(actor=audit_actor(), tenant=tenant)
+        unreadable = [(item.tenant, item.name, item.key_id) for item in rotation.unreadable]
+        return {"key_id": rotation.key_id, "rotated": rotation.rotated, "unreadable": unreadable}
+
+    report = on_server_or_database(url, api_key, on_server, on_database)
+    unreadable: Sequence[tuple[str, str, str]] = report["unreadable"]
+    if json:
+        items = [dict(zip(("tenant", "name", "key_id"), item, strict=True)) for item in unreadable]
+        print_json({**report, "unreadable": items})
+    else:
+        for owner, name, key_id in unreadable:
+            write_line(f"unreadable: {name} of tenant {owner}, encrypted with the key {key_id}", err=True)
+        rotated = f"{report['rotated']} encrypted again with the key {report['key_id']}"
+        write_line(f"{rotated}, {len(unreadable)} unreadable.")
+    raise typer.Exit(1 if unreadable else 0)
 
 
-@secrets.command(name="new-key")
+@app.command(name="new-key")
 def new_key(json: Json = False) -> None:
-    """Print a new key for RUNLANE_SECRET_KEY. It is stored nowhere: keep it."""
-    from runlane.cli.keep import print_key
+    """Print a new key for RUNLANE_SECRET_KEY. It is not stored: keep it."""
+    from runlane.access.keyring import key_id_of, new_key
+    from runlane.settings import parse_secret_keys
 
-    print_key(json=json)
+    key = new_key()
+    if json:
+        print_json({"key": key, "key_id": key_id_of(parse_secret_keys(key)[0])})
+        return
+    write_line(key)
+    write_line(
+        "Set it as RUNLANE_SECRET_KEY for every server and worker, or write it to a file that RUNLANE_SECRET_KEY_FILE "
+        "names, and keep a copy elsewhere: without it no secret can be read.",
+        err=True,
+    )
+
+
+def _vault(database: Database) -> SecretVault:
+    from runlane.access.secrets import SecretVault
+    from runlane.settings import load_settings
+
+    return SecretVault(database, load_settings())
+
+
+def _read_value(name: str, from_file: Path | None) -> str:
+    if from_file is None and sys.stdin.isatty():
+        return read_hidden(f"Value of {name}: ")
+    try:
+        text = read_bytes(from_file, MAX_BYTES + 3).decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest("The value is not UTF-8 text. Encode it first, for example as base64.") from None
+    # Editors and echo end a file with a newline.
+    return text.removesuffix("\n").removesuffix("\r")

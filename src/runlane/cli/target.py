@@ -2,7 +2,7 @@
 
 `--url` or RUNLANE_URL names a server. Without them, a running `runlane dev` of the current folder is used, unless
 RUNLANE_DATABASE_URL names a database; then the database that the settings name. A command that cannot use a server
-refuses RUNLANE_URL, so that none acts on a local file while its caller believes that it acts on a server.
+refuses RUNLANE_URL, so that it does not act on a local file when its user means a server.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from runlane.cli.running import ask_identity, find_running, is_of_this_folder
+from runlane.cli.dev_record import find_dev_server, is_of_this_folder, read_identity
 from runlane.cli.terminal import write_line
 from runlane.errors import ConfigurationError, InvalidRequest, NotFound
 from runlane.settings import EMBEDDED_FILE, Settings
@@ -27,20 +27,20 @@ class ServerTarget:
 
     url: str
     api_key: str | None
-    about: str
+    description: str
 
 
 def server_for(url: str | None, api_key: str | None) -> ServerTarget:
     """Return the server of a command that needs one."""
     if url is not None:
         return ServerTarget(url, api_key, url)
-    running = find_running()
+    running = find_dev_server()
     if running is not None:
-        # The key in the environment belongs to another server; dev needs none.
+        # The key in the environment is for another server; dev needs none.
         return ServerTarget(
             running.url, None, f"{running.url}, runlane dev of this folder, database {running.database}"
         )
-    identity = ask_identity(DEFAULT_URL)
+    identity = read_identity(DEFAULT_URL)
     if identity is not None and not is_of_this_folder(identity):
         raise ConfigurationError(
             f"The server at {DEFAULT_URL} is runlane dev of another folder, and none runs for this one. "
@@ -50,20 +50,20 @@ def server_for(url: str | None, api_key: str | None) -> ServerTarget:
 
 
 def announce(server: ServerTarget) -> None:
-    """Name the server on stderr, because stdout is for the answer."""
-    write_line(f"Server: {server.about}", err=True)
+    """Print the server on stderr, because stdout is for the result."""
+    write_line(f"Server: {server.description}", err=True)
 
 
 def server_or_database(url: str | None, api_key: str | None) -> tuple[str | None, str | None]:
-    """Return the server's URL and key for a command that can use both; None for the database."""
+    """Return the server's URL and key for a command that can use both; no URL means the database."""
     if url is not None or os.environ.get(DATABASE_VARIABLE):
         return url, api_key
-    running = find_running()
+    running = find_dev_server()
     return (None, api_key) if running is None else (running.url, None)
 
 
 def check_exists(settings: Settings) -> None:
-    """Refuse the default file if it does not exist, for a command that would only create an empty one."""
+    """Raise if the default file does not exist, for a command that would only create an empty one."""
     if settings.database_url is None and not EMBEDDED_FILE.exists():
         raise NotFound(
             f"The database {settings.shown_database} does not exist in this folder. Run the command where runlane dev "
@@ -72,7 +72,7 @@ def check_exists(settings: Settings) -> None:
 
 
 def refuse_url(command: str, instead: str) -> None:
-    """Refuse RUNLANE_URL for a command that acts on a database, unless the database is named, too."""
+    """Refuse RUNLANE_URL for a command that acts on a database, unless RUNLANE_DATABASE_URL is set, too."""
     url = os.environ.get(URL_VARIABLE)
     if url and not os.environ.get(DATABASE_VARIABLE):
         raise InvalidRequest(

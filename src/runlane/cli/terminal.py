@@ -1,9 +1,9 @@
-"""The only way in which the command line writes to a terminal or a pipe, and asks at one.
+"""Output to the terminal or a pipe, and prompts. No other module of the command line writes to the standard streams.
 
-Names, inputs, results, errors and answers of models come from tenants. Printed as they are, they could move the
-cursor, set the title or the clipboard of a terminal, or reverse the order in which text is read. Every character that
-could is written as a JSON escape (ESC as `\\u001b`), so that JSON stays JSON. Escaping is per character: a sequence
-that is split over two pieces of a stream is as harmless as a whole one. Colours are added after the escaping.
+Names, inputs, results, errors and answers of models come from tenants. Unescaped, they could move the cursor, set the
+title or the clipboard of a terminal, or reverse the order in which text is read. Every such character is written as a
+JSON escape (ESC as `\\u001b`), so that JSON stays JSON. Escaping is per character, so a sequence that is split over
+two pieces of a stream is harmless, too. Colours are added after the escaping.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class Output:
-    """A stream that gets text only without control characters, and colours only if it is a terminal."""
+    """A stream to which text is written without control characters, and with colours only if it is a terminal."""
 
     def __init__(self, stream: TextIO, *, colours: bool) -> None:
         self._stream = stream
@@ -71,12 +71,12 @@ class Output:
         self._stream.write(f"\x1b[{colour}m{safe}\x1b[0m" if colour and self._colours else safe)
 
     def flush(self) -> None:
-        """Write out what is buffered."""
+        """Flush the stream."""
         self._stream.flush()
 
 
 def write_line(text: str = "", *, err: bool = False, label: tuple[str, str] | None = None) -> None:
-    """Print one line, on stderr with `err`. A label, given with its colour, comes before it."""
+    """Print one line, on stderr with `err`, after an optional label with its colour."""
     out = _output(err)
     if label is not None:
         out.write(*label)
@@ -84,14 +84,14 @@ def write_line(text: str = "", *, err: bool = False, label: tuple[str, str] | No
     out.flush()
 
 
-def say_block(text: str, *, err: bool = False, indent: int = 0, end: str = "\n") -> None:
+def write_block(text: str, *, err: bool = False, indent: int = 0, end: str = "\n") -> None:
     """Print text that may have several lines: an answer, a document, or a message whose later lines are indented."""
     out = _output(err)
     out.write(f"{block(text, indent)}{end}")
     out.flush()
 
 
-def say_cells(cells: list[str]) -> None:
+def write_cells(cells: list[str]) -> None:
     """Print a row of a table for programs: cells that are separated by tabs."""
     _output(err=False).write("\t".join(one_line(cell) for cell in cells) + "\n")
 

@@ -311,7 +311,7 @@ async def test_an_open_server_answers_local_programs_only(settings: Settings) ->
 async def test_serve_does_not_start_without_a_key_where_others_can_reach_it(settings: Settings) -> None:
     with process("serve", "--host", "0.0.0.0", "--port", "0", settings=settings) as server:
         assert server.ended() == 1
-    assert "There is no API key" in server.output
+    assert "No API key exists" in server.output
     with process("serve", "--port", "0", settings=settings) as server:
         told = server.wait_for("serving")
         assert told["access"] == "open on loopback"

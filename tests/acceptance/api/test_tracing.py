@@ -89,7 +89,8 @@ async def test_a_trace_is_stored_while_tracing_is_off_and_a_broken_one_is_left_o
 
 def test_a_worker_loads_neither_tracing_nor_the_api() -> None:
     code = (
-        "import sys, runlane.cli.process, runlane.app, runlane.worker.worker, runlane.store.sql.postgres\n"
+        "import sys, runlane.cli.app_loader, runlane.cli.logs, runlane.cli.process\n"
+        "import runlane.app, runlane.worker.worker, runlane.store.sql.postgres\n"
         "print([name for name in sys.modules if name.split('.')[0] in "
         "('fastapi', 'starlette', 'opentelemetry', 'uvicorn', 'prometheus_client', 'httpx2')])"
     )

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from runlane.cli.answers import choose, read_answer, read_fields
-from runlane.cli.ask import ask, describe_question
+from runlane.cli.question_form import ask, choose_question, describe_question, parse_answer, parse_fields
 from runlane.client import Question
 from runlane.errors import InvalidInput, InvalidRequest
 
@@ -93,25 +92,25 @@ def test_in_a_pipe_it_is_told_how_to_answer() -> None:
 
 
 def test_answers_on_the_command_line() -> None:
-    assert read_fields(["a=1", "b=x=y", "c=1", "c=2"]) == {"a": "1", "b": "x=y", "c": ["1", "2"]}
+    assert parse_fields(["a=1", "b=x=y", "c=1", "c=2"]) == {"a": "1", "b": "x=y", "c": ["1", "2"]}
     for wrong in ("a", "=1"):
         with pytest.raises(InvalidRequest, match="Form: --field"):
-            read_fields([wrong])
-    assert read_answer('{"a": 1}') == {"a": 1}
-    assert read_answer("yes, do") == "yes, do"
-    assert read_answer('"quoted"') == "quoted"
-    assert read_answer("5") == "5"
+            parse_fields([wrong])
+    assert parse_answer('{"a": 1}') == {"a": 1}
+    assert parse_answer("yes, do") == "yes, do"
+    assert parse_answer('"quoted"') == "quoted"
+    assert parse_answer("5") == "5"
     with pytest.raises(InvalidInput, match="is not JSON"):
-        read_answer("{broken")
+        parse_answer("{broken")
 
 
 def test_the_one_open_question_is_asked() -> None:
     left, right = question(path="s/0/ask"), question(path="s/1/ask")
     over = question(path="s/2/ask", answered_at_us=5)
-    assert choose([left, over], None) is left
-    assert choose([left, right], None) is None
-    assert choose([left, right], "s/1/ask") is right
-    assert choose([left, right], "ask") is None
+    assert choose_question([left, over], None) is left
+    assert choose_question([left, right], None) is None
+    assert choose_question([left, right], "s/1/ask") is right
+    assert choose_question([left, right], "ask") is None
 
 
 @pytest.mark.parametrize(

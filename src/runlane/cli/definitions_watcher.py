@@ -1,7 +1,7 @@
-"""The watch of `runlane dev`: definitions are synced when the process starts and whenever a file changes.
+"""Sync the definitions of `runlane dev` when the process starts and whenever a file changes.
 
-What is wrong is told and nothing is changed, so that a half-written file harms nobody; whatever it is, the watch goes
-on, and looks again at the next change. A database that is away for a moment is asked again at the next look.
+Definitions with errors are logged and change nothing, so a half-written file is harmless. After any error the watcher
+continues with the next change of a file; after an outage of the database, with the next check.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from runlane.store.sql.database import Database
 log = structlog.get_logger(__name__)
 
 ACTOR = "dev"
-_LOOK_SECONDS = 0.5
-_TOLD = 20
+_CHECK_SECONDS = 0.5
+_MAX_LOGGED = 20
 
-Sight = tuple[tuple[str, int, int], ...]
+# Path, modification time and size of each file.
+FolderState = tuple[tuple[str, int, int], ...]
 
 
-class Watch:
-    """Follows a folder. Without the folder it waits for one; a folder that goes away changes nothing."""
+class DefinitionsWatcher:
+    """Watches a folder, which may be created later. A folder that is deleted changes nothing."""
 
     def __init__(
         self,
@@ -47,16 +48,16 @@ class Watch:
         self._directory = directory
         self._tasks = list(tasks)
         self._environment = environment
-        self._seen: Sight | None = None
+        self._synced: FolderState | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look once, then go on looking."""
-        await self._look()
+        """Sync once, then watch in the background."""
+        await self._check()
         self._task = asyncio.create_task(self._run(), name="runlane-watch")
 
     async def stop(self) -> None:
-        """Stop looking. Safe to call twice."""
+        """Stop watching. Safe to call twice."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -64,12 +65,12 @@ class Watch:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_LOOK_SECONDS)
-            await self._look()
+            await asyncio.sleep(_CHECK_SECONDS)
+            await self._check()
 
-    async def _look(self) -> None:
-        sight = await asyncio.to_thread(_sight, self._directory)
-        if sight is None or sight == self._seen:
+    async def _check(self) -> None:
+        state = await asyncio.to_thread(_folder_state, self._directory)
+        if state is None or state == self._synced:
             return
         try:
             await self._sync()
@@ -77,14 +78,14 @@ class Watch:
             log.warning("definitions_not_synced", error=str(error))
             return
         except InvalidDefinitions as error:
-            for place, message in error.problems[:_TOLD]:
+            for place, message in error.problems[:_MAX_LOGGED]:
                 log.error("definition_wrong", place=place, problem=message)  # noqa: TRY400 - no traceback helps here
             log.error("definitions_refused", errors=len(error.problems), kept="what was synced before")  # noqa: TRY400
         except Conflict as error:
             log.error("definitions_refused", problem=str(error))  # noqa: TRY400
         except Exception:
             log.exception("definitions_not_synced")
-        self._seen = sight
+        self._synced = state
 
     async def _sync(self) -> None:
         loaded = await asyncio.to_thread(parse_directory, self._directory)
@@ -93,24 +94,24 @@ class Watch:
             DEFAULT_TENANT,
             loaded,
             actor=ACTOR,
-            # The folder decides what is in a database of its own. A shared one keeps what others brought or still use.
+            # A database of this project has what the folder has. A shared one keeps the definitions of other projects.
             remove_missing=self._owns_database,
             take_over=self._owns_database,
             source=self._source,
             tasks=self._tasks,
             environment=self._environment,
         )
-        for problem in report.warnings[:_TOLD]:
+        for problem in report.warnings[:_MAX_LOGGED]:
             log.warning("definition_odd", place=str(problem.place), problem=problem.message)
-        if report.changes or self._seen is None:
+        if report.changes or self._synced is None:
             changed = {
                 change: [outcome.key for outcome in report.of(change)] for change in ("added", "changed", "removed")
             }
             log.info("definitions_synced", **changed, unchanged=len(report.of("unchanged")))
 
 
-def _sight(directory: Path) -> Sight | None:
-    """What the folder looks like: its files with their times and sizes; None if it is not there."""
+def _folder_state(directory: Path) -> FolderState | None:
+    """Return the files of the folder with their times and sizes; None if it does not exist."""
     found: list[tuple[str, int, int]] = []
     try:
         for folder in directory.iterdir():
@@ -120,6 +121,6 @@ def _sight(directory: Path) -> Sight | None:
                         facts = file.stat(follow_symlinks=True)
                         found.append((str(file), facts.st_mtime_ns, facts.st_size))
     except OSError:
-        # It is not there, or is being changed right now; the next look sees what came of it.
+        # The folder does not exist, or is being changed; the next check reads it again.
         return None
     return tuple(sorted(found))

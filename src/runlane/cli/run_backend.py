@@ -1,110 +1,79 @@
-"""Where a command finds runs: a server that is named by URL, or else the database that the settings name.
-
-Both give the same values, so that what is printed does not depend on the way it came.
-"""
+"""Runs on a server or in a database, behind the same methods and values, so that the output is the same for both."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from getpass import getuser
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from runlane.cli.backend import open_app, open_client
 from runlane.cli.options import NEWEST_RUN
-from runlane.cli.target import check_exists, server_or_database
-from runlane.cli.terminal import write_line
-from runlane.domain.events import Event
+from runlane.domain.events import Event, LiveType
 from runlane.domain.ids import is_run_id_prefix, is_whole_run_id
 from runlane.domain.run import Accepted, Run, Status
 from runlane.errors import InvalidRequest, NotFound, RunNotFound
-from runlane.settings import load_settings
 
 if TYPE_CHECKING:
     from runlane.client import Client, LiveEvent, Question
     from runlane.store.sql.database import Database
 
-# How often the database is asked for news. A server is told of them instead.
+T = TypeVar("T")
+
+# How often the database is polled for new events. A server pushes them.
 POLL_SECONDS = 0.2
 PAGE = 1000
-# How many of the runs that an ambiguous prefix fits are listed.
+# How many of the runs that match an ambiguous prefix are listed.
 _SHOWN_MATCHES = 3
 
-
-class RunSource(Protocol):
-    """Reads runs and changes them."""
-
-    async def get(self, run_id: str) -> Run:
-        """A run with its input and result."""
-        ...
-
-    async def list(
-        self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
-    ) -> Sequence[Run]:
-        """The newest runs that fit."""
-        ...
-
-    async def ids(self, prefix: str | None, limit: int) -> Sequence[str]:
-        """Return the newest ids of runs with this prefix, or of all runs."""
-        ...
-
-    async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        """Its attempts."""
-        ...
-
-    async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        """Its recorded steps."""
-        ...
-
-    async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        """Its stored events after a number."""
-        ...
-
-    def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
-        """Its events until it has ended."""
-        ...
-
-    async def change(self, run_id: str, verb: str) -> Status:
-        """Cancel, retry, approve or release it."""
-        ...
-
-    async def set_priority(self, run_id: str, priority: int) -> Status:
-        """Move it forward or back."""
-        ...
-
-    async def waits(self, run_id: str) -> Sequence[Question]:
-        """What it waits for."""
-        ...
-
-    async def inbox(self, limit: int) -> Sequence[Question]:
-        """What waits for a person, oldest first."""
-        ...
-
-    async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
-        """Answer what it asks."""
-        ...
-
-    async def send_event(self, run_id: str, name: str, data: Any) -> Status:
-        """Give it an event."""
-        ...
-
-    async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
-        """A new run from one of its steps."""
-        ...
+RunAction = Literal["cancel", "retry", "approve", "release"]
 
 
-async def find_run_id(source: RunSource, given: str) -> str:
-    """Return the id of the run that a command was given: a whole id, a unique prefix of one, or `--last`."""
+def with_runs(url: str | None, api_key: str | None, work: Callable[[RunBackend], Awaitable[T]]) -> T:
+    """Call the function with the runs of the server or the database that a command acts on."""
+
+    async def call() -> T:
+        async with open_runs(url, api_key) as runs:
+            return await work(runs)
+
+    return asyncio.run(call())
+
+
+@asynccontextmanager
+async def open_runs(url: str | None, api_key: str | None) -> AsyncGenerator[RunBackend]:
+    """Open the server at this URL; without one, that of a running `runlane dev` here, or the database."""
+    from runlane.cli.target import check_exists, server_or_database
+
+    url, api_key = server_or_database(url, api_key)
+    if url is not None:
+        async with open_client(url, api_key) as client:
+            yield ServerRuns(client)
+        return
+    from runlane.settings import load_settings
+    from runlane.store.sql.migrate import open_ready
+
+    settings = load_settings()
+    check_exists(settings)
+    database = await open_ready(settings)
+    try:
+        yield DatabaseRuns(database)
+    finally:
+        await database.close()
+
+
+async def find_run_id(runs: RunBackend, given: str) -> str:
+    """Return the id of the run that a command was given: a whole id, a unique prefix of one, or NEWEST_RUN."""
     if given == NEWEST_RUN:
-        newest = await source.ids(None, 1)
+        newest = await runs.ids(None, 1)
         if not newest:
-            raise NotFound("There is no run yet, so --last names none. Start one: runlane run NAME")
+            raise NotFound("--last: there are no runs yet. Start one: runlane run NAME")
         return newest[0]
     if is_whole_run_id(given) or not is_run_id_prefix(given):
         return given
-    found = await source.ids(given, _SHOWN_MATCHES + 1)
-    # A server that does not know prefixes answers with its newest runs, and no command may change those.
+    found = await runs.ids(given, _SHOWN_MATCHES + 1)
+    # A server that does not support prefixes returns its newest runs, and no command may change those.
     if not found or not all(run_id.startswith(given) for run_id in found):
         raise RunNotFound(given)
     if len(found) > 1:
@@ -116,110 +85,69 @@ async def find_run_id(source: RunSource, given: str) -> str:
     return found[0]
 
 
-def client_of(url: str, api_key: str | None) -> Client:
-    """The server at this URL. Whoever waits for one that does not answer is told so."""
-    from runlane.client import Client, RetryPolicy
+class ServerRuns:
+    """Runs of a server."""
 
-    def waiting(why: str) -> None:
-        write_line(f"{why}; trying on. If no server runs there, start one: runlane dev", err=True)
-
-    return Client(url, api_key, patience=RetryPolicy(waiting=waiting))
-
-
-@asynccontextmanager
-async def open_source(url: str | None, api_key: str | None) -> AsyncGenerator[RunSource]:
-    """The server at this URL; without one, that of a running `runlane dev` here, or the database."""
-    url, api_key = server_or_database(url, api_key)
-    if url is not None:
-        async with client_of(url, api_key) as client:
-            yield _Server(client)
-        return
-    from runlane.store.sql.migrate import open_ready
-
-    settings = load_settings()
-    check_exists(settings)
-    database = await open_ready(settings)
-    try:
-        yield _OwnDatabase(database)
-    finally:
-        await database.close()
-
-
-class _Server:
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def get(self, run_id: str) -> Run:
+        """Return a run with its input and result."""
         return await self._client.get(run_id)
 
     async def list(
         self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
     ) -> Sequence[Run]:
-        return await self._first(self._client.list(status=statuses, **filters, cursor=before, page=limit), limit)
+        """Return the newest runs that match."""
+        return await _first(self._client.list(status=statuses, **filters, cursor=before, page=limit), limit)
 
     async def ids(self, prefix: str | None, limit: int) -> Sequence[str]:
-        runs = await self._first(self._client.list(id_prefix=prefix, page=limit), limit)
-        return [run.id for run in runs]
-
-    async def _first(self, runs: AsyncGenerator[Run], limit: int) -> Sequence[Run]:
-        found: list[Run] = []
-        async for run in runs:
-            found.append(run)
-            if len(found) == limit:
-                break
-        return found
+        """Return the newest ids with this prefix, or of all runs."""
+        return [run.id for run in await _first(self._client.list(id_prefix=prefix, page=limit), limit)]
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
         return [asdict(attempt) for attempt in await self._client.attempts(run_id)]
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
+        """Return the recorded steps of a run."""
         return [asdict(step) for step in await self._client.steps(run_id)]
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
+        """Return stored events after a number."""
         return await self._client.events(run_id, after, limit)
 
     def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        """Yield the events of a run until it has ended."""
         return self._client.stream(run_id, after)
 
-    async def change(self, run_id: str, verb: str) -> Status:
-        match verb:
-            case "cancel":
-                return await self._client.cancel(run_id)
-            case "retry":
-                return await self._client.retry(run_id)
-            case "approve":
-                return await self._client.approve(run_id)
-            case "release":
-                return await self._client.release(run_id)
-            case _:
-                raise InvalidRequest(f'There is no change "{verb}" of a run.')
+    async def change(self, run_id: str, action: RunAction) -> Status:
+        return await getattr(self._client, action)(run_id)
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
         return await self._client.set_priority(run_id, priority)
 
     async def waits(self, run_id: str) -> Sequence[Question]:
+        """Return what a run waits for."""
         return await self._client.waits(run_id)
 
     async def inbox(self, limit: int) -> Sequence[Question]:
-        found: list[Question] = []
-        async for question in self._client.inbox(page=limit):
-            found.append(question)
-            if len(found) == limit:
-                break
-        return found
+        """Return the open questions of all runs, oldest first."""
+        return await _first(self._client.inbox(page=limit), limit)
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
+        """Answer a question of a run."""
         return await self._client.resume(run_id, response, step=step)
 
     async def send_event(self, run_id: str, name: str, data: Any) -> Status:
         return await self._client.send_event(run_id, name, data)
 
     async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
+        """Start a new run at a recorded step of this one."""
         return await self._client.fork(run_id, path, state)
 
 
-class _OwnDatabase:
-    """Looks into the database itself. What changes runs, and tells others of it, is loaded only for a change."""
+class DatabaseRuns:
+    """Runs in the database itself. What changes runs and notifies other processes is loaded only for a change."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -268,13 +196,13 @@ class _OwnDatabase:
 
     async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
         while True:
-            # The run is read first: what it had then has been read when its events have.
+            # The run is read before its events, so all events up to its last_seq are read in this round.
             run = await self.get(run_id)
             for event in await self.events(run_id, after, PAGE):
                 if event.seq != after + 1:
                     from runlane.client import LiveEvent
 
-                    yield LiveEvent(run_id, "truncated", 0, {"first_seq": event.seq})
+                    yield LiveEvent(run_id, LiveType.TRUNCATED, 0, {"first_seq": event.seq})
                 after = event.seq
                 yield event
             if after >= run.last_seq and run.status.terminal:
@@ -282,16 +210,12 @@ class _OwnDatabase:
             if after >= run.last_seq:
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def change(self, run_id: str, verb: str) -> Status:
-        from runlane.cli.own import own_app
-
-        async with own_app() as app:
-            return (await getattr(app, verb)(run_id)).status
+    async def change(self, run_id: str, action: RunAction) -> Status:
+        async with open_app() as app:
+            return (await getattr(app, action)(run_id)).status
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
-        from runlane.cli.own import own_app
-
-        async with own_app() as app:
+        async with open_app() as app:
             return (await app.set_priority(run_id, priority)).status
 
     async def waits(self, run_id: str) -> Sequence[Question]:
@@ -306,19 +230,25 @@ class _OwnDatabase:
         return [question_of(wait) for wait in await read_inbox(self._database, None, limit=limit)]
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
-        from runlane.cli.own import own_app
-
-        async with own_app() as app:
+        async with open_app() as app:
             return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
 
     async def send_event(self, run_id: str, name: str, data: Any) -> Status:
-        from runlane.cli.own import own_app
-
-        async with own_app() as app:
+        async with open_app() as app:
             return (await app.send_event(run_id, name, data, sent_by=getuser())).status
 
     async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
-        from runlane.cli.own import own_app
-
-        async with own_app() as app:
+        async with open_app() as app:
             return await app.fork(run_id, path, state)
+
+
+RunBackend = ServerRuns | DatabaseRuns
+
+
+async def _first(items: AsyncGenerator[T], limit: int) -> list[T]:
+    found: list[T] = []
+    async for item in items:
+        found.append(item)
+        if len(found) == limit:
+            break
+    return found

@@ -1,7 +1,7 @@
-"""The record of a running `runlane dev`, so that commands in its folder reach it whatever its port is.
+"""The record of a running `runlane dev`, so that commands in its folder find it on any port.
 
-`.runlane/dev.json` holds the address, the process id and an instance id. A record that a killed process left behind is
-ignored: its process is gone, or the server at its address does not answer with its instance id.
+`.runlane/dev.json` holds the address, the process id and an instance id. The record of a killed process
+is ignored: the process does not exist, or the server at its address does not answer with its instance id.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from runlane.private_files import make_file, make_folder
 from runlane.settings import EMBEDDED_FILE
 
 RECORD: Final = EMBEDDED_FILE.parent / "dev.json"
-_ASK_SECONDS: Final = 2.0
+_TIMEOUT_SECONDS: Final = 2.0
 _MAX_BYTES: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class DevServer:
     """A `runlane dev` of the current folder."""
 
     url: str
@@ -34,12 +34,12 @@ class Running:
     database: str
 
 
-def write_record(running: Running) -> None:
-    """Record the address of this process. The file is replaced at once, so that no command reads half of it."""
+def write_record(server: DevServer) -> None:
+    """Record the address of this process. The file is replaced atomically, so that no command reads half of it."""
     make_folder(RECORD.parent)
-    draft = RECORD.with_suffix(f".{running.pid}.tmp")
+    draft = RECORD.with_suffix(f".{server.pid}.tmp")
     make_file(draft)
-    draft.write_text(json.dumps(asdict(running)), encoding="utf-8")
+    draft.write_text(json.dumps(asdict(server)), encoding="utf-8")
     draft.replace(RECORD)
 
 
@@ -51,19 +51,19 @@ def remove_record(instance: str) -> None:
             RECORD.unlink()
 
 
-def find_running() -> Running | None:
+def find_dev_server() -> DevServer | None:
     """Return the `runlane dev` of the current folder, if one runs."""
     found = _read()
     if found is None or not _is_alive(found.pid):
         return None
-    identity = ask_identity(found.url)
+    identity = read_identity(found.url)
     return found if identity is not None and identity.instance == found.instance else None
 
 
-def ask_identity(url: str) -> Identity | None:
-    """Return what the server at a URL of this machine says of itself; None if no `runlane dev` answers there."""
+def read_identity(url: str) -> Identity | None:
+    """Return the identity of the `runlane dev` at a URL of this machine; None if none answers there."""
     parts = urlsplit(url)
-    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_ASK_SECONDS)
+    connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
     try:
         connection.request("GET", "/health")
         answer = json.loads(connection.getresponse().read(_MAX_BYTES))
@@ -71,23 +71,23 @@ def ask_identity(url: str) -> Identity | None:
         return None
     finally:
         connection.close()
-    told = cast("dict[str, Any]", answer).get("dev") if isinstance(answer, dict) else None
+    dev = cast("dict[str, Any]", answer).get("dev") if isinstance(answer, dict) else None
     try:
-        return None if told is None else Identity(str(told["instance"]), str(told["project"]))
+        return None if dev is None else Identity(str(dev["instance"]), str(dev["project"]))
     except (KeyError, TypeError):
         return None
 
 
 def is_of_this_folder(identity: Identity) -> bool:
-    """Return whether a server is `runlane dev` of the current folder or of one around it."""
+    """Return whether a server is `runlane dev` of the current folder or of one that contains it."""
     here = Path.cwd().resolve()
     return identity.project in {project_id(folder) for folder in (here, *here.parents)}
 
 
-def _read() -> Running | None:
+def _read() -> DevServer | None:
     try:
-        told = json.loads(RECORD.read_text(encoding="utf-8"))
-        return Running(str(told["url"]), int(told["pid"]), str(told["instance"]), str(told["database"]))
+        record = json.loads(RECORD.read_text(encoding="utf-8"))
+        return DevServer(str(record["url"]), int(record["pid"]), str(record["instance"]), str(record["database"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

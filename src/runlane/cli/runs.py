@@ -1,0 +1,259 @@
+"""`runlane runs`: list runs, show and follow them, change them, answer their questions."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from runlane.cli.json_input import read_object, read_value
+from runlane.cli.options import ApiKey, Before, Json, Last, Limit, RunCommand, RunId, Timeout, Url
+from runlane.cli.output import format_span, format_time, print_json, print_result, print_rows
+from runlane.cli.run_backend import RunAction, RunBackend, find_run_id, with_runs
+from runlane.domain.run import Accepted, Status
+from runlane.errors import InvalidRequest, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+app = typer.Typer()
+
+
+@app.command(name="list")
+def list_runs(
+    status: Annotated[list[str] | None, typer.Option(help="Only runs in this state. May be repeated.")] = None,
+    lane: Annotated[str | None, typer.Option(help="Only runs in this lane.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only runs of this task.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only runs with this ordering key.")] = None,
+    before: Before = None,
+    limit: Limit = 20,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """List runs, newest first."""
+    states = [state.value for state in Status]
+    for given in status or ():
+        if given not in states:
+            raise InvalidRequest(
+                f'"{given}" is not a valid state{nearest(given, states)}. States: {", ".join(states)}.'
+            )
+    filters = {"lane": lane, "target": task, "ordering_key": key}
+    print_rows(
+        with_runs(url, api_key, lambda runs: runs.list(status or (), filters, before, limit)),
+        ["run", "task", "status", "lane", "attempt", "accepted", "took", "key"],
+        lambda run: [
+            run.id, run.target, run.status, run.lane, run.tries, format_time(run.accepted_at_us),
+            format_span(run.started_at_us, run.ended_at_us), run.ordering_key,
+        ],
+        empty="No runs.",
+        json=json,
+        to_dict=lambda run: {**asdict(run), "tries": run.tries},
+    )  # fmt: skip
+
+
+@app.command(cls=RunCommand)
+def show(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Show a run with its input, result, attempts and events."""
+    from runlane.cli.run_details import print_details, read_details
+
+    details = with_runs(url, api_key, lambda runs: read_details(runs, run))
+    if json:
+        print_json(details)
+    else:
+        print_details(details)
+
+
+@app.command(cls=RunCommand)
+def tail(
+    run: RunId,
+    after: Annotated[int, typer.Option(min=0, help="Begin after this event.")] = 0,
+    timeout: Timeout = None,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Follow a run until it ends. Exit codes: 0 completed, 1 failed, 3 cancelled, 4 timeout."""
+    from runlane.cli.follow import follow_run
+
+    raise typer.Exit(follow_run(run, after=after, timeout=timeout, url=url, api_key=api_key, json=json))
+
+
+@app.command(cls=RunCommand)
+def logs(
+    run: RunId,
+    since: Annotated[int, typer.Option(min=0, help="Begin at this index.")] = 0,
+    follow: Annotated[bool, typer.Option("--follow", help="Continue until the run has ended.")] = False,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Print the log of a run's task."""
+    from runlane.cli.follow import print_logs
+
+    print_logs(run, since=since, follow=follow, url=url, api_key=api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Cancel a run in any state. It never runs again."""
+    _change(run, "cancel", url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def retry(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Give a failed run all its attempts again."""
+    _change(run, "retry", url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def approve(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Approve a held run, so that it may start."""
+    _change(run, "approve", url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def release(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """Unblock the runs queued behind a failed run that holds their ordering key."""
+    _change(run, "release", url, api_key, json=json)
+
+
+@app.command(cls=RunCommand, context_settings={"ignore_unknown_options": True})  # -5 is a priority, not an option
+def priority(
+    run: RunId,
+    value: Annotated[int, typer.Argument(help="-100 to 100; higher values run earlier.", metavar="PRIORITY")],
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Change the priority of a waiting run."""
+
+    async def work(runs: RunBackend, run_id: str) -> Status:
+        return await runs.set_priority(run_id, value)
+
+    _print_status(run, work, url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def resume(
+    run: RunId,
+    answer: Annotated[
+        str | None, typer.Option(help="The fields as a JSON object, or a string; @FILE reads a file, - reads stdin.")
+    ] = None,
+    field: Annotated[list[str] | None, typer.Option(help="One field as NAME=VALUE. May be repeated.")] = None,
+    step: Annotated[str | None, typer.Option(help="Id or path of the step, if several ask.")] = None,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Answer a question of a run. On a terminal, it is asked here if neither --answer nor --field is given."""
+    from runlane.cli.question_form import ask, choose_question, interruptible, parse_answer, parse_fields
+
+    if answer is not None and field:
+        raise InvalidRequest("--answer and --field contradict each other. Give one of them.")
+    given = parse_fields(field) if field else {} if answer is None else parse_answer(answer)
+    asks = answer is None and not field and sys.stdin.isatty() and sys.stdout.isatty()
+
+    async def work(runs: RunBackend, run_id: str) -> Status:
+        question = choose_question(await runs.waits(run_id), step) if asks else None
+        if question is None:
+            return await runs.resume(run_id, given, step)
+        try:
+            with interruptible():
+                response = ask(question)
+        except EOFError:
+            raise InvalidRequest("No answer was given, so nothing was changed.") from None
+        return await runs.resume(run_id, response, question.path)
+
+    _print_status(run, work, url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def fork(
+    run: RunId,
+    from_step: Annotated[str, typer.Option("--from", help="Path of a recorded step; see: runlane runs steps.")],
+    state: Annotated[
+        str | None, typer.Option(help="Changes of the state as a JSON object; @FILE reads a file, - reads stdin.")
+    ] = None,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Start a new run at a recorded step of this one. The steps before it are copied and not run again."""
+    edits = read_object(state, "--state", "the changes of the state")
+
+    async def work(runs: RunBackend) -> Accepted:
+        return await runs.fork(await find_run_id(runs, run), from_step, edits)
+
+    accepted = with_runs(url, api_key, work)
+    print_result(asdict(accepted), f"{accepted.run_id}: {accepted.status}", json=json)
+
+
+@app.command(cls=RunCommand)
+def send(
+    run: RunId,
+    event: Annotated[str, typer.Argument(help="The name that a step waits for.", metavar="EVENT")],
+    data: Annotated[
+        str | None, typer.Option(help="The step's output as JSON; @FILE reads a file, - reads stdin.")
+    ] = None,
+    last: Last = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """Send a run an event that one of its steps waits for, or will wait for."""
+    value = None if data is None else read_value(data, "--data")
+
+    async def work(runs: RunBackend, run_id: str) -> Status:
+        return await runs.send_event(run_id, event, value)
+
+    _print_status(run, work, url, api_key, json=json)
+
+
+@app.command(cls=RunCommand)
+def steps(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
+    """List the recorded steps of a run, in order."""
+    from runlane.cli.run_details import step_cells
+
+    async def work(runs: RunBackend) -> Sequence[Mapping[str, Any]]:
+        run_id = await find_run_id(runs, run)
+        await runs.get(run_id)
+        return await runs.steps(run_id)
+
+    print_rows(
+        with_runs(url, api_key, work),
+        ["step", "kind", "outcome", "took", "tries", "cost", "tokens", "came to"],
+        step_cells,
+        empty="No steps are recorded.",
+        json=json,
+        to_dict=lambda step: step,
+    )
+
+
+def _change(run: str, action: RunAction, url: str | None, api_key: str | None, *, json: bool) -> None:
+    _print_status(run, lambda runs, run_id: runs.change(run_id, action), url, api_key, json=json)
+
+
+def _print_status(
+    run: str,
+    change: Callable[[RunBackend, str], Awaitable[Status]],
+    url: str | None,
+    api_key: str | None,
+    *,
+    json: bool,
+) -> None:
+    """Change a run and print its new status."""
+
+    async def work(runs: RunBackend) -> tuple[str, Status]:
+        run_id = await find_run_id(runs, run)
+        return run_id, await change(runs, run_id)
+
+    run_id, status = with_runs(url, api_key, work)
+    print_result({"run_id": run_id, "status": status}, f"{run_id}: {status}", json=json)

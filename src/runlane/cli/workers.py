@@ -1,0 +1,46 @@
+"""`runlane workers`: the registered workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from runlane.cli.backend import on_server_or_database
+from runlane.cli.options import ApiKey, Json, Url
+from runlane.cli.output import format_time, print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from runlane.client import Client, WorkerInfo
+    from runlane.store.queue.workers import WorkerRow
+    from runlane.store.sql.database import Database
+
+
+def workers(
+    gone: Annotated[bool, typer.Option("--all", help="Include workers that ended recently.")] = False,
+    url: Url = None,
+    api_key: ApiKey = None,
+    json: Json = False,
+) -> None:
+    """List the workers."""
+
+    async def on_server(client: Client) -> Sequence[WorkerInfo | WorkerRow]:
+        return await client.workers(gone=gone)
+
+    async def on_database(database: Database) -> Sequence[WorkerInfo | WorkerRow]:
+        from runlane.store.queue.workers import list_workers
+
+        return await list_workers(database, gone_too=gone)
+
+    print_rows(
+        on_server_or_database(url, api_key, on_server, on_database),
+        ["worker", "status", "host", "pid", "active", "capacity", "lanes", "heartbeat", "version"],
+        lambda row: [
+            row.id, row.status, row.host, row.pid, row.active, row.capacity, ",".join(row.lanes),
+            format_time(row.heartbeat_at_us), row.version,
+        ],
+        empty="No workers. Start one: runlane worker module:app",
+        json=json,
+    )  # fmt: skip
