@@ -199,7 +199,7 @@ async def _sync_server(
 
 def _with_file(place: str, items: Sequence[DefinitionSource]) -> str:
     for item in items:
-        within = str(DefinitionSource(item.kind, item.body).place)
+        within = str(DefinitionSource(item.kind, item.body).location)
         if place == within or place.startswith(f"{within},"):
             return f"{item.file}: {place}"
     return place
@@ -277,9 +277,11 @@ def _in_folder(folder: Path, name: str) -> Orchestration:
     orchestrations = {item.id: item for item in known if isinstance(item, Orchestration)}
     if name in orchestrations:
         return orchestrations[name]
-    own = [problem for problem in loaded.errors if problem.place.kind == "orchestration" and problem.place.id == name]
+    own = [
+        problem for problem in loaded.errors if problem.location.kind == "orchestration" and problem.location.id == name
+    ]
     if own:
-        raise InvalidDefinitions([(str(problem.place), problem.message) for problem in own])
+        raise InvalidDefinitions([(str(problem.location), problem.message) for problem in own])
     raise UnknownDefinition("orchestration", name, orchestrations)
 
 

@@ -90,9 +90,11 @@ def _in_folder(folder: Path, name: str) -> McpServer:
     servers = {item.id: item for item in known if isinstance(item, McpServer)}
     if name in servers:
         return servers[name]
-    own = [problem for problem in loaded.errors if problem.place.kind == "mcp_server" and problem.place.id == name]
+    own = [
+        problem for problem in loaded.errors if problem.location.kind == "mcp_server" and problem.location.id == name
+    ]
     if own:
-        raise InvalidDefinitions([(str(problem.place), problem.message) for problem in own])
+        raise InvalidDefinitions([(str(problem.location), problem.message) for problem in own])
     raise UnknownDefinition("mcp_server", name, servers)
 
 

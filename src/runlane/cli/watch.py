@@ -101,7 +101,7 @@ class Watch:
             environment=self._environment,
         )
         for problem in report.warnings[:_TOLD]:
-            log.warning("definition_odd", place=str(problem.place), problem=problem.message)
+            log.warning("definition_odd", place=str(problem.location), problem=problem.message)
         if report.changes or self._seen is None:
             changed = {
                 change: [outcome.key for outcome in report.of(change)] for change in ("added", "changed", "removed")
