@@ -314,19 +314,19 @@ async def test_a_sync_checks_again_what_changed_meanwhile(
 ) -> None:
     """An agent is removed after it was seen and before the orchestration that uses it is stored."""
     await sync(store.database, agents=[agent("a")])
-    work_out = sync_store._work_out
+    check_and_plan = sync_store._check_and_plan
     removed: list[SyncReport] = []
 
     def meanwhile(*arguments: Any) -> Any:
-        done = work_out(*arguments)
+        done = check_and_plan(*arguments)
         if not removed:
-            monkeypatch.setattr(sync_store, "_work_out", work_out)
+            monkeypatch.setattr(sync_store, "_check_and_plan", check_and_plan)
             other = asyncio.run_coroutine_threadsafe(sync(elsewhere, agents=[agent("b")], remove_missing=True), loop)
             removed.append(other.result(60))
         return done
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(sync_store, "_work_out", meanwhile)
+    monkeypatch.setattr(sync_store, "_check_and_plan", meanwhile)
     with pytest.raises(InvalidDefinitions, match='The agent "a" does not exist'):
         await sync(store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))])
     assert told(removed[0]) == {"agent:b": "added", "agent:a": "removed"}
