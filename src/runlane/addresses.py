@@ -1,7 +1,7 @@
-"""Addresses that may be called: everything public, and what an operator allows by name or network.
+"""Addresses that may be called: public ones, and those that an operator allows by name or network.
 
-Pure rules, without a resolver. `ipaddress.is_global` alone would let through NAT64, 6to4 and multicast, so that
-IPv6 is judged the other way round: only what is global unicast and no tunnel to somewhere else may be called.
+Pure rules, without a resolver. `ipaddress.is_global` alone would accept NAT64, 6to4 and multicast, so IPv6 has the
+opposite rule: only global unicast addresses that are not tunnels may be called.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
-# What NAT64 makes of an IPv4 address; its last four bytes are that address.
+# NAT64 embeds an IPv4 address in the last four bytes.
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _GLOBAL_V6: Final = IPv6Network("2000::/3")
 _REFUSED_V4: Final[tuple[tuple[IPv4Network, str], ...]] = tuple(
-    (IPv4Network(network), why)
-    for network, why in (
+    (IPv4Network(network), reason)
+    for network, reason in (
         ("0.0.0.0/8", "unspecified"),
         ("10.0.0.0/8", "private"),
         ("100.64.0.0/10", "shared with a provider's network"),
         ("127.0.0.0/8", "loopback"),
-        ("168.63.129.16/32", "a cloud's own service"),
-        ("169.254.0.0/16", "link-local, where clouds keep their metadata"),
+        ("168.63.129.16/32", "a service of a cloud provider"),
+        ("169.254.0.0/16", "link-local, the metadata service of clouds"),
         ("172.16.0.0/12", "private"),
         ("192.0.0.0/24", "reserved"),
         ("192.0.2.0/24", "for documentation"),
@@ -40,13 +40,13 @@ _REFUSED_V4: Final[tuple[tuple[IPv4Network, str], ...]] = tuple(
     )
 )
 _REFUSED_V6: Final[tuple[tuple[IPv6Network, str], ...]] = tuple(
-    (IPv6Network(network), why)
-    for network, why in (
+    (IPv6Network(network), reason)
+    for network, reason in (
         ("::1/128", "loopback"),
         ("::/128", "unspecified"),
         ("::ffff:0:0/96", "IPv4 in another form"),
         ("::/96", "IPv4 in another form"),
-        # How long the prefix is differs from network to network, so nobody can tell what it embeds.
+        # The length of the prefix differs between networks, so the embedded address is unknown.
         ("64:ff9b:1::/48", "a translation to IPv4 of the local network"),
         ("2001::/32", "a Teredo tunnel"),
         ("2001::/23", "reserved"),
@@ -65,25 +65,25 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 
 
 def refusal(address: Address) -> str | None:
-    """Why nobody should be sent to this address; None if it is public."""
+    """Return why this address must not be called; None if it is public."""
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
             return "an address of one network interface"
         if address in _NAT64:
             return refusal(IPv4Address(int(address) & 0xFFFFFFFF))
-        why = next((told for network, told in _REFUSED_V6 if address in network), None)
-        return why or (None if address in _GLOBAL_V6 and address.is_global else "reserved")
-    why = next((told for network, told in _REFUSED_V4 if address in network), None)
-    return why or (None if address.is_global else "reserved")
+        reason = next((reason for network, reason in _REFUSED_V6 if address in network), None)
+        return reason or (None if address in _GLOBAL_V6 and address.is_global else "reserved")
+    reason = next((reason for network, reason in _REFUSED_V4 if address in network), None)
+    return reason or (None if address.is_global else "reserved")
 
 
 def normal_host(host: str) -> str:
-    """A host as it is compared: small letters, no brackets, no dot at the end."""
+    """Return a host in the form used for comparison: lower case, without brackets and trailing dot."""
     return host.lower().removeprefix("[").removesuffix("]").removesuffix(".")
 
 
 def literal(host: str) -> Address | None:
-    """The address that a host is, written as addresses are; None if it is a name."""
+    """Return the address that a host is in standard notation; None if it is a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -91,14 +91,13 @@ def literal(host: str) -> Address | None:
 
 
 def odd_number(host: str) -> bool:
-    """Whether a host is a number that resolvers take for an address, though it is not written like one: 2130706433,
-    0x7f.1, 0177.0.0.1."""
+    """Return whether a host is an address in a notation of some resolvers only: 2130706433, 0x7f.1, 0177.0.0.1."""
     return _NUMBER.fullmatch(normal_host(host).rpartition(".")[2]) is not None and literal(normal_host(host)) is None
 
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """One entry: a name or a network, on one port or on all."""
+    """One entry: a name or a network, on one port or on all ports."""
 
     name: str | None
     network: Network | None
@@ -107,17 +106,17 @@ class _Allowed:
 
 @dataclass(frozen=True, slots=True)
 class AllowList:
-    """What may be called although it is not public. Empty, it allows nothing more."""
+    """Hosts and networks that may be called although they are not public."""
 
     entries: Sequence[_Allowed] = ()
 
     def has_host(self, host: str, port: int) -> bool:
-        """Whether everything behind this name may be called."""
-        wanted = normal_host(host)
-        return any(entry.name == wanted and entry.port in (None, port) for entry in self.entries)
+        """Return whether every address of this name may be called."""
+        name = normal_host(host)
+        return any(entry.name == name and entry.port in (None, port) for entry in self.entries)
 
     def has_address(self, address: Address, port: int) -> bool:
-        """Whether this address may be called. One with a zone never is: it means another thing on every machine."""
+        """Return whether this address may be called. One with a zone may not: its meaning differs between machines."""
         if isinstance(address, IPv6Address) and address.scope_id is not None:
             return False
         return any(
@@ -127,8 +126,8 @@ class AllowList:
 
 
 def parse_allow_list(text: str) -> AllowList:
-    """The allow-list that a setting describes: names, name:port, addresses, address:port, networks. Raises ValueError
-    that says which part is none of them."""
+    """Parse the value of a setting: names, name:port, addresses, address:port, networks. Raises ValueError for the
+    first part that is none of these."""
     return AllowList(tuple(_entry(part.strip()) for part in text.split(",") if part.strip()))
 
 
@@ -137,19 +136,21 @@ def _entry(text: str) -> _Allowed:
         try:
             return _Allowed(None, ip_network(text), None)
         except ValueError as error:
-            raise ValueError(f"{text!r} is no network ({error}). Write one as 10.0.0.0/8 or fd00::/8") from None
+            raise ValueError(
+                f"{text!r} is not a valid network ({error}). Write one as 10.0.0.0/8 or fd00::/8"
+            ) from None
     address = literal(text)
     host, port = (text, None) if address is not None else _split(text)
     address = literal(normal_host(host))
     if address is not None:
         if isinstance(address, IPv6Address) and address.scope_id is not None:
-            raise ValueError(f"{text!r} has a zone, which means another thing on every machine. Leave the zone out")
+            raise ValueError(f"{text!r} has a zone, whose meaning differs between machines. Remove the zone")
         return _Allowed(None, ip_network(address), port)
     name = normal_host(host)
     if odd_number(name) or not all(_LABEL.fullmatch(label) for label in name.split(".")):
         raise ValueError(
-            f"{text!r} is no host. Write internal.example, internal.example:8080, 127.0.0.1:8080, [::1]:8080 or "
-            "10.0.0.0/8, with commas between"
+            f"{text!r} is not a valid host. Write internal.example, internal.example:8080, 127.0.0.1:8080, [::1]:8080 "
+            "or 10.0.0.0/8, separated by commas"
         )
     return _Allowed(name, None, port)
 
@@ -159,12 +160,12 @@ def _split(text: str) -> tuple[str, int | None]:
     if not separator or text.endswith("]"):
         return text, None
     if _PORT.fullmatch(port) is None or not 0 < int(port) < 65536:
-        raise ValueError(f"{text!r} has no port between 1 and 65535 behind its colon")
+        raise ValueError(f"{text!r} has no port between 1 and 65535 after its colon")
     return host, int(port)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is reached from this machine alone."""
+    """Return whether an address or name can be reached from this machine only."""
     name = host.strip("[]").lower()
     if name == "localhost":
         return True

@@ -1,8 +1,8 @@
 """Share a limited resource between tenants, so that one of them cannot keep it from the others.
 
-`FairQueue` decides who is next, without a clock and without an event loop. `FairGate` lets coroutines wait for its
-decisions. One tenant holds at most its share. Among the tenants that wait, the one that holds least is next, and among
-equals the one that was served longest ago.
+`FairQueue` decides which tenant is next, without a clock and without an event loop. `FairGate` lets coroutines wait for
+its decisions. One tenant holds at most its share. Among the waiting tenants, the one that holds least is next, and
+among equals the one that was served longest ago.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Ticket = TypeVar("Ticket", bound=Hashable)
 
 
 class FairQueue(Generic[Ticket]):
-    """Who holds how much of a capacity, and who waits for more.
+    """How much of a capacity each tenant holds, and which tenants wait for more.
 
-    A request that is larger than the share, or than the whole capacity, is granted when its tenant, or when nobody,
-    holds anything: refusing it forever would be worse.
+    A request larger than the share is granted when its tenant holds nothing, and one larger than the capacity when no
+    tenant does: refusing it forever would be worse.
     """
 
     def __init__(self, capacity: int, share: int) -> None:
@@ -32,7 +32,7 @@ class FairQueue(Generic[Ticket]):
         self._waiting: OrderedDict[str, OrderedDict[Ticket, int]] = OrderedDict()
 
     def held_by(self, tenant: str) -> int:
-        """Return what a tenant holds."""
+        """Return the amount that a tenant holds."""
         return self._held.get(tenant, 0)
 
     def try_take(self, tenant: str, amount: int) -> bool:
@@ -43,11 +43,11 @@ class FairQueue(Generic[Ticket]):
         return True
 
     def add(self, tenant: str, amount: int, ticket: Ticket) -> None:
-        """Let a ticket wait for an amount."""
+        """Queue a ticket for an amount."""
         self._waiting.setdefault(tenant, OrderedDict())[ticket] = amount
 
     def withdraw(self, tenant: str, ticket: Ticket) -> bool:
-        """Remove a ticket that waits; False if it does not wait any more."""
+        """Remove a waiting ticket; return False if it no longer waits."""
         tickets = self._waiting.get(tenant)
         if tickets is None or tickets.pop(ticket, None) is None:
             return False
@@ -70,7 +70,7 @@ class FairQueue(Generic[Ticket]):
         self.used -= amount
 
     def grant(self) -> list[Ticket]:
-        """Serve the tickets that can be served, in their order; their amounts count as held."""
+        """Grant the tickets that can be granted, in order; their amounts count as held."""
         granted: list[Ticket] = []
         while (tenant := self._next()) is not None:
             tickets = self._waiting[tenant]
@@ -88,7 +88,7 @@ class FairQueue(Generic[Ticket]):
         if not allowed:
             return None
         tenant = min(allowed, key=self.held_by)
-        # Smaller requests of other tenants do not pass it, or a large one would never be served.
+        # Smaller requests of other tenants do not overtake it, or a large one would never be served.
         return tenant if self._is_free(self._first_amount(tenant)) else None
 
     def _first_amount(self, tenant: str) -> int:
@@ -103,23 +103,23 @@ class FairQueue(Generic[Ticket]):
 
 
 class FairGate:
-    """A fair queue to wait in. Use one gate with one event loop."""
+    """A fair queue that coroutines wait in. Use one gate with one event loop."""
 
     def __init__(self, capacity: int, share: int) -> None:
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(capacity, share)
 
     @property
     def share(self) -> int:
-        """What one tenant may hold."""
+        """The amount that one tenant may hold."""
         return self._queue.share
 
     def held_by(self, tenant: str) -> int:
-        """Return what a tenant holds."""
+        """Return the amount that a tenant holds."""
         return self._queue.held_by(tenant)
 
     @asynccontextmanager
     async def enter(self, tenant: str, amount: int = 1) -> AsyncGenerator[None]:
-        """Hold an amount for as long as the block takes."""
+        """Hold an amount for the duration of the block."""
         await self.take(tenant, amount)
         try:
             yield
@@ -127,7 +127,7 @@ class FairGate:
             self.release(tenant, amount)
 
     def try_take(self, tenant: str, amount: int = 1) -> bool:
-        """Take an amount if that needs no waiting. The caller releases it."""
+        """Take an amount if it is available immediately. The caller releases it."""
         return self._queue.try_take(tenant, amount)
 
     async def take(self, tenant: str, amount: int = 1) -> None:
@@ -152,7 +152,7 @@ class FairGate:
         self._queue.charge(tenant, amount)
 
     def release(self, tenant: str, amount: int = 1) -> None:
-        """Give an amount back."""
+        """Release an amount."""
         self._queue.release(tenant, amount)
         self._grant()
 

@@ -1,6 +1,6 @@
 """Files that only their owner may read: the embedded database, its key, its locks.
 
-The folder `.runlane/` is closed to other users and ignored by git, because it holds inputs, results and keys.
+The folder `.runlane/` is private to its user and ignored by git, because it holds inputs, results and keys.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ FOLDER: Final = ".runlane"
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder with the ones above it. `.runlane` is made private, even if it exists already."""
+    """Create a folder and its parents. `.runlane` is made private, even if it exists already."""
     folder.mkdir(parents=True, exist_ok=True)
     own = next((part for part in (folder, *folder.parents) if part.name == FOLDER), None)
     if own is None:
         return
-    # Another user's folder cannot be changed, and need not be: that user decides about it.
+    # The mode of another user's folder cannot be changed, and is that user's decision.
     with contextlib.suppress(OSError):
         own.chmod(0o700)
     ignore = own / ".gitignore"
@@ -29,6 +29,6 @@ def make_folder(folder: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Create an empty file that only its owner may read, if there is none. SQLite gives its log the same mode."""
+    """Create an empty file that only its owner may read, unless it exists. SQLite gives its log the same mode."""
     if not path.exists():
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))

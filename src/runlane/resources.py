@@ -16,7 +16,7 @@ from runlane.bus import Bus
 from runlane.bus.choice import make_bus
 from runlane.domain.run import Accepted
 from runlane.errors import ConfigurationError
-from runlane.settings import Settings, hide, unknown_variables
+from runlane.settings import Settings, redact_settings, unknown_variables
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import Committer
 from runlane.store.queue.lanes import declare_lanes
@@ -133,7 +133,7 @@ def _warn(name: str, hint: str) -> None:
 
 async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) -> Resources:
     report_unknown_settings(_warn)
-    hide(settings)
+    redact_settings(settings)
     database = await open_ready(settings)
     try:
         lanes = lanes_of_code()

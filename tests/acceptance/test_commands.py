@@ -132,7 +132,7 @@ def test_operators_change_runs(worked: Worked) -> None:
         assert said in shell.refused("runs", *arguments, code="wrong_state")
     assert "must be between -100 and 100" in shell.refused("runs", "priority", held, "101", code="invalid_request")
     for verb in ("show", "cancel", "retry", "approve", "release"):
-        assert 'No run "run_x" is kept here' in shell.refused("runs", verb, "run_x", code="run_not_found")
+        assert 'The run "run_x" does not exist' in shell.refused("runs", verb, "run_x", code="run_not_found")
     assert "has no dead letter" in shell.refused("dead-letters", done, code="invalid_request")
     assert 'did you mean "failed"' in shell.refused("runs", "list", "--status", "fialed", code="invalid_request")
 

@@ -51,9 +51,7 @@ def test_validate_tells_what_is_wrong(project: Path) -> None:
     assert done.returncode == 1
     printed = done.stdout.splitlines()
     assert printed[0].startswith("error: agents/odd.json: Line 1, column ")
-    assert printed[1].startswith(
-        'error: agents/writer.json: agent "writer", field tols: There is no such field (did you'
-    )
+    assert printed[1].startswith('error: agents/writer.json: agent "writer", field tols: Unknown field (did you')
     assert printed[-1] == "definitions: 2 errors, 0 warnings."
     found = command(project, "validate", "--json")
     assert found.returncode == 1
@@ -87,7 +85,7 @@ def test_validate_warns_of_what_fails_in_a_run(project: Path) -> None:
 def test_conditions_are_checked_by_validate_sync_and_import(project: Path) -> None:
     choose = {"id": "choose", "type": "if_else", "if_condition": "state.txt == 'x'", "if_true_step_id": "say"}
     write(project, "orchestrations/hello.json", {**HELLO, "steps": [*HELLO["steps"], choose]})
-    says = 'step "choose", field if_condition: Nothing gives "state.txt" (did you mean "text"?)'
+    says = 'step "choose", field if_condition: "state.txt" is never set (did you mean "text"?)'
     done = command(project, "validate")
     assert (done.returncode, says in done.stdout) == (1, True)
     done = command(project, "sync")
@@ -96,7 +94,7 @@ def test_conditions_are_checked_by_validate_sync_and_import(project: Path) -> No
     (project / "bundle.json").write_text(json.dumps(bundle))
     done = command(project, "bundle", "import", "bundle.json")
     assert done.returncode == 0
-    assert 'Nothing gives "state.txt" (did you mean "text"?)' in done.stderr
+    assert '"state.txt" is never set (did you mean "text"?)' in done.stderr
 
 
 def test_validate_knows_the_tasks_of_an_app(project: Path) -> None:
@@ -113,7 +111,7 @@ def test_another_folder_can_be_named(project: Path) -> None:
     (project / "definitions").rename(project / "flows")
     done = command(project, "validate")
     assert done.returncode == 1
-    assert "There is no such folder. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in done.stdout
+    assert "The folder does not exist. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in done.stdout
     assert command(project, "validate", "--dir", "flows").returncode == 0
     assert command(project, "validate", RUNLANE_DEFINITIONS_DIR="flows").returncode == 0
 
@@ -173,7 +171,7 @@ def test_warnings_do_not_stop_a_sync(project: Path) -> None:
     write(project, "orchestrations/odd.json", {"id": "odd", "steps": [{"id": "s", "type": "end", "agent_id": None}]})
     done = command(project, "sync")
     assert done.returncode == 0
-    assert done.stderr.count("Left out, because they mean nothing here: agent_id.") == 1
+    assert done.stderr.count("Ignored, because they are not used: agent_id.") == 1
     assert len(told(project, "sync")["warnings"]) == 1
 
 
@@ -185,7 +183,7 @@ def test_graphs(project: Path) -> None:
     assert (project / "hello.svg").read_text().startswith("<svg ")
     missing = command(project, "graph", "helo")
     assert missing.returncode == 1
-    assert 'No orchestration "helo" is known (did you mean "hello"?)' in missing.stderr
+    assert 'The orchestration "helo" does not exist (did you mean "hello"?)' in missing.stderr
     command(project, "sync")
     (project / "definitions").rename(project / "gone")
     assert command(project, "graph", "hello").stdout == done.stdout
@@ -193,7 +191,7 @@ def test_graphs(project: Path) -> None:
     write(project, "orchestrations/bad.json", {"id": "bad", "steps": [{"id": "s", "type": "nope"}]})
     bad = command(project, "graph", "bad")
     assert bad.returncode == 1
-    assert "There is no step type 'nope'" in bad.stderr
+    assert "'nope' is not a step type" in bad.stderr
 
 
 def test_schemas(tmp_path: Path) -> None:
@@ -230,12 +228,12 @@ def test_bundles(project: Path) -> None:
     assert done.returncode == 1
     assert "skipped    orchestration:bad  field steps: List should have at least 1 item" in done.stdout
     assert "needs the secret GITHUB_TOKEN: mcp_server:github, token" in done.stdout
-    assert 'warning: orchestration:loose, step "ask": There is no agent "writer".' in done.stderr
+    assert 'warning: orchestration:loose, step "ask": The agent "writer" does not exist.' in done.stderr
     for arguments, says in (
         (("none.json",), "none.json cannot be read"),
         (("tasks.py",), "is not JSON"),
         (("b.json", "--only", "agents:x"), 'did you mean "agent"'),
-        (("definitions/agents/writer.json",), "This is no bundle"),
+        (("definitions/agents/writer.json",), "This is not a bundle"),
     ):
         write_tasks(project)
         done = command(project, "bundle", "import", *arguments)
@@ -272,7 +270,7 @@ def test_dev_follows_the_folder(watched: tuple[Path, ServerProcess]) -> None:
     wait_for(folder, server, "definition_wrong")
     wait_for(folder, server, "place=agents/second.json")
     write(folder, "agents/second.json", {"id": "second", "delegate_agent_ids": ["nobody"]})
-    wait_for(folder, server, 'There is no agent "nobody"')
+    wait_for(folder, server, 'The agent "nobody" does not exist')
     write(folder, "agents/second.json", {"id": "second", "name": "Second"})
     wait_for(folder, server, "changed=['agent:second']")
     (folder / "definitions/agents/second.json").unlink()
@@ -296,7 +294,8 @@ def test_sync_and_bundles_on_a_server(
     done = command(elsewhere, "sync", RUNLANE_URL=server.url)
     assert done.returncode == 1
     assert (
-        'error: agents/third.json: agent "third", field delegate_agent_ids: There is no agent "nobody"' in done.stderr
+        'error: agents/third.json: agent "third", field delegate_agent_ids: The agent "nobody" does not exist'
+        in done.stderr
     )
     done = command(elsewhere, "bundle", "export", "hello", "--out", "b.json", "--url", server.url)
     assert done.returncode == 0, done.stderr
@@ -334,7 +333,7 @@ def test_tools_from_a_description(tmp_path: Path) -> None:
         "written    shop_delete_orders_id",
         "definitions/tools: 2 written, 0 unchanged, 0 kept, 1 left out.",
     ]
-    assert done.stderr == "left out: HEAD /orders: HEAD gives a tool nothing to answer with.\n"
+    assert done.stderr == "left out: HEAD /orders: HEAD returns no content to answer with.\n"
     assert command(tmp_path, "validate").stdout == "definitions: 2 definitions, 0 warnings, no errors.\n"
     path = tmp_path / "definitions" / "tools" / "shop_orders.json"
     assert json.loads(path.read_text())["headers"] == {"X-Key": "{secret.SHOP}"}

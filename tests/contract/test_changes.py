@@ -119,7 +119,7 @@ async def test_cancel_in_every_state(store: Store, status: Status) -> None:
 @pytest.mark.parametrize("verb", [*VERBS, "cancel"])
 async def test_a_run_that_is_not_kept_is_not_found(store: Store, verb: str) -> None:
     change = VERBS.get(verb, cancel_run)
-    with pytest.raises(RunNotFound, match='No run "run_nobody" is kept here'):
+    with pytest.raises(RunNotFound, match='The run "run_nobody" does not exist'):
         await change(store.database, "run_nobody")
     with pytest.raises(RunNotFound):
         await store.get("run_nobody")

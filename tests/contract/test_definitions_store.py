@@ -106,7 +106,7 @@ async def test_a_dry_run_changes_nothing(store: Store) -> None:
 async def test_what_is_refused_changes_nothing(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     before = await store.contents()
-    with pytest.raises(InvalidDefinitions, match='There is no agent "nobody"'):
+    with pytest.raises(InvalidDefinitions, match='The agent "nobody" does not exist'):
         await sync(
             store.database,
             agents=[agent("b")],
@@ -122,7 +122,7 @@ async def test_what_is_refused_changes_nothing(store: Store) -> None:
 async def test_what_is_stored_is_the_other_end_of_references(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     await sync(store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))])
-    with pytest.raises(InvalidDefinitions, match='There is no agent "a"'):
+    with pytest.raises(InvalidDefinitions, match='The agent "a" does not exist'):
         await sync(
             store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))], remove_missing=True
         )
@@ -160,8 +160,8 @@ async def test_loose_ends_are_tolerated_where_asked(store: Store) -> None:
     assert told(report) == {"orchestration:q": "added"}
     (skipped,) = report.skipped
     assert (skipped.kind, skipped.id) == ("orchestration", "p")
-    assert skipped.reason.startswith('step "s", field next_step_id: There is no step "x"')
-    assert any('There is no orchestration "p"' in problem.message for problem in report.warnings)
+    assert skipped.reason.startswith('step "s", field next_step_id: The step "x" does not exist')
+    assert any('The orchestration "p" does not exist' in problem.message for problem in report.warnings)
 
 
 async def test_what_exists_is_kept_where_asked(store: Store) -> None:
@@ -192,7 +192,7 @@ async def test_what_is_removed_is_gone_but_its_versions_are_not(store: Store) ->
     version = report.outcomes[0].version
     assert version is not None
     await sync(store.database, agents=[agent("b")], remove_missing=True)
-    with pytest.raises(UnknownDefinition, match='No agent "a" is known'):
+    with pytest.raises(UnknownDefinition, match='The agent "a" does not exist'):
         await find_definition(store.database, "default", "agent", "a")
     with pytest.raises(UnknownDefinition):
         await pins(store.database, "default", "a", "agent")
@@ -205,7 +205,7 @@ async def test_what_is_removed_is_gone_but_its_versions_are_not(store: Store) ->
 
 async def test_what_is_not_there_says_so(store: Store) -> None:
     await sync(store.database, agents=[agent("writer")])
-    with pytest.raises(UnknownDefinition, match=r'No agent "writr" is known \(did you mean "writer"\?\)'):
+    with pytest.raises(UnknownDefinition, match=r'The agent "writr" does not exist \(did you mean "writer"\?\)'):
         await find_definition(store.database, "default", "agent", "writr")
     with pytest.raises(UnknownDefinition, match='The agent "writer" has no version "0"'):
         await find_version(store.database, "default", "agent", "writer", "0")
@@ -314,20 +314,20 @@ async def test_a_sync_checks_again_what_changed_meanwhile(
 ) -> None:
     """An agent is removed after it was seen and before the orchestration that uses it is stored."""
     await sync(store.database, agents=[agent("a")])
-    work_out = sync_store._work_out
+    check_and_plan = sync_store._check_and_plan
     removed: list[SyncReport] = []
 
     def meanwhile(*arguments: Any) -> Any:
-        done = work_out(*arguments)
+        done = check_and_plan(*arguments)
         if not removed:
-            monkeypatch.setattr(sync_store, "_work_out", work_out)
+            monkeypatch.setattr(sync_store, "_check_and_plan", check_and_plan)
             other = asyncio.run_coroutine_threadsafe(sync(elsewhere, agents=[agent("b")], remove_missing=True), loop)
             removed.append(other.result(60))
         return done
 
     loop = asyncio.get_running_loop()
-    monkeypatch.setattr(sync_store, "_work_out", meanwhile)
-    with pytest.raises(InvalidDefinitions, match='There is no agent "a"'):
+    monkeypatch.setattr(sync_store, "_check_and_plan", meanwhile)
+    with pytest.raises(InvalidDefinitions, match='The agent "a" does not exist'):
         await sync(store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))])
     assert told(removed[0]) == {"agent:b": "added", "agent:a": "removed"}
     assert await list_definitions(store.database, "default", "orchestration") == []

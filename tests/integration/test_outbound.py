@@ -228,7 +228,7 @@ async def test_a_name_that_is_not_known_cannot_be_reached() -> None:
     for resolve in (unknown, none):
         with pytest.raises(OutboundUnreachable) as caught:
             await outbound(resolve=resolve).request("GET", "http://gone.example/x?key=canary")
-        assert str(caught.value) == "http://gone.example cannot be reached, or broke off its answer."
+        assert str(caught.value) == "http://gone.example cannot be reached, or broke off its response."
 
 
 @pytest.mark.parametrize(

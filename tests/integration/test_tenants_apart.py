@@ -33,7 +33,7 @@ from runlane.domain.events import Delta as LivePiece
 from runlane.domain.events import Notice
 from runlane.llm.models import Delta, ModelContext, ModelDelta, ModelReply, ModelRequest
 from runlane.redaction import LOGS, REDACTED, is_hidable
-from runlane.settings import Settings, hide
+from runlane.settings import Settings, redact_settings
 from runlane.store.access.tenants import create_tenant
 from tests.harness import settings_for
 from tests.integration.process import Process
@@ -219,7 +219,9 @@ def house(tmp_path_factory: pytest.TempPathFactory, sqlite_template: Path) -> Ge
 
 def platform(password: str, key: str) -> None:
     """Have the process know a password and a master key as its own."""
-    hide(Settings(database_url=SecretStr(f"postgresql://app:{password}@db.local/shop"), secret_key=SecretStr(key)))
+    redact_settings(
+        Settings(database_url=SecretStr(f"postgresql://app:{password}@db.local/shop"), secret_key=SecretStr(key))
+    )
 
 
 @given(

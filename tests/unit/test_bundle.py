@@ -38,7 +38,7 @@ def exported(name: str, kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def warnings(unpacked: BundleContents) -> list[str]:
-    left_out = "Left out, because they mean nothing here"
+    left_out = "Ignored, because they are not used"
     return [problem.brief for problem in unpacked.loaded.problems if left_out not in problem.message]
 
 
@@ -108,12 +108,12 @@ def test_an_exported_pipeline_comes_in_whole() -> None:
         ("notes", []),
     ]
     told = warnings(unpacked)
-    assert told == ["Nothing gives {{user_topic}}, which the first step asks for; the run's message takes its place."]
+    assert told == ["{{user_topic}} of the first step is never set; the run's message replaces it."]
     assert found.steps[0].model_dump()["prompt_template"] == "Look into {state.user_input}"
     assert found.steps[5].model_dump()["evaluator_prompt"] == "Good? {{both}} on {state.user_input}"
     checked = check_loaded(unpacked.loaded, ())
-    assert [(problem.loose, problem.brief.split(".")[0]) for problem in checked.errors] == [
-        (True, 'step "research", field agent_id: There is no agent "agent_scout"')
+    assert [(problem.tolerable, problem.brief.split(".")[0]) for problem in checked.errors] == [
+        (True, 'step "research", field agent_id: The agent "agent_scout" does not exist')
     ]
 
 
@@ -130,21 +130,21 @@ def test_a_first_input_is_found_in_the_first_branches() -> None:
     assert found.steps[2].model_dump()["prompt_template"] == "{state.user_input.name} {{x}}"
     assert found.steps[3].model_dump()["prompt_template"] == "{{x}} {{other}}"
     assert found.steps[0].model_dump()["parallel_branches"] == [["a"], ["b"]]
-    assert len([problem for problem in check_loaded(unpacked.loaded, ()).errors if problem.loose]) == 1
+    assert len([problem for problem in check_loaded(unpacked.loaded, ()).errors if problem.tolerable]) == 1
 
 
 @pytest.mark.parametrize(
     ("step", "says", "field", "value"),
     [
-        (exported("s", "agent"), "it is a model call without tools (llm) now", "type", "llm"),
-        (exported("s", "human", human_fields=[{"name": "Editor notes"}]), "is called Editor_notes now", "human_fields",
+        (exported("s", "agent"), "changed to a model call without tools (llm)", "type", "llm"),
+        (exported("s", "human", human_fields=[{"name": "Editor notes"}]), "was renamed to Editor_notes", "human_fields",
          [{"name": "Editor_notes", "type": "text", "label": "Editor notes", "options": NONE, "required": False,
            "default": None}]),
         (exported("s", "human", human_fields=[{"key": "1st", "type": "dropdown", "options": "a"}]),
-         "is called field_1st now", None, None),
+         "was renamed to field_1st", None, None),
         (exported("s", "human", human_fields=[{"name": "a", "type": "dropdown", "options": "x,y"}]),
-         "The type 'dropdown' of the field \"a\" is select now", None, None),
-        (exported("s", "human", human_fields=[{"name": "a", "type": "sparkle"}]), "is text now", None, None),
+         "The type 'dropdown' of the field \"a\" was changed to select", None, None),
+        (exported("s", "human", human_fields=[{"name": "a", "type": "sparkle"}]), "changed to text", None, None),
         (exported("s", "human", human_fields=[{"name": "a", "type": "select"}]), "has no options", None, None),
     ],
 )  # fmt: skip
@@ -160,7 +160,7 @@ def test_several_unknown_inputs_are_parameters() -> None:
     step = exported("s", "llm", prompt_template="{{number}} of {{repository}}")
     unpacked = unpack(bundle(orchestrations=[orchestration(step)]))
     assert only_orchestration(unpacked).steps[0].model_dump()["prompt_template"] == "{{number}} of {{repository}}"
-    assert [problem.loose for problem in check_loaded(unpacked.loaded, ()).errors] == [True, True]
+    assert [problem.tolerable for problem in check_loaded(unpacked.loaded, ()).errors] == [True, True]
 
 
 def test_names_that_cannot_be_ids() -> None:
@@ -175,8 +175,8 @@ def test_names_that_cannot_be_ids() -> None:
         ("Jira_Confluence", "Jira & Confluence"),
         ("My_files", "Files"),
     ]
-    assert [parsed.place.id for parsed in unpacked.loaded.definitions] == ["Jira_Confluence", "My_files"]
-    assert "The name 'Jira & Confluence' is Jira_Confluence now." in warnings(unpacked)
+    assert [parsed.location.id for parsed in unpacked.loaded.definitions] == ["Jira_Confluence", "My_files"]
+    assert "The name 'Jira & Confluence' was changed to Jira_Confluence." in warnings(unpacked)
     assert [skipped.id for skipped in unpacked.skipped] == ["&"]
 
 
@@ -199,7 +199,7 @@ def test_state_schemas_of_all_sorts() -> None:
         "e": ("number", None),
         "f": ("any", None),
     }
-    assert warnings(unpacked) == ["The type 'sparkle' of \"c\" is not known; it is any now."]
+    assert warnings(unpacked) == ["The type 'sparkle' of \"c\" is unknown; changed to any."]
 
 
 def test_agents_of_all_sorts() -> None:
@@ -221,7 +221,7 @@ def test_agents_of_all_sorts() -> None:
     assert len(warnings(unpacked)) == 3
     (skipped,) = unpacked.skipped
     assert (skipped.kind, skipped.id) == ("agent", "e e")
-    assert "is no id" in skipped.reason
+    assert "is not a valid id" in skipped.reason
 
 
 def test_secrets_of_servers_are_asked_for_by_name() -> None:
@@ -262,8 +262,8 @@ def test_secrets_of_servers_are_asked_for_by_name() -> None:
     ]
     told = warnings(unpacked)
     assert told == [
-        "The server type 'sse' is remote here.",
-        "The credential in token was not kept; store it as a secret.",
+        "The server type 'sse' was changed to remote.",
+        "The credential in token was removed; store it as a secret.",
     ]
     assert "real-token-value" not in str(unpacked)
     assert check_loaded(unpacked.loaded, ()).errors == []
@@ -297,7 +297,7 @@ def test_tools_of_all_sorts() -> None:
 def test_the_same_name_twice() -> None:
     unpacked = unpack(bundle(agents=[{"id": "a", "name": "one"}, {"id": "a", "name": "two"}]))
     assert [parsed.definition.id for parsed in unpacked.loaded.definitions] == ["a"]
-    assert [skipped.reason for skipped in unpacked.skipped] == ["The bundle has another one of this name before it."]
+    assert [skipped.reason for skipped in unpacked.skipped] == ["The bundle contains an earlier one of this name."]
 
 
 def test_only_what_is_chosen() -> None:
@@ -309,10 +309,10 @@ def test_only_what_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (None, "A bundle is an object"),
-        ([], "A bundle is an object"),
-        ({"agents": []}, "This is no bundle"),
-        ({"synapse_export": "yes"}, "This is no bundle"),
+        (None, "A bundle must be an object"),
+        ([], "A bundle must be an object"),
+        ({"agents": []}, "This is not a bundle"),
+        ({"synapse_export": "yes"}, "This is not a bundle"),
         (bundle(agents={}), '"agents" in the bundle must be a list of objects'),
         (bundle(agents=["a"]), "must be a list of objects"),
         ({"runlane_export": True, "version": "2.0"}, "The bundle has format 2.0"),
@@ -333,4 +333,4 @@ def test_a_placeholder_that_is_none_is_left_to_the_checks() -> None:
     unpacked = unpack(bundle(orchestrations=[orchestration(exported("s", "llm", prompt_template="{{a b}}"))]))
     only_orchestration(unpacked)
     (problem,) = check_loaded(unpacked.loaded, ()).errors
-    assert "is no placeholder" in problem.message
+    assert "is not a valid placeholder" in problem.message

@@ -122,23 +122,24 @@ def test_a_good_orchestration_has_no_problems() -> None:
 def test_a_link_to_no_step_is_told(bad: dict[str, Any], field: str) -> None:
     told = only(errors(flow(bad, step("bbb", next_step_id="b"), step("b"))))
     assert told == (
-        f'orchestration "o", step "a", field {field}: There is no step "bb" (did you mean "bbb"?). Steps: a, bbb, b.'
+        f'orchestration "o", step "a", field {field}: '
+        'The step "bb" does not exist (did you mean "bbb"?). Steps: a, bbb, b.'
     )
 
 
 def test_the_entry_must_be_a_step() -> None:
-    assert 'field entry_step_id: There is no step "x"' in only(errors(flow(step("a"), entry_step_id="x")))
+    assert 'field entry_step_id: The step "x" does not exist' in only(errors(flow(step("a"), entry_step_id="x")))
 
 
 def test_step_ids_are_taken_once() -> None:
     told = only(errors(flow(step("a"), step("a", print_content="other"))))
-    assert 'step "a", field id: Step number 2 has an id that is taken' in told
+    assert 'step "a", field id: Step number 2 has the id of another step' in told
 
 
 def test_a_step_that_no_way_leads_to_is_a_warning() -> None:
     loaded = flow(step("a", next_step_id="c"), step("b", next_step_id="c"), step("c"))
     assert errors(loaded) == []
-    assert 'step "b": No way leads here from "a"' in only(warnings(loaded))
+    assert 'step "b": The step cannot be reached from "a"' in only(warnings(loaded))
     assert warnings(flow(step("a"), step("b", next_step_id="a"), entry_step_id="b")) == []
 
 
@@ -148,9 +149,11 @@ def test_an_error_does_not_lead_to_the_same_step() -> None:
 
 def test_evaluators_fall_back_to_a_route_that_they_have() -> None:
     told = errors(flow(step("a", "evaluator", route_map={"good": None, "bad": None}, fallback_route="god")))
-    assert 'field fallback_route: There is no route "god" (did you mean "good"?). Routes: good, bad.' in only(told)
+    assert 'field fallback_route: The route "god" does not exist (did you mean "good"?). Routes: good, bad.' in only(
+        told
+    )
     loaded = flow(step("a", "evaluator", route_map={"good": None}, route_descriptions={"bad": "x"}))
-    assert 'field route_descriptions.bad: There is no route "bad"' in only(warnings(loaded))
+    assert 'field route_descriptions.bad: The route "bad" does not exist' in only(warnings(loaded))
 
 
 def fan(*steps: dict[str, Any], branches: list[list[str]], join: str | None = "join") -> LoadedDefinitions:
@@ -161,9 +164,9 @@ def test_a_branch_that_never_reaches_the_join_is_told() -> None:
     loaded = fan(
         step("a", next_step_id="b"), step("b", next_step_id="a"), step("join"), branches=[["a"]]
     )  # fmt: skip
-    assert 'No way through this branch leads to "join", where the branches meet' in only(errors(loaded))
+    assert 'No path of this branch leads to the join "join"' in only(errors(loaded))
     loaded = fan(step("a", next_step_id="b"), step("b", "end"), step("join"), branches=[["a"]])
-    assert 'field parallel_branches[0]: No way through this branch leads to "join"' in only(errors(loaded))
+    assert 'field parallel_branches[0]: No path of this branch leads to the join "join"' in only(errors(loaded))
 
 
 @pytest.mark.parametrize(
@@ -203,8 +206,8 @@ def test_going_back_from_after_the_join_into_a_branch_is_no_leaving() -> None:
     ("branches", "says"),
     [
         ([["a"], []], "parallel_branches[1]: The branch is empty"),
-        ([["a", "join"]], '"join" is where the branches meet'),
-        ([["a", "a"]], "A step is named twice"),
+        ([["a", "join"]], '"join" is the join of the branches'),
+        ([["a", "a"]], "A step is listed twice"),
         ([["a"], ["fan"]], "The step leads to itself"),
         ([["back"]], 'The branch leads back to "fan"'),
     ],
@@ -235,26 +238,29 @@ def test_a_loop_has_a_body_of_its_own() -> None:
     for target in ("l", "far", None):
         assert list(body(if_true_step_id=target).problems) == []
     told = only(warnings(body(if_true_step_id="b")))
-    assert 'step "after", field if_true_step_id: "b" is in the body of the loop "l", and this leads to it past' in told
+    assert (
+        'step "after", field if_true_step_id: "b" is in the body of the loop "l", and this link bypasses the loop'
+        in told
+    )
     told_all = errors(flow(step("l", "loop", loop_count=2, loop_step_ids=["a", "a", "l"], next_step_id="a"), step("a")))
     assert len(told_all) == 3
     assert "The step leads to itself." in told_all[0]
-    assert "Name each step of the body once" in told_all[1]
-    assert "What follows the loop must be outside" in told_all[2]
+    assert "List each step of the body once" in told_all[1]
+    assert "The next step must be outside" in told_all[2]
 
 
 @pytest.mark.parametrize(
     ("human", "says"),
     [
-        ([{"name": "a"}, {"name": "a"}], 'human_fields[1]: The name "a" is taken'),
-        ([{"name": "a", "type": "select", "options": ["x"], "default": "y"}], "The default 'y' is no answer"),
-        ([{"name": "a", "type": "multiselect", "options": ["x"], "default": "x"}], "is no answer"),
-        ([{"name": "a", "type": "number", "default": "3"}], "is no answer"),
-        ([{"name": "a", "type": "number", "default": True}], "is no answer"),
-        ([{"name": "a", "type": "boolean", "default": "yes"}], "is no answer"),
-        ([{"name": "a", "type": "date", "default": "soon"}], "is no answer"),
-        ([{"name": "a", "type": "email", "default": "me"}], "is no answer"),
-        ([{"name": "a", "default": 3}], "is no answer"),
+        ([{"name": "a"}, {"name": "a"}], 'human_fields[1]: Another field has the name "a"'),
+        ([{"name": "a", "type": "select", "options": ["x"], "default": "y"}], "The default 'y' is not a valid value"),
+        ([{"name": "a", "type": "multiselect", "options": ["x"], "default": "x"}], "is not a valid value"),
+        ([{"name": "a", "type": "number", "default": "3"}], "is not a valid value"),
+        ([{"name": "a", "type": "number", "default": True}], "is not a valid value"),
+        ([{"name": "a", "type": "boolean", "default": "yes"}], "is not a valid value"),
+        ([{"name": "a", "type": "date", "default": "soon"}], "is not a valid value"),
+        ([{"name": "a", "type": "email", "default": "me"}], "is not a valid value"),
+        ([{"name": "a", "default": 3}], "is not a valid value"),
     ],
 )
 def test_human_fields_make_sense(human: list[dict[str, Any]], says: str) -> None:
@@ -291,7 +297,7 @@ def test_what_never_happens_is_a_warning() -> None:
     ("bad", "says"),
     [
         (step("a", "if_else", if_condition="state.x >"), "field if_condition: At its end: invalid syntax"),
-        (step("a", "if_else", if_condition="{{x}} > 1"), "This is an expression and has no placeholders."),
+        (step("a", "if_else", if_condition="{{x}} > 1"), "An expression has no placeholders."),
         (step("a", "switch", switch_expression="x = 1", switch_cases={"1": None}), "field switch_expression: Column"),
         (step("a", "loop", while_condition="(", loop_step_ids=["b"]), "field while_condition: Column 1: '(' was never"),
         (step("a", "loop", for_each="import os", loop_step_ids=["b"]), "field for_each: Column"),
@@ -327,7 +333,7 @@ def test_a_placeholder_that_nothing_fills_is_told(bad: dict[str, Any], field: st
 
 
 def test_a_placeholder_that_is_none_is_told() -> None:
-    assert "is no placeholder" in only(errors(flow(step("a", print_content="{state.items[0]}"))))
+    assert "is not a valid placeholder" in only(errors(flow(step("a", print_content="{state.items[0]}"))))
 
 
 def test_what_a_parent_passes_is_known_to_the_child() -> None:
@@ -344,13 +350,13 @@ def test_what_a_parent_passes_is_known_to_the_child() -> None:
     parent = {"id": "p", "steps": [step("call", "agent", agent_id="a", **fields), make]}
     agents = [{"id": "a", "type": "orchestrator", "orchestration_id": "c"}]
     assert errors(load(orchestrations=[parent, child], agents=agents)) == []
-    assert "Nothing fills" in only(errors(load(orchestrations=[child])))
+    assert "never has a value" in only(errors(load(orchestrations=[child])))
 
 
 def test_error_and_item_are_known_only_where_something_gives_them() -> None:
-    assert "Nothing fills" in only(errors(flow(step("a", print_content="{{error}}"))))
-    assert "Nothing fills" in only(errors(flow(step("a", print_content="{{item}}"))))
-    assert "Nothing fills" in only(errors(flow(step("a", print_content="{{human_response}}"))))
+    assert "never has a value" in only(errors(flow(step("a", print_content="{{error}}"))))
+    assert "never has a value" in only(errors(flow(step("a", print_content="{{item}}"))))
+    assert "never has a value" in only(errors(flow(step("a", print_content="{{human_response}}"))))
 
 
 def test_a_graph_that_is_too_large_to_look_at_is_refused() -> None:

@@ -65,12 +65,12 @@ def test_an_unknown_key_is_an_error(step: dict[str, Any], field: str) -> None:
     steps = [ASK, {"id": "choose", **step}, *([body] if step["type"] == "loop" else [])]
     found = only(check(*steps))
     assert found.startswith(f'error: orchestration "o", step "choose", field {field}: ')
-    assert 'Nothing gives "state.aproval" (did you mean "approval"?)' in found
+    assert '"state.aproval" is never set (did you mean "approval"?)' in found
     assert 'declare "aproval" in state_schema' in found
 
 
 def test_the_line_of_a_script_is_named() -> None:
-    assert 'Line 2: Nothing gives "state.facts".' in only(script("x = 1\nresult = state.facts"))
+    assert 'Line 2: "state.facts" is never set.' in only(script("x = 1\nresult = state.facts"))
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_what_other_orchestrations_and_tools_pass_is_known() -> None:
     parsed = parse_bodies({"orchestrations": [inner, outer], "tools": [tool]})
     assert told(check_loaded(parsed, ())) == []
     (alone,) = check_loaded(parse_bodies({"orchestrations": [inner, outer]}), ()).errors
-    assert 'Nothing gives "state.size"' in alone.message
+    assert '"state.size" is never set' in alone.message
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_two_forms_under_one_key_have_the_fields_of_both() -> None:
         ("'aprove' != state.approval.decision", '"aprove" is not an option'),
         ("state.approval.decision in ('aprove', 'yes')", '"aprove" is not an option'),
         ("'urgnt' in state.approval.tags", '"urgnt" is not an option of the field "tags" (did you mean "urgent"?)'),
-        ("state.approval.paid == 'yes'", 'The field "paid" is true or false'),
+        ("state.approval.paid == 'yes'", 'The field "paid" is a boolean'),
     ],
 )
 def test_a_comparison_with_what_is_no_option_is_an_error(text: str, says: str) -> None:

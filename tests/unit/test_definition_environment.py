@@ -115,11 +115,20 @@ def test_scripted_models_with_answers_are_fine() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("About {topic}", '"{topic}" is text, not a placeholder. Write {state.topic}'),
-        ("About {topic.name} and { topic }", '"{topic.name}" is text, not a placeholder. Write {state.topic.name}'),
-        ("About ${topic}", '"${topic}" is text, not a placeholder. Write {state.topic}'),
-        ("{{#each items}}", '"{{#each items}}" is text'),
-        ("{% if x %}", '"{% if x %}" is text'),
+        (
+            "About {topic}",
+            '"{topic}" is plain text, not a placeholder. To insert a value of the state, write {state.topic}',
+        ),
+        (
+            "About {topic.name} and { topic }",
+            '"{topic.name}" is plain text, not a placeholder. To insert a value of the state, write {state.topic.name}',
+        ),
+        (
+            "About ${topic}",
+            '"${topic}" is plain text, not a placeholder. To insert a value of the state, write {state.topic}',
+        ),
+        ("{{#each items}}", '"{{#each items}}" is plain text'),
+        ("{% if x %}", '"{% if x %}" is plain text'),
     ],
 )
 def test_a_text_that_looks_like_a_placeholder_is_a_warning(text: str, says: str) -> None:
@@ -147,7 +156,7 @@ def test_instructions_of_agents_have_no_placeholders() -> None:
     for text in ("Be {state.tone}.", "Be {{tone}}."):
         found = only(told(agents=[{"id": "a", "system_prompt": text}]))
         assert found.startswith('agent "a", field system_prompt: ')
-        assert "is sent to the model as it is" in found
+        assert "is sent to the model unchanged" in found
 
 
 def test_a_script_that_never_sets_its_result_is_a_warning() -> None:

@@ -48,7 +48,7 @@ def test_a_file_has_one_definition_or_a_list(tmp_path: Path) -> None:
         ("orchestration", "one"),
         ("tool", "search"),
     ]
-    assert [parsed.place.file for parsed in loaded.definitions][2] == "orchestrations/more.json"
+    assert [parsed.location.file for parsed in loaded.definitions][2] == "orchestrations/more.json"
 
 
 def test_what_is_not_read_is_told(tmp_path: Path) -> None:
@@ -62,15 +62,15 @@ def test_what_is_not_read_is_told(tmp_path: Path) -> None:
     assert list(loaded.definitions) == []
     folders = "orchestrations, agents, tools, mcp_servers."
     assert warnings(loaded) == [
-        "agents/old/: Folders within folders are not read.",
-        f'orchestration/: This folder is not read (did you mean "orchestrations"?). Folders: {folders}',
-        f"stray.json: This file is not read. Put it into one of the folders {folders}",
+        "agents/old/: Nested folders are ignored.",
+        f'orchestration/: This folder is ignored (did you mean "orchestrations"?). Folders: {folders}',
+        f"stray.json: This file is ignored. Move it into one of the folders {folders}",
     ]
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     (told,) = errors(load_directory(tmp_path / "none"))
-    assert "There is no such folder. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in told
+    assert "The folder does not exist. Name it with --dir or RUNLANE_DEFINITIONS_DIR" in told
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     [
         ("", "The file is empty"),
         ("  \n", "The file is empty"),
-        ('{"id": "a",}', "Line 1, column 11: this is not JSON"),
-        ('{\n  "id": "a"\n  "steps": []\n}', "Line 3, column 3: this is not JSON"),
+        ('{"id": "a",}', "Line 1, column 11: not valid JSON"),
+        ('{\n  "id": "a"\n  "steps": []\n}', "Line 3, column 3: not valid JSON"),
         ('{"id": "a", "id": "b"}', 'An object has the key "id" twice'),
         ('{"id": "a", "steps": [{"x": 1, "y": 2, "x": 3}]}', 'An object has the key "x" twice'),
-        ("[1]", "agent: Entry 1 is a number. A definition is an object in braces."),
+        ("[1]", "agent: Entry 1 is a number. A definition must be an object."),
         ('[{"id": "a"}, null]', "agent: Entry 2 is null."),
         ('"text"', "agent: Entry 1 is text."),
         ("[" * 5000 + "]" * 5000, "a.json: "),
@@ -90,7 +90,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ('{"id": "a", "repos": [' + "9" * 5000 + "]}", "number is infinity"),
         ('{"id": "a", "name": "x\\u0000y"}', "contains a NUL character"),
         ('{"id": "a", "name": "\\ud800"}', "a.json: "),
-        ('{"id": "a", "repos": [NaN]}', "this is not JSON"),
+        ('{"id": "a", "repos": [NaN]}', "not valid JSON"),
     ],
 )
 def test_what_is_no_definition_is_refused(tmp_path: Path, content: str, says: str) -> None:
@@ -109,7 +109,7 @@ def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
 def test_text_that_is_no_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "a.json").write_bytes(b'{"id": "\xff"}')
-    assert "this is not JSON" in errors(load_directory(tmp_path))[0]
+    assert "not valid JSON" in errors(load_directory(tmp_path))[0]
 
 
 def test_depth_is_bounded(tmp_path: Path) -> None:
@@ -130,12 +130,12 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "There are 4 definitions; at most 3" in errors(load_directory(tmp_path))[0]
     for number in range(5):
         write(tmp_path, f"agents/{number}.json", {"id": f"a{number}", "description": "x" * 900})
-    assert "more than 2500 bytes in all" in errors(load_directory(tmp_path))[0]
+    assert "more than 2500 bytes in total" in errors(load_directory(tmp_path))[0]
 
 
 def test_a_large_definition_is_refused() -> None:
     loaded = parse_bodies({"agents": [{"id": "a", "repos": ["x" * (2 * 1024 * 1024)]}]})
-    assert "a definition may have at most" in errors(loaded)[0]
+    assert "bytes; at most" in errors(loaded)[0]
 
 
 def test_links_and_pipes_that_are_no_files_are_refused(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_links_and_pipes_that_are_no_files_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "agents" / "pipe.json")
     told = errors(load_directory(tmp_path))
     assert [line.split(":")[0] for line in told] == ["agents/lost.json", "agents/pipe.json"]
-    assert all("This is no file" in line for line in told)
+    assert all("This is not a file" in line for line in told)
 
 
 def test_numbers_that_are_not_finite_are_refused() -> None:

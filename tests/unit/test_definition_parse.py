@@ -64,32 +64,32 @@ def test_every_step_type_is_parsed(kind: str) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ({"type": "end"}, 'orchestration "o", step "number 1", field id: This field is missing. It says: Unique'),
+        ({"type": "end"}, 'orchestration "o", step "number 1", field id: This field is missing. Its meaning: Unique'),
         ({"id": "s"}, 'orchestration "o", step "s", field type: The type is missing. Types: llm, agent,'),
-        ({"id": "s", "type": "agnt"}, "There is no step type 'agnt' (did you mean \"agent\"?)"),
-        ({"id": "s", "type": 7}, "There is no step type 7."),
-        ({"id": "s", "type": "agent"}, 'step "s", field agent_id: This field is missing. It says: The agent.'),
-        (step("end", nxt_step_id="x"), 'field nxt_step_id: There is no such field (did you mean "next_step_id"?)'),
-        (step("end", id="a/b"), "field id: 'a/b' is no id: it must have 1 to 128 of A-Z"),
-        (step("print", output_key="a-b"), "field output_key: 'a-b' is no key"),
+        ({"id": "s", "type": "agnt"}, "'agnt' is not a step type (did you mean \"agent\"?)"),
+        ({"id": "s", "type": 7}, "7 is not a step type."),
+        ({"id": "s", "type": "agent"}, 'step "s", field agent_id: This field is missing. Its meaning: The agent.'),
+        (step("end", nxt_step_id="x"), 'field nxt_step_id: Unknown field (did you mean "next_step_id"?)'),
+        (step("end", id="a/b"), "field id: 'a/b' is not a valid id: it must have 1 to 128 of A-Z"),
+        (step("print", output_key="a-b"), "field output_key: 'a-b' is not a valid key"),
         (step("print", timeout_seconds=0), "field timeout_seconds: Input should be greater than 0; it is 0."),
         (step("print", timeout_seconds="soon"), "field timeout_seconds: Input should be a valid number"),
-        (step("print", input_keys=["a b"]), "field input_keys[0]: 'a b' is no key"),
-        (step("merge", merge_strategy="lst"), "'lst' is none of list, concat, dict (did you mean \"list\"?)"),
-        (step("print", human_prompt="hi"), "A step of type print has no such field; it belongs to human. Remove it."),
-        (step("llm", cache_responses_enabled=True), "This field of another tool has no meaning here. Remove it."),
+        (step("print", input_keys=["a b"]), "field input_keys[0]: 'a b' is not a valid key"),
+        (step("merge", merge_strategy="lst"), "'lst' is not one of list, concat, dict (did you mean \"list\"?)"),
+        (step("print", human_prompt="hi"), "A step of type print does not have this field; it belongs to human."),
+        (step("llm", cache_responses_enabled=True), "This field of another tool is not supported. Remove it."),
         (step("loop", while_condition="x"), "Give exactly one of loop_count, while_condition and for_each."),
         (step("wait", event="e"), "Give exactly one of seconds, until and event."),
         (step("human", human_fields=[{"name": "a", "type": "select"}]), "field human_fields[0]: A field of type"),
         (step("human", human_fields=[{"label": "x"}]), "field human_fields[0].name: This field is missing."),
-        (step("human", human_fields=[{"name": "a", "lable": "x"}]), 'human_fields[0].lable: There is no such field'),
+        (step("human", human_fields=[{"name": "a", "lable": "x"}]), 'human_fields[0].lable: Unknown field'),
         (step("human", human_fields=["a"]), "field human_fields[0]: Input should be a valid dictionary"),
         (step("human", human_fields=[{"name": "a", "key": "b"}]), "is the same field with another value"),
-        (step("print", retry={"atempts": 3}), 'field retry.atempts: There is no such field (did you mean "attempts"?)'),
+        (step("print", retry={"atempts": 3}), 'field retry.atempts: Unknown field (did you mean "attempts"?)'),
         (step("print", retry={"attempts": 0}), "field retry.attempts: Input should be greater than or equal to 1"),
         (step("evaluator", route_map={}), "field route_map: Dictionary should have at least 1 item"),
         (step("print", print_content="x" * 100_001), "String should have at most 100000 characters"),
-        ("print", "field steps[0]: A step is an object in braces."),
+        ("print", "field steps[0]: A step must be an object."),
     ],
 )  # fmt: skip
 def test_mistakes_in_steps_are_told_with_their_place(body: Any, says: str) -> None:
@@ -106,13 +106,13 @@ def test_mistakes_in_steps_are_told_with_their_place(body: Any, says: str) -> No
         ("orchestrations", {"id": "o", "steps": [step("end")], "stteps": 1}, 'field (did you mean "steps"'),
         ("orchestrations", {"id": "o", "steps": {}}, "field steps: Input should be a valid list"),
         ("orchestrations", {"id": "o", "steps": [step("end")], "state_schema": {"a": {"type": "str"}}},
-         "field state_schema.a.type: 'str' is none of any, string"),
+         "field state_schema.a.type: 'str' is not one of any, string"),
         ("orchestrations", {"id": "o", "steps": [step("end")], "state_schema": {"a": {"typ": "string"}}},
-         'field state_schema.a.typ: There is no such field (did you mean "type"?)'),
-        ("orchestrations", {"id": "o", "steps": [step("end")], "state_schema": {"a-b": {}}}, "'a-b' is no key"),
+         'field state_schema.a.typ: Unknown field (did you mean "type"?)'),
+        ("orchestrations", {"id": "o", "steps": [step("end")], "state_schema": {"a-b": {}}}, "'a-b' is not a valid"),
         ("orchestrations", {"steps": [step("end")]}, "orchestration, field id: This field is missing."),
-        ("agents", {"id": "a", "type": "orchestrator"}, "orchestration_id belongs to agents of type"),
-        ("agents", {"id": "a", "tool": []}, 'agent "a", field tool: There is no such field (did you mean "tools"?)'),
+        ("agents", {"id": "a", "type": "orchestrator"}, "orchestration_id is required for agents of type"),
+        ("agents", {"id": "a", "tool": []}, 'agent "a", field tool: Unknown field (did you mean "tools"?)'),
         ("tools", {"name": "t"}, 'tool "t": A tool of type http needs a url.'),
         ("tools", {"name": "t", "tool_type": "python"}, "A tool of type python needs code."),
         ("mcp_servers", {"name": "m"}, 'MCP server "m": A server of type remote needs a url.'),
@@ -139,7 +139,7 @@ def test_empty_fields_of_other_step_types_are_left_out_with_a_warning() -> None:
     loaded = parse({**exported, **step("print")})
     assert loaded.errors == []
     (told,) = [str(problem) for problem in loaded.warnings]
-    assert told.startswith('orchestration "o", step "s": Left out, because they mean nothing here: agent_id, ')
+    assert told.startswith('orchestration "o", step "s": Ignored, because they are not used: agent_id, ')
     assert "position_x" not in told
     assert "next_step_id" not in told
     assert canonical(loaded.definitions[0].definition) == canonical(
@@ -176,8 +176,8 @@ def test_a_lenient_parser_leaves_out_what_it_does_not_know() -> None:
     loaded = parse_items([DefinitionSource("orchestration", body)], problems, lenient=True)
     assert loaded.errors == []
     assert [str(problem) for problem in loaded.warnings] == [
-        'orchestration "o": Left out, because they mean nothing here: colour.',
-        'orchestration "o", step "s": Left out, because they mean nothing here: human_prompt, sparkle.',
+        'orchestration "o": Ignored, because they are not used: colour.',
+        'orchestration "o", step "s": Ignored, because they are not used: human_prompt, sparkle.',
     ]
 
 

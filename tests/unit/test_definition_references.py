@@ -45,20 +45,20 @@ def only(told: list[str]) -> str:
     ("bodies", "says"),
     [
         ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writr")]}]},
-         'step "s", field agent_id: There is no agent "writr" (did you mean "writer"?). Known: writer.'),
+         'step "s", field agent_id: The agent "writr" does not exist (did you mean "writer"?). Known: writer.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "evaluator", route_map={"a": None}, agent_id="x")]}]},
-         'field agent_id: There is no agent "x"'),
+         'field agent_id: The agent "x" does not exist'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="serch")]}]},
-         'field forced_tool: There is no tool "serch" (did you mean "search"?)'),
+         'field forced_tool: The tool "serch" does not exist (did you mean "search"?)'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="fils__read")]}]},
-         'There is no tool "fils__read", and no MCP server whose name it begins with. Tools: search. Servers: files.'),
+         'The tool "fils__read" does not exist, and its prefix is not an MCP server. Tools: search. Servers: files.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writer", allowed_tools=["x"])]}]},
-         'field allowed_tools: There is no tool "x"'),
+         'field allowed_tools: The tool "x" does not exist'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "orchestration", orchestration_id="x")]}]},
-         'field orchestration_id: There is no orchestration "x". Known: o.'),
-        ({"agents": [{"id": "a", "tools": ["x"]}]}, 'agent "a", field tools: There is no tool "x"'),
-        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]}, 'field delegate_agent_ids: There is no agent'),
-        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]}, 'There is no orchestration "x"'),
+         'field orchestration_id: The orchestration "x" does not exist. Known: o.'),
+        ({"agents": [{"id": "a", "tools": ["x"]}]}, 'agent "a", field tools: The tool "x" does not exist'),
+        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]}, 'field delegate_agent_ids: The agent'),
+        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]}, '"x" does not exist'),
     ],
 )  # fmt: skip
 def test_a_reference_to_nothing_is_told(bodies: dict[str, list[Any]], says: str) -> None:
@@ -94,7 +94,7 @@ def test_names_are_taken_once() -> None:
     told = only(
         errors(load(agents=[{"id": "a"}, {"id": "a", "name": "other"}], tools=[{"name": "a", "url": "http://x"}]))
     )
-    assert told.startswith('agent "a": The name is taken')
+    assert told.startswith('agent "a": The name is already used')
 
 
 def test_a_reference_to_something_broken_is_no_second_error() -> None:
@@ -116,14 +116,14 @@ def call(name: str, *targets: str) -> dict[str, Any]:
 
 def test_orchestrations_that_start_themselves_are_told() -> None:
     told = only(errors(load(orchestrations=[call("a", "a")])))
-    assert 'orchestration "a", step "s0": The orchestration would start itself, without an end: a -> a.' in told
+    assert 'orchestration "a", step "s0": The orchestration would start itself endlessly: a -> a.' in told
     told_all = errors(
         load(orchestrations=[call("a", "x", "b"), call("b", "c"), call("c", "a"), call("x"), call("y", "a")])
     )
     assert [line.split(": ")[2] for line in told_all] == [
-        "a -> b -> c -> a. Break the circle.",
-        "b -> c -> a -> b. Break the circle.",
-        "c -> a -> b -> c. Break the circle.",
+        "a -> b -> c -> a. Break the cycle.",
+        "b -> c -> a -> b. Break the cycle.",
+        "c -> a -> b -> c. Break the cycle.",
     ]
 
 
@@ -139,7 +139,7 @@ def test_orchestrations_that_start_themselves_through_agents_are_told() -> None:
 
 
 def test_ids_that_the_api_uses_are_refused() -> None:
-    assert 'The id "runs" is used by the API' in only(errors(load(orchestrations=[call("runs")])))
+    assert 'The id "runs" is reserved by the API' in only(errors(load(orchestrations=[call("runs")])))
 
 
 def test_reach_has_everything_that_a_run_may_use() -> None:
@@ -196,6 +196,6 @@ def test_an_agent_may_say_that_missing_tools_are_left_out() -> None:
     agent = {"id": "a", "tools": ["x"], "on_missing_tools": "skip"}
     loaded = load(agents=[agent])
     assert errors(loaded) == []
-    assert 'There is no tool "x"' in only(warnings(loaded))
+    assert 'The tool "x" does not exist' in only(warnings(loaded))
     assert only(warnings(loaded)).endswith("The agent works without it.")
     assert only(errors(load(agents=[{**agent, "on_missing_tools": "fail"}])))

@@ -23,24 +23,24 @@ def problems(folder: str, **fields: Any) -> list[str]:
     ("folder", "fields", "says"),
     [
         ("tools", {"headers": {"Authorization": f"Bearer {VALUE}"}}, "headers.Authorization"),
-        ("tools", {"headers": {"Authorization": VALUE}}, "write {secret.AUTHORIZATION} here"),
-        ("tools", {"headers": {"X-Api-Key": VALUE}}, "write {secret.X_API_KEY} here"),
+        ("tools", {"headers": {"Authorization": VALUE}}, "write {secret.AUTHORIZATION}"),
+        ("tools", {"headers": {"X-Api-Key": VALUE}}, "write {secret.X_API_KEY}"),
         ("tools", {"headers": {"Authorization": f"Bearer {{secret.A}}{VALUE}"}}, "looks like a credential"),
         ("tools", {"headers": {"Cookie": f"session={VALUE}"}}, "headers.Cookie"),
         ("tools", {"headers": {"X-Custom": f"Bearer {VALUE}"}}, "This looks like a credential"),
-        ("tools", {"headers": {"X-Token": "{secret.a b}"}}, "A secret is written {secret.NAME}"),
-        ("tools", {"headers": {"X-Token": "{ secret.A }"}}, "A secret is written {secret.NAME}"),
+        ("tools", {"headers": {"X-Token": "{secret.a b}"}}, "This is not a valid reference. Write {secret.NAME}"),
+        ("tools", {"headers": {"X-Token": "{ secret.A }"}}, "This is not a valid reference. Write {secret.NAME}"),
         ("tools", {"url": f"https://user:{VALUE}@example.com"}, "field url: The address contains a credential"),
         ("tools", {"url": f"https://example.com?api_key={VALUE}&x=1"}, 'The address contains a credential ("api_key")'),
         ("tools", {"tool_type": "python", "code": f"key = 'sk-{VALUE}'"}, "field code: This contains a credential"),
         ("mcp_servers", {"token": VALUE}, "field token"),
-        ("mcp_servers", {"env": {"GITHUB_TOKEN": VALUE}}, "write {secret.GITHUB_TOKEN} here"),
+        ("mcp_servers", {"env": {"GITHUB_TOKEN": VALUE}}, "write {secret.GITHUB_TOKEN}"),
         ("mcp_servers", {"env": {"OPENAI_KEY": "${OPENAI_KEY}"}}, "env.OPENAI_KEY"),
         ("mcp_servers", {"env": {"DB_PASSWORD": "x"}}, "env.DB_PASSWORD"),
         ("mcp_servers", {"env": {"PAT": "x"}}, "env.PAT"),
         ("mcp_servers", {"headers": {"Authorization": VALUE}}, "headers.Authorization"),
         ("mcp_servers", {"args": [f"--token={VALUE}"]}, "args[0]"),
-        ("mcp_servers", {"args": ["--api-key", VALUE]}, "write {secret.API_KEY} here"),
+        ("mcp_servers", {"args": ["--api-key", VALUE]}, "write {secret.API_KEY}"),
         ("mcp_servers", {"label": f"ghp_{'a1' * 18}"}, "field label: This contains a credential"),
     ],
 )
@@ -69,7 +69,7 @@ def test_references_and_ordinary_values_are_fine(folder: str, fields: dict[str, 
 def test_credentials_in_prompts_and_code_are_refused() -> None:
     step = {"id": "s", "type": "llm", "prompt_template": f"use xoxb-{'1' * 12}-abc"}
     loaded = check_loaded(parse_bodies({"orchestrations": [{"id": "o", "steps": [step]}]}), ())
-    assert [problem.place.field for problem in loaded.errors] == ["steps[0].prompt_template"]
+    assert [problem.location.field for problem in loaded.errors] == ["steps[0].prompt_template"]
 
 
 def test_the_secrets_that_a_definition_refers_to() -> None:

@@ -29,35 +29,35 @@ def starts(name: str, orchestration: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bodies", "says"),
     [
-        ({"tools": [tool(input_schema={"type": "strin"})]}, 'tool "t", field input_schema: It is no JSON Schema:'),
+        ({"tools": [tool(input_schema={"type": "strin"})]}, 'field input_schema: It is not a valid JSON Schema:'),
         ({"tools": [tool(inputSchema={"$ref": "https://x.example/s"})]}, "nothing is fetched"),
-        ({"tools": [tool(input_schema={"type": "array"})]}, "Arguments are an object, but the schema asks for 'array'"),
-        ({"tools": [tool(output_schema={"properties": 5})]}, "field output_schema: It is no JSON Schema"),
-        ({"agents": [{"id": "a", "output_schema": {"type": 1}}]}, 'agent "a", field output_schema: It is no JSON'),
+        ({"tools": [tool(input_schema={"type": "array"})]}, "Arguments are an object, but the schema has the type"),
+        ({"tools": [tool(output_schema={"properties": 5})]}, "field output_schema: It is not a valid JSON Schema"),
+        ({"agents": [{"id": "a", "output_schema": {"type": 1}}]}, 'agent "a", field output_schema: It is not'),
         ({"agents": [{"id": "a", "output_schema": {"type": "string"}}]}, "The answer is an object"),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "llm", output_schema={"pattern": "("})]}]},
-         'step "s", field output_schema: It is no JSON Schema'),
+         'step "s", field output_schema: It is not a valid JSON Schema'),
         ({"agents": [{"id": "a"}], "orchestrations": [
             {"id": "o", "steps": [step("s", "agent", agent_id="a", output_schema={"required": "x"})]}]},
-         'step "s", field output_schema: It is no JSON Schema'),
+         'step "s", field output_schema: It is not a valid JSON Schema'),
         ({"tools": [tool(url="https://{host}/x")]}, 'tool "t", field url: It must begin with http'),
         ({"tools": [tool(url="x.example/y")]}, "It must begin with http"),
-        ({"tools": [tool(url=f"{URL}/{{a.b}}")]}, "brace that belongs to no place"),
-        ({"tools": [tool("final_answer")]}, 'tool "final_answer", field name: Models give answers that fit'),
-        ({"tools": [tool(headers={"a b": "x"})]}, "no name of a header"),
-        ({"tools": [tool(headers={"Host": "inner.example"})]}, "field headers.Host: This header is set by whoever"),
-        ({"tools": [tool(headers={"X-A": "x\r\nX-B: y"})]}, "A header has no line breaks"),
+        ({"tools": [tool(url=f"{URL}/{{a.b}}")]}, "brace outside of a placeholder"),
+        ({"tools": [tool("final_answer")]}, 'tool "final_answer", field name: This name is reserved for the answers'),
+        ({"tools": [tool(headers={"a b": "x"})]}, "not a valid name of a header"),
+        ({"tools": [tool(headers={"Host": "inner.example"})]}, "field headers.Host: This header is set by"),
+        ({"tools": [tool(headers={"X-A": "x\r\nX-B: y"})]}, "A header must not contain line breaks"),
         ({"mcp_servers": [{"name": "m", "url": "x"}]}, 'MCP server "m", field url: It must begin with http'),
-        ({"mcp_servers": [{"name": "m", "url": f"{URL}/{{a}}"}]}, "Only {secret.NAME} can be filled"),
-        ({"mcp_servers": [{"name": "m", "url": URL, "headers": {"Host": "x"}}]}, "This header is set by whoever"),
+        ({"mcp_servers": [{"name": "m", "url": f"{URL}/{{a}}"}]}, "Only {secret.NAME} is allowed"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "headers": {"Host": "x"}}]}, "This header is set by"),
         ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["m__read"]}]}, 'Write "read".'),
-        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["a b"]}]}, "'a b' is no name of a tool"),
-        ({"mcp_servers": [{"name": "m", "url": URL, "effects": {"": "once"}}]}, "field effects: '' is no name"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["a b"]}]}, "'a b' is not a valid tool name"),
+        ({"mcp_servers": [{"name": "m", "url": URL, "effects": {"": "once"}}]}, "field effects: '' is not a valid"),
         ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["read"]}],
           "agents": [{"id": "a", "tools": ["m__raed"]}]},
          'field tools: The MCP server "m" does not allow "raed" (did you mean "read"?). Its allowed_tools: read.'),
-        ({"tools": [asks("t", "x")]}, 'tool "t", field agent_id: There is no agent "x"'),
-        ({"tools": [starts("t", "x")]}, 'tool "t", field orchestration_id: There is no orchestration "x"'),
+        ({"tools": [asks("t", "x")]}, 'tool "t", field agent_id: The agent "x" does not exist'),
+        ({"tools": [starts("t", "x")]}, 'tool "t", field orchestration_id: The orchestration "x" does not exist'),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_place(bodies: dict[str, list[Any]], says: str) -> None:
@@ -98,11 +98,11 @@ def test_what_is_right_is_not_told() -> None:
     ("bodies", "says"),
     [
         ({"tools": [tool(url=f"{URL}/{{idd}}", input_schema={"properties": {"id": {}}})]},
-         'field url: Nothing tells the model of {idd} (did you mean "id"?)'),
+         'field url: input_schema has no property for {idd} (did you mean "id"?)'),
         ({"tools": [tool(url=f"{URL}/{{id}}", input_schema={"properties": {"id": {}}})]}, "The path needs {id}"),
-        ({"tools": [tool(headers={"X": "{x}"}, input_schema={"properties": {"id": {}}})]}, "field headers.X: Nothing"),
+        ({"tools": [tool(headers={"X": "{x}"}, input_schema={"properties": {"id": {}}})]}, "headers.X: input_schema"),
         ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["read"], "effects": {"reed": "once"}}]},
-         '"reed" (did you mean "read"?) is not among allowed_tools'),
+         '"reed" (did you mean "read"?) is not in allowed_tools'),
     ],
 )  # fmt: skip
 def test_oddities_are_warnings(bodies: dict[str, list[Any]], says: str) -> None:
@@ -120,9 +120,7 @@ def test_tasks_of_tools_are_checked_where_they_are_known() -> None:
 def test_agents_that_call_themselves_by_tools_are_told() -> None:
     loaded = load(agents=[{"id": "a", "tools": ["ask_a"]}], tools=[asks("ask_a", "a")])
     told = only(errors(loaded)[:1])
-    assert (
-        'agent "a", field tools: The agent would call itself, without an end: agent a -> tool ask_a -> agent a' in told
-    )
+    assert 'agent "a", field tools: The agent would call itself endlessly: agent a -> tool ask_a -> agent a' in told
     longer = load(
         agents=[{"id": "a", "tools": ["to_b"]}, {"id": "b", "tools": ["to_c"]}, {"id": "c", "tools": ["to_a"]}],
         tools=[asks("to_a", "a"), asks("to_b", "b"), asks("to_c", "c")],
@@ -148,7 +146,7 @@ def test_orchestrations_that_start_themselves_by_tools_are_told() -> None:
         orchestrations=[{"id": "o", "steps": [step("s", "tool", forced_tool="again", arguments={})]}],
         tools=[starts("again", "o")],
     )
-    assert 'step "s": The orchestration would start itself, without an end: o -> o' in only(errors(by_step))
+    assert 'step "s": The orchestration would start itself endlessly: o -> o' in only(errors(by_step))
     by_agent = load(
         orchestrations=[{"id": "o", "steps": [step("s", "agent", agent_id="a")]}],
         agents=[{"id": "a", "tools": ["ask"]}, {"id": "b", "tools": ["again"]}],

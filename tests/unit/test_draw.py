@@ -32,7 +32,7 @@ def step(name: str, kind: str = "print", /, **fields: Any) -> dict[str, Any]:
 
 
 def ways(*steps: dict[str, Any], **fields: Any) -> set[tuple[str, str, str]]:
-    return {(way.source, way.target, way.label) for way in picture_of(orchestration(*steps, **fields)).ways}
+    return {(way.source, way.target, way.label) for way in picture_of(orchestration(*steps, **fields)).edges}
 
 
 def test_routes_errors_and_limits() -> None:
@@ -44,7 +44,7 @@ def test_routes_errors_and_limits() -> None:
             step("d", "switch", switch_expression="1", switch_cases={"1": "a"}, switch_default_step_id="b"),
         )
     )
-    assert {(way.source, way.target, way.label, way.style) for way in picture.ways} == {
+    assert {(way.source, way.target, way.label, way.style) for way in picture.edges} == {
         ("a", "b", "good", EdgeStyle.PLAIN),
         ("a", END, "stop", EdgeStyle.PLAIN),
         ("a", "b", "limit", EdgeStyle.RARE),
@@ -193,8 +193,8 @@ def test_any_graph_can_be_drawn(steps: list[dict[str, Any]], name: str) -> None:
     drawn = orchestration(*steps)
     picture = picture_of(drawn)
     assert set(picture.steps) == {entry["id"] for entry in steps}
-    assert all(way.source in picture.steps and way.target in {*picture.steps, END} for way in picture.ways)
+    assert all(way.source in picture.steps and way.target in {*picture.steps, END} for way in picture.edges)
     assert mermaid(drawn).startswith("flowchart TD\n")
     document = svg(drawn)
     check(document)
-    assert len(re.findall("marker-end", document)) == len(picture.ways)
+    assert len(re.findall("marker-end", document)) == len(picture.edges)

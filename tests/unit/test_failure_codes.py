@@ -12,7 +12,7 @@ from runlane import RunlaneError, errors
 from runlane.definitions.loader import check_loaded, parse_bodies
 from runlane.domain.failure_codes import FAILURE_CODES, RUN_FAILURE_CODES
 
-SOURCE = Path(errors.__file__).parent
+SOURCE = Path(errors.__file__).parents[1]
 RAISED = ("StepFailed", "ModelFailed", "ToolFailed", "Failed", "StateRejected", "StorageRefused")
 # Modules that hand on the code of another failure, which is found where that one is made.
 HAND_ON = {
@@ -84,7 +84,7 @@ def _all(kind: type[RunlaneError]) -> Iterator[type[RunlaneError]]:
 
 
 def test_every_listed_code_is_raised() -> None:
-    codes = {kind.code for kind in _all(RunlaneError) if kind.__module__ == errors.__name__}
+    codes = {kind.code for kind in _all(RunlaneError) if kind.__module__.startswith(errors.__name__)}
     assert {*FAILURE_CODES} <= {*raised()} | codes
     # A new kind of error is either something that a step can meet, or it is not.
     assert codes - {*FAILURE_CODES} == NOT_OF_STEPS
@@ -102,10 +102,10 @@ def test_a_retry_may_name_every_code_and_nothing_else() -> None:
     wrong = {**step, "retry": {"on": ["timeout", "time_out", "run_timeout"]}}
     unknown, of_the_run = _problems(wrong)
     assert unknown == (
-        'orchestration "o", step "a", field retry.on: "time_out" is not the code of a failure (did you mean '
-        '"timeout"?). Name codes of the reference, such as "timeout" or "model_error".'
+        'orchestration "o", step "a", field retry.on: "time_out" is not a failure code (did you mean '
+        '"timeout"?). Use a code of the reference, such as "timeout" or "model_error".'
     )
     assert of_the_run == (
         'orchestration "o", step "a", field retry.on: "run_timeout" ends the run as a whole, so a step cannot be '
-        "tried again after it. Remove it."
+        "retried after it. Remove it."
     )

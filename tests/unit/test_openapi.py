@@ -132,7 +132,7 @@ def test_writing_operations(method: str) -> None:
     assert fields["nick"] == {"type": ["string", "null"], "enum": ["a", "b", None]}
     assert fields["mother"] == {}, "it contains itself"
     assert tool.input_schema["required"] == ["name"]
-    assert [note.why for note in found.notes] == ["A schema contains itself; anything fits where it does."]
+    assert [note.why for note in found.notes] == ["A schema contains itself; there, any value is accepted."]
     assert misfit({"name": "Rex", "age": 1, "nick": None, "mother": {"name": "M"}}, tool.input_schema) is None
     assert misfit({"name": "Rex", "age": 0}, tool.input_schema) is not None
 
@@ -161,21 +161,21 @@ def test_deleting_is_done_once() -> None:
 @pytest.mark.parametrize(
     ("operation", "method", "path", "why"),
     [
-        ({}, "head", "/x", "HEAD gives a tool nothing"),
-        ({}, "options", "/x", "OPTIONS gives"),
+        ({}, "head", "/x", "HEAD returns no content"),
+        ({}, "options", "/x", "OPTIONS returns"),
         ({"parameters": [{"name": "s", "in": "cookie", "required": True}]}, "get", "/x", "is in cookie"),
         ({"parameters": [{**QUERY, "style": "deepObject"}]}, "get", "/x", "deepObject"),
         ({"parameters": [{**QUERY, "explode": False, "schema": {"type": "array"}}]}, "get", "/x", "list with commas"),
-        ({"parameters": [{"$ref": "other.json#/x"}]}, "get", "/x", "its $ref leads nowhere"),
+        ({"parameters": [{"$ref": "other.json#/x"}]}, "get", "/x", "its $ref cannot be resolved"),
         ({}, "get", "/x/{id}", "The path has {id}, which no parameter describes."),
         ({"requestBody": {"required": True, "content": {"multipart/form-data": {}}}}, "post", "/x", "tools send JSON"),
         ({"requestBody": {"required": True, "content": {"application/json": {}}}}, "delete", "/x", "A body of DELETE"),
-        ({"servers": [{"url": "/relative"}]}, "get", "/x", "Give a base URL"),
+        ({"servers": [{"url": "/relative"}]}, "get", "/x", "Pass a base URL"),
         ({"servers": [{"url": "https://{gone}/"}]}, "get", "/x", "Its URL cannot be used"),
         (json_body({"properties": {"a": {"type": "strin"}}}), "post", "/x", "Its schemas are not valid"),
         ({}, "get", "/a b", "Its URL cannot be used"),
         ({"parameters": [{"name": "body", "in": "query"}], **json_body({"type": "array"})}, "post", "/x",
-         'a parameter called "body"'),
+         'a parameter named "body"'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_a_tool_is_left_out(operation: dict[str, Any], method: str, path: str, why: str) -> None:
@@ -183,12 +183,12 @@ def test_what_cannot_be_a_tool_is_left_out(operation: dict[str, Any], method: st
 
 
 NOTED: list[Any] = [
-    ({"parameters": [{"name": "s", "in": "cookie"}]}, "get", "is in cookie, which tools do not send. It is left"),
+    ({"parameters": [{"name": "s", "in": "cookie"}]}, "get", "is in cookie, which is not supported. It was skipped"),
     ({"requestBody": {"content": {"text/plain": {}}}}, "post", "Its body is text/plain"),
     ({"security": [{"key": []}]}, "get", "It needs credentials (key)"),
     ({"parameters": [{"name": "X-Api-Key", "in": "header"}]}, "get", "X-Api-Key: {secret.X_API_KEY}"),
-    (json_body({"$ref": "#/components/schemas/Gone"}), "post", "A $ref of a schema leads nowhere"),
-    (json_body({"$ref": "https://evil.example/s.json"}), "post", "A $ref of a schema leads nowhere"),
+    (json_body({"$ref": "#/components/schemas/Gone"}), "post", "A $ref of a schema cannot be resolved"),
+    (json_body({"$ref": "https://evil.example/s.json"}), "post", "A $ref of a schema cannot be resolved"),
 ]
 
 
@@ -250,7 +250,7 @@ def test_names() -> None:
     known = tools(found)
     assert list(known) == ["same", "same_2", "get_b_id", "x" * 64]
     assert known["get_b_id"].url == "http://127.0.0.1:8080/api/b/{id}"
-    assert [note.why for note in found.notes] == ["Another operation has the same name, so this one is called same_2."]
+    assert [note.why for note in found.notes] == ["Another operation has the same name, so this one is named same_2."]
 
 
 def test_headers_that_are_given_are_no_arguments() -> None:
@@ -294,10 +294,10 @@ def test_references_in_a_circle_end() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "is a JSON object"),
-        ({}, "its version is None"),
-        ({"swagger": "2.0"}, "its version is swagger 2.0"),
-        ({"openapi": "4.0"}, "its version is '4.0'"),
+        ([], "must be a JSON object"),
+        ({}, "The version None is not"),
+        ({"swagger": "2.0"}, "The version swagger 2.0 is not"),
+        ({"openapi": "4.0"}, "The version '4.0' is not"),
         ({"openapi": "3.1.0"}, "has no paths"),
         ({"openapi": "3.1.0", "paths": {}, "x": "\0"}, "NUL"),
     ],

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from runlane.errors import TooManySecrets
 from runlane.redaction import LOGS, REDACTED, LogRedactor, RedactedStream, Redactor, is_hidable
-from runlane.settings import Settings, hide
+from runlane.settings import Settings, redact_settings
 
 VALUE = 's3cr/t+"va lü\\e&'
 # Of values that redaction accepts: long enough, and not the same few characters.
@@ -191,7 +191,7 @@ def test_a_pause_tells_too_little_to_be_of_use() -> None:
 
 def test_settings_hide_their_passwords_and_keys() -> None:
     key = base64.b64encode(bytes(range(32))).decode()
-    hide(
+    redact_settings(
         Settings(
             database_url=SecretStr("postgresql://app:hunter2%2Fhunter2@db.local/shop"),
             redis_url=SecretStr("redis://:letmein-redis@cache:6379/0"),
@@ -204,7 +204,7 @@ def test_settings_hide_their_passwords_and_keys() -> None:
 
 
 def test_a_password_that_is_a_name_hides_nothing() -> None:
-    hide(Settings(database_url=SecretStr("postgresql://postgres:postgres@localhost/runlane")))
+    redact_settings(Settings(database_url=SecretStr("postgresql://postgres:postgres@localhost/runlane")))
     assert LOGS.clean("postgres") == "postgres"
 
 

@@ -9,7 +9,7 @@ import pytest
 from runlane.templates.json_schema import check_schema, misfit
 from runlane.templates.json_schema_cost import ValueSize, size_of, step_limit
 
-REFUSED = "the arguments cannot be checked in reasonable time"
+REFUSED = "the arguments cannot be validated in reasonable time"
 
 
 def doubling(levels: int, refer: str = "#/$defs/d{}", name: str | None = None) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_product_of_schema_and_value_is_refused() -> None:
 def test_a_pattern_gets_fewer_steps_the_more_texts_there_are() -> None:
     schema = {"items": {"anyOf": [{"pattern": "^(?:(?=a)a|a(?=a))+b$"}, True]}}
     assert misfit(["a" * 40 + str(number) for number in range(3000)], schema) == (
-        "the arguments cannot be compared with its pattern in reasonable time"
+        "the arguments cannot be matched against its pattern in reasonable time"
     )
     limits = [step_limit(b'{"pattern": ""}', ValueSize(texts, texts, 1)) for texts in (1, 100, 1000, 10_000, 100_000)]
     assert limits == [100_000, 100_000, 10_000, 1000, 100]

@@ -1,4 +1,4 @@
-"""The public surface, and the error tree as errors.py draws it."""
+"""The public surface, and the error tree as runlane.errors draws it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runlane import errors, testing
 PUBLIC_ERRORS = {
     name: value
     for name, value in vars(errors).items()
-    if inspect.isclass(value) and issubclass(value, BaseException) and value.__module__ == errors.__name__
+    if inspect.isclass(value) and issubclass(value, BaseException) and value.__module__.startswith(errors.__name__)
 }
 
 

@@ -170,7 +170,7 @@ def test_what_was_meant_as_a_place_is_not_taken_for_text(text: str) -> None:
     ("path", "missing", "says"),
     [
         ("topik", "topik", 'did you mean "topic"'),
-        ("zzz", "zzz", "There is: answer, count"),
+        ("zzz", "zzz", "Known: answer, count"),
         ("answer.decison", "decison", 'did you mean "decision"'),
         ("items.2", "2", "a list of 2"),
         ("items.-3", "-3", "a list of 2"),

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runlane.errors import UrlTemplateError
-from runlane.templates.url_template import fill_header, header_places, parse_url
+from runlane.templates.url_template import fill_header, header_placeholders, parse_url
 
 TEMPLATE = "https://api.example.com:8443/v1/items/{id}/parts/x-{data.part}?fixed=1&q={q}&mix=a-{part}&flag"
 SECRETS = {"KEY": "s/e c&ret"}
@@ -113,7 +113,12 @@ def test_what_is_no_template(template: str) -> None:
 
 def test_what_a_template_needs_is_known() -> None:
     found = parse_url("https://h.example/{a}/{secret.S}?b={b}&c={data.c}&d={data}")
-    assert (found.fields, found.path_fields, found.secrets, found.whole) == ({"a", "b", "c"}, {"a"}, {"S"}, True)
+    assert (found.fields, found.path_fields, found.secrets, found.takes_all_arguments) == (
+        {"a", "b", "c"},
+        {"a"},
+        {"S"},
+        True,
+    )
 
 
 JSON = st.recursive(
@@ -160,14 +165,14 @@ def test_the_rest_arrives_as_it_was(rest: dict[str, str]) -> None:
 
 
 def test_headers_have_places_too() -> None:
-    assert header_places("Bearer {secret.KEY} {a} {json: 1}") == ({"a"}, {"KEY"})
+    assert header_placeholders("Bearer {secret.KEY} {a} {json: 1}") == ({"a"}, {"KEY"})
     assert fill_header("x", "Bearer {secret.KEY} {a}", {"a": 1}, {"KEY": "k\n"}) == "Bearer k 1"
     assert fill_header("x", "{a}", {}, {}) is None
     assert fill_header("x", '{"a": 1}', {}, {}) == '{"a": 1}'
     with pytest.raises(UrlTemplateError, match='"a" is missing'):
         fill_header("x", "b {a}", {}, {})
     for value in ("x\r\ny: z", "x\ny", "\0"):
-        with pytest.raises(UrlTemplateError, match='The header "x" would have a line break'):
+        with pytest.raises(UrlTemplateError, match='The header "x" would contain a control character'):
             fill_header("x", "v {a}w", {"a": value}, {})
 
 

@@ -1,1 +1,1 @@
-"""Catalog: definitions are brought into the database and out of it: sync, bundles, importers."""
+"""Catalog: sync, export and import of definitions."""

@@ -1,8 +1,8 @@
-"""Bundles: definitions of all kinds in one JSON object, to carry them from one place to another.
+"""Bundles: definitions of all kinds in one JSON object, to move them between installations.
 
-The format is that of the product whose bundles people have, with our own marker beside theirs. Exported bundles never
-hold credentials; where an imported one has a blank, a placeholder or even a credential, a reference {secret.NAME} takes
-its place and the report says which secrets are needed.
+The format is that of the original product, with Runlane's marker beside its own. Exported bundles never contain
+credentials; a blank, a placeholder or a credential in an imported bundle is replaced by a reference {secret.NAME}, and
+the report lists the secrets that are needed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import orjson
 
 from runlane.catalog.importers.foreign import (
-    Tell,
+    Warn,
     bind_first_input,
     tidy_agent,
     tidy_orchestration,
@@ -46,7 +46,7 @@ _BLANK: Final = re.compile(
     r"|change.?me|redacted|(your|my|insert)[-_ ].*|.*_here",
     re.IGNORECASE,
 )
-# A tool works without these; a blank one is no secret.
+# A tool works without these, so a blank value is not a missing secret.
 _PLAIN_HEADERS: Final = {"accept", "accept-language", "content-type", "user-agent", "cache-control"}
 
 
@@ -62,7 +62,7 @@ class RequiredSecret:
 
 @dataclass(frozen=True, slots=True)
 class SkippedItem:
-    """Something that was not brought, and why."""
+    """A definition that was skipped, and the reason."""
 
     kind: Kind
     id: str
@@ -71,7 +71,7 @@ class SkippedItem:
 
 @dataclass(slots=True)
 class BundleContents:
-    """What is in a bundle."""
+    """The content of a bundle."""
 
     loaded: LoadedDefinitions
     skipped: list[SkippedItem] = field(default_factory=list[SkippedItem])
@@ -79,7 +79,7 @@ class BundleContents:
 
 
 def pack(definitions: Iterable[Definition], exported_at: str) -> dict[str, Any]:
-    """A bundle of these definitions."""
+    """Return a bundle of these definitions."""
     lists: dict[str, list[Any]] = {name: [] for name in LISTS.values()}
     has_code = False
     for definition in sorted(definitions, key=lambda found: (kind_of(found), found.id)):
@@ -89,7 +89,7 @@ def pack(definitions: Iterable[Definition], exported_at: str) -> dict[str, Any]:
 
 
 def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> BundleContents:
-    """The definitions in a bundle, all of them or `only` those that are named."""
+    """Return the definitions in a bundle, all of them or `only` those that are named."""
     table = _checked(bundle)
     found: list[ParsedDefinition] = []
     problems: list[Problem] = []
@@ -98,23 +98,24 @@ def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> B
     for kind, name in LISTS.items():
         for body in _entries(table, name, kind):
             item = DefinitionSource(kind, body)
-            known = item.place.id or f"number {len(seen) + 1}"
+            known = item.location.id or f"number {len(seen) + 1}"
             if only is not None and known not in only.get(kind, ()):
                 continue
             if (kind, known) in seen:
-                unpacked.skipped.append(SkippedItem(kind, known, "The bundle has another one of this name before it."))
+                unpacked.skipped.append(SkippedItem(kind, known, "The bundle contains an earlier one of this name."))
                 continue
             seen.add((kind, known))
             own = Problems()
             definition = _read(item, own, unpacked.secrets)
             problems += own.warnings
             if definition is None:
-                told = "; ".join(problem.brief for problem in own.errors[:3])
-                unpacked.skipped.append(SkippedItem(kind, known, told))
+                reason = "; ".join(problem.brief for problem in own.errors[:3])
+                unpacked.skipped.append(SkippedItem(kind, known, reason))
             else:
                 found.append(
                     ParsedDefinition(
-                        definition, DefinitionSource(kind, {**body, "id": definition.id, "name": definition.id}).place
+                        definition,
+                        DefinitionSource(kind, {**body, "id": definition.id, "name": definition.id}).location,
                     )
                 )
     return unpacked
@@ -122,24 +123,24 @@ def unpack(bundle: Any, only: Mapping[Kind, Collection[str]] | None = None) -> B
 
 def _checked(bundle: Any) -> dict[str, Any]:
     if not isinstance(bundle, dict):
-        raise InvalidRequest("A bundle is an object in braces. Export one: runlane bundle export")
+        raise InvalidRequest("A bundle must be an object. Export one: runlane bundle export")
     table = cast("dict[str, Any]", bundle)
     if not any(table.get(marker) is True for marker in MARKERS):
         raise InvalidRequest(
-            f'This is no bundle: it has neither "{MARKERS[0]}": true nor "{MARKERS[1]}": true. '
-            "Definitions in files are brought with: runlane sync --dir DIR"
+            f'This is not a bundle: it has neither "{MARKERS[0]}": true nor "{MARKERS[1]}": true. '
+            "Store definitions in files with: runlane sync --dir DIR"
         )
     version = str(table.get("version", FORMAT))
     if version.partition(".")[0] != FORMAT.partition(".")[0]:
         raise InvalidRequest(f"The bundle has format {version[:20]}; this version reads {FORMAT}.")
-    wrong = unstorable(table)
-    if wrong is not None:
-        raise InvalidRequest(f"The bundle cannot be stored. {wrong}")
+    problem = unstorable(table)
+    if problem is not None:
+        raise InvalidRequest(f"The bundle cannot be stored. {problem}")
     return table
 
 
 def _entries(table: dict[str, Any], name: str, kind: Kind) -> list[dict[str, Any]]:
-    # Our own folders are called "tools", and so may be the list of a bundle that somebody wrote by hand.
+    # A bundle written by hand may use the name of the folder, "tools".
     given = table.get(name, table.get("tools") if kind == "tool" else None)
     if given is None:
         return []
@@ -149,19 +150,19 @@ def _entries(table: dict[str, Any], name: str, kind: Kind) -> list[dict[str, Any
 
 
 def _read(item: DefinitionSource, problems: Problems, secrets: list[RequiredSecret]) -> Definition | None:
-    def tell(message: str, step: str | None) -> None:
-        problems.warn(item.place.at(step=step), message)
+    def warn(message: str, step: str | None) -> None:
+        problems.warn(item.location.at(step=step), message)
 
     needed: list[RequiredSecret] = []
     match item.kind:
         case "orchestration":
-            body = tidy_orchestration(item.body, tell)
+            body = tidy_orchestration(item.body, warn)
         case "agent":
-            body = tidy_agent(item.body, tell)
+            body = tidy_agent(item.body, warn)
         case "tool":
-            body = _tool_secrets(tidy_tool(item.body, tell), needed, tell)
+            body = _tool_secrets(tidy_tool(item.body, warn), needed, warn)
         case "mcp_server":
-            body = _server_secrets(tidy_server(item.body, tell), needed, tell)
+            body = _server_secrets(tidy_server(item.body, warn), needed, warn)
     try:
         definition = DefinitionParser(problems, lenient=True).parse(DefinitionSource(item.kind, body))
     except TooManyProblems:
@@ -169,21 +170,21 @@ def _read(item: DefinitionSource, problems: Problems, secrets: list[RequiredSecr
     if definition is None:
         return None
     secrets += needed
-    return _bound(definition, tell) if isinstance(definition, Orchestration) else definition
+    return _bound(definition, warn) if isinstance(definition, Orchestration) else definition
 
 
-def _bound(definition: Orchestration, tell: Tell) -> Orchestration:
+def _bound(definition: Orchestration, warn: Warn) -> Orchestration:
     try:
         bound, key = bind_first_input(definition)
     except TemplateError:
-        # Told by the checks, with its place.
+        # Reported by the checks, with its location.
         return definition
     if key is not None:
-        tell(f"Nothing gives {{{{{key}}}}}, which the first step asks for; the run's message takes its place.", None)
+        warn(f"{{{{{key}}}}} of the first step is never set; the run's message replaces it.", None)
     return bound
 
 
-def _tool_secrets(body: dict[str, Any], needed: list[RequiredSecret], tell: Tell) -> dict[str, Any]:
+def _tool_secrets(body: dict[str, Any], needed: list[RequiredSecret], warn: Warn) -> dict[str, Any]:
     headers = body.get("headers")
     if isinstance(headers, dict):
         kept = {
@@ -191,35 +192,35 @@ def _tool_secrets(body: dict[str, Any], needed: list[RequiredSecret], tell: Tell
             for key, value in cast("dict[str, Any]", headers).items()
             if not (key.lower() in _PLAIN_HEADERS and _is_blank(value))
         }
-        body["headers"] = _referring(kept, "tool", str(body.get("name", "")), "headers", needed, tell)
+        body["headers"] = _referring(kept, "tool", str(body.get("name", "")), "headers", needed, warn)
     elif headers is not None and not headers:
         del body["headers"]
     return body
 
 
-def _server_secrets(body: dict[str, Any], needed: list[RequiredSecret], tell: Tell) -> dict[str, Any]:
+def _server_secrets(body: dict[str, Any], needed: list[RequiredSecret], warn: Warn) -> dict[str, Any]:
     name = str(body.get("name", ""))
     for section in ("env", "headers"):
         if isinstance(body.get(section), dict):
             table = cast("dict[str, Any]", body[section])
-            body[section] = _referring(table, "mcp_server", name, section, needed, tell)
+            body[section] = _referring(table, "mcp_server", name, section, needed, warn)
         elif section in body and not body[section]:
             del body[section]
     token = body.get("token")
     if isinstance(token, str) and token:
-        body["token"] = _referring({"token": token}, "mcp_server", name, "", needed, tell)["token"]
+        body["token"] = _referring({"token": token}, "mcp_server", name, "", needed, warn)["token"]
     return body
 
 
 def _referring(
-    table: dict[str, Any], kind: Kind, owner: str, section: str, needed: list[RequiredSecret], tell: Tell
+    table: dict[str, Any], kind: Kind, owner: str, section: str, needed: list[RequiredSecret], warn: Warn
 ) -> dict[str, Any]:
-    """The values, with references where a blank, a placeholder or a credential was."""
+    """Return the values, with references instead of blanks, placeholders and credentials."""
     found: dict[str, Any] = {}
     for name, value in table.items():
         field_name = f"{section}.{name}" if section else name
         if isinstance(value, (int, float)) and not isinstance(value, bool):
-            value = str(value)  # noqa: PLW2901 - what environments hold is text
+            value = str(value)  # noqa: PLW2901 - environment values are strings
         found[name] = value
         if value is not None and not isinstance(value, str):
             continue
@@ -227,7 +228,7 @@ def _referring(
             needed += (RequiredSecret(secret, kind, owner, field_name) for secret in SECRET.findall(value))
         elif _is_blank(value) or is_sensitive(name):
             if not _is_blank(value):
-                tell(f"The credential in {field_name} was not kept; store it as a secret.", None)
+                warn(f"The credential in {field_name} was removed; store it as a secret.", None)
             secret = _secret_for(owner, name)
             scheme = "Bearer " if name.lower() == "authorization" else ""
             found[name] = f"{scheme}{{secret.{secret}}}"

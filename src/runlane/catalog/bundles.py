@@ -1,4 +1,4 @@
-"""Bundles out of the database and into it."""
+"""Export bundles from the database, and import them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runlane.store.sql.database import Database
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """What became of everything in a bundle, what is odd, and which secrets are needed."""
+    """The outcome of each definition in a bundle, warnings, and the secrets that are needed."""
 
     outcomes: Sequence[SyncedDefinition]
     skipped: Sequence[SkippedItem]
@@ -29,7 +29,7 @@ class ImportReport:
     dry_run: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
+        """Return it as JSON."""
         items: list[dict[str, Any]] = [
             {
                 "kind": outcome.kind,
@@ -62,21 +62,21 @@ async def export_bundle(
     only: Mapping[Kind, Collection[str]] | None = None,
     with_used: bool = True,
 ) -> dict[str, Any]:
-    """A bundle of everything that is current, or of what is named and, `with_used`, all that it uses."""
+    """Return a bundle of all current definitions, or of those in `only` and, `with_used`, all that they use."""
     rows, stored = await read_current(database, tenant)
     found: dict[Key, Definition] = dict(zip(rows, stored, strict=True))
     if only is None:
         return pack(stored, exported_at)
-    wanted: set[Key] = set()
+    requested: set[Key] = set()
     for kind, names in only.items():
         for name in names:
             if (kind, name) not in found:
                 raise UnknownDefinition(kind, name, [known for other, known in found if other == kind])
-            wanted.add((kind, name))
+            requested.add((kind, name))
     if with_used:
         scope = scope_of(stored)
-        wanted |= {key for start in wanted for key in find_dependencies(start, scope)}
-    return pack((found[key] for key in wanted), exported_at)
+        requested |= {key for start in requested for key in find_dependencies(start, scope)}
+    return pack((found[key] for key in requested), exported_at)
 
 
 async def import_bundle(
@@ -93,10 +93,10 @@ async def import_bundle(
     tasks: Collection[str] | None = None,
     environment: Environment | None = None,
 ) -> ImportReport:
-    """Bring what is in a bundle, all of it or `only` what is named. What cannot be brought is skipped, and told.
+    """Import a bundle, all of it or `only` what is named. What cannot be imported is skipped and reported.
 
-    Without `source` the definitions have none, and the first sync that brings them owns them. Definitions that belong
-    to a source are skipped unless `take_over` is set.
+    Without `source` the definitions have none, and the first sync that contains them owns them. Definitions of another
+    source are skipped unless `take_over` is set.
     """
     unpacked = await asyncio.to_thread(unpack, bundle, only)
     report = await sync_definitions(

@@ -1,4 +1,4 @@
-"""What definitions refer to and the database does not have: secrets that nobody has set yet."""
+"""Secrets that definitions refer to and that are not set."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ from runlane.store.sql.database import Database
 
 
 async def missing_secrets(database: Database, tenant: str, given: Sequence[ParsedDefinition]) -> list[Problem]:
-    """A warning for each secret that is missing. The definitions are good all the same: it may be set later."""
-    wanted = {parsed.place: secret_names(parsed.definition) for parsed in given}
-    if not any(wanted.values()):
+    """Return a warning for each missing secret. It is not an error, because the secret may be set later."""
+    references = {parsed.location: secret_names(parsed.definition) for parsed in given}
+    if not any(references.values()):
         return []
     present = await stored_names(database, tenant)
     where = "" if tenant == DEFAULT_TENANT else f" --tenant {tenant}"
     return [
         Problem(
             Severity.WARNING,
-            place,
-            f"The secret {name} is not set, and what needs it fails until it is. Set it: "
-            f"runlane secrets set {name}{where}",
+            location,
+            f"The secret {name} is not set; calls that need it fail. Set it: runlane secrets set {name}{where}",
         )
-        for place, names in wanted.items()
+        for location, names in references.items()
         for name in sorted(names - present)
     ]

@@ -1,11 +1,11 @@
-"""Sync: definitions brought into the database, all of them or none.
+"""Sync: store definitions in the database, all of them or none.
 
-They are checked together with what is stored already, outside of any transaction because that takes time. The
-transaction then holds the tenant's lock and looks whether anything changed meanwhile; if so, all is checked anew. So
-what is stored is always what was checked, and two who sync at once do it one after the other.
+They are checked together with the stored definitions, outside of a transaction because that takes time. The
+transaction then takes the tenant's lock and compares the stored definitions with those that were checked; if they have
+changed, everything is checked again. So only checked definitions are stored, and concurrent syncs are serialized.
 
 A sync has a source, the project that it comes from. It changes and removes only definitions of that source, and those
-that have none; see `store.definition_rows`.
+without a source; see `store.definition_rows`.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from runlane.store.sql.database import Database, Session
 
 Change = Literal["added", "changed", "removed", "unchanged"]
 Origin = Literal["sync", "import"]
-# Others who sync at the same time make us check again; so many of them in a row are more than a coincidence.
+# How often a sync is checked again because of concurrent ones before it fails.
 _TRIES: Final = 8
 _MAX_PINS: Final = 20_000
 _AUDITED: Final = 200
 _NAMED: Final = 5
-_EXISTS: Final = "There is one of this name already."
+_EXISTS: Final = "A definition of this name exists already."
 
 
 @dataclass(frozen=True, slots=True)
 class SyncedDefinition:
-    """What became of one definition. `old` is the version that was current before."""
+    """The outcome of one definition. `old` is the previous version."""
 
     kind: Kind
     id: str
@@ -57,7 +57,7 @@ class SyncedDefinition:
 
     @property
     def key(self) -> str:
-        """What pins call it."""
+        """The key in the pins of a run."""
         return f"{self.kind}:{self.id}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class SyncedDefinition:
 
 @dataclass(frozen=True, slots=True)
 class SyncReport:
-    """What a sync did, or with `dry_run` would do. `skipped` are those that a tolerant one did not take.
+    """The changes of a sync, or with `dry_run` the changes that it would make. `skipped` are those of a tolerant sync.
 
     `missing` are definitions of the same source that the sync does not contain and did not remove.
     """
@@ -86,12 +86,12 @@ class SyncReport:
     missing: Sequence[str] = ()
 
     def of(self, change: Change) -> list[SyncedDefinition]:
-        """The definitions that this happened to."""
+        """Return the definitions with this outcome."""
         return [outcome for outcome in self.outcomes if outcome.change == change]
 
     @property
     def changes(self) -> bool:
-        """Whether anything is different now."""
+        """Whether anything has changed."""
         return any(outcome.change != "unchanged" for outcome in self.outcomes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -108,8 +108,8 @@ class SyncReport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What is asked for."""
+class _SyncRequest:
+    """The parameters of a sync."""
 
     loaded: LoadedDefinitions
     gone: Collection[tuple[Kind, str]]
@@ -123,7 +123,7 @@ class _Wanted:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is to be written."""
+    """The rows to write."""
 
     outcomes: list[SyncedDefinition] = field(default_factory=list[SyncedDefinition])
     versions: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
@@ -149,13 +149,13 @@ async def sync_definitions(
     keep_existing: bool = False,
     environment: Environment | None = None,
 ) -> SyncReport:
-    """Bring parsed definitions into the database.
+    """Store parsed definitions in the database.
 
-    `remove_missing` removes what `source` brought earlier and is not among them; the definitions of other sources and
-    imported ones stay. A definition of another source is changed only with `take_over`, otherwise that is a Conflict.
-    For bundles made elsewhere, `tolerant` skips what has errors or belongs to another source and takes loose ends,
-    which lead to something that is not there, as warnings; `keep_existing` skips what is there already. With
-    an `environment`, what this installation does not have is a warning.
+    `remove_missing` removes definitions of `source` that are not among them; those of other sources and imported ones
+    stay. A definition of another source is changed only with `take_over`, otherwise it raises Conflict. For imported
+    bundles, `tolerant` skips definitions that have errors or belong to another source, and accepts tolerable errors,
+    such as missing targets of references, as warnings; `keep_existing` skips definitions that exist. With an
+    `environment`, what this installation does not provide is a warning.
     """
     if source is not None:
         check_source(source)
@@ -172,8 +172,8 @@ async def sync_definitions(
             _refuse_foreign({} if tolerant else foreign, source)
             kept, more = _without(kept, {key: _belongs_to(owner) for key, owner in foreign.items()})
             skipped += more
-        wanted = _Wanted(kept, gone, origin, source, take_over, tasks, tolerant, environment)
-        plan, warnings, broken = await asyncio.to_thread(_work_out, wanted, before, stored)
+        request = _SyncRequest(kept, gone, origin, source, take_over, tasks, tolerant, environment)
+        plan, warnings, broken = await asyncio.to_thread(_check_and_plan, request, before, stored)
         brought = {(outcome.kind, outcome.id) for outcome in plan.outcomes}
         warnings += await missing_secrets(database, tenant, [item for item in kept.definitions if item.key in brought])
         staying = () if remove_missing else [f"{kind}:{name}" for kind, name in sorted(missing)]
@@ -188,7 +188,7 @@ async def sync_definitions(
 
 
 async def read_current(database: Database, tenant: str) -> tuple[Rows, list[Definition]]:
-    """What is current of a tenant: rows by kind and id, and their definitions in the same order."""
+    """Return the current definitions of a tenant: rows by kind and id, and their definitions in the same order."""
 
     async def work(session: Session) -> tuple[Rows, list[Definition]]:
         if not await session.fetch(FIND_TENANT, tenant=tenant):
@@ -200,7 +200,7 @@ async def read_current(database: Database, tenant: str) -> tuple[Rows, list[Defi
 
 
 def _missing(loaded: LoadedDefinitions, before: Rows, source: str | None) -> set[tuple[Kind, str]]:
-    """Return the definitions of the source that it does not bring any more."""
+    """Return the stored definitions of the source that the sync does not contain."""
     given = {parsed.key for parsed in loaded.definitions}
     return {key for key, row in before.items() if source is not None and row.source == source and key not in given}
 
@@ -242,32 +242,32 @@ def _without(
     return LoadedDefinitions(kept, loaded.problems, loaded.broken), skipped
 
 
-def _work_out(
-    wanted: _Wanted, before: Rows, stored: Sequence[Definition]
+def _check_and_plan(
+    request: _SyncRequest, before: Rows, stored: Sequence[Definition]
 ) -> tuple[_Plan, list[Problem], list[SkippedItem]]:
-    loaded, skipped = wanted.loaded, list[SkippedItem]()
+    loaded, skipped = request.loaded, list[SkippedItem]()
     keys = dict(zip(before, stored, strict=True))
     while True:
         given = {parsed.key for parsed in loaded.definitions}
-        staying = [definition for key, definition in keys.items() if key not in wanted.gone and key not in given]
-        told = check_loaded(loaded, staying, tasks=wanted.tasks, environment=wanted.environment)
-        grave = [problem for problem in told.errors if not (problem.loose and wanted.tolerant)]
-        if not (wanted.tolerant and grave):
+        staying = [definition for key, definition in keys.items() if key not in request.gone and key not in given]
+        checked = check_loaded(loaded, staying, tasks=request.tasks, environment=request.environment)
+        fatal = [problem for problem in checked.errors if not (problem.tolerable and request.tolerant)]
+        if not (request.tolerant and fatal):
             break
-        # Skipping one can only leave loose ends, or end a circle, in the others; those are looked at again.
+        # Skipping one may leave references without a target, or break a cycle, so the others are checked again.
         reasons: dict[tuple[Kind, str], str] = {}
-        for problem in grave:
-            if problem.place.kind is not None and problem.place.id is not None:
-                reasons.setdefault((problem.place.kind, problem.place.id), problem.brief)
+        for problem in fatal:
+            if problem.location.kind is not None and problem.location.id is not None:
+                reasons.setdefault((problem.location.kind, problem.location.id), problem.brief)
         loaded, more = _without(loaded, reasons)
         if not more:
             break
         skipped += more
-    refuse(grave)
-    _refuse_used(staying, [keys[key] for key in wanted.gone], scope_of(stored))
-    warnings = [Problem(Severity.WARNING, problem.place, problem.message) for problem in told.problems]
+    refuse(fatal)
+    _refuse_used(staying, [keys[key] for key in request.gone], scope_of(stored))
+    warnings = [Problem(Severity.WARNING, problem.location, problem.message) for problem in checked.problems]
     scope = scope_of((*staying, *(parsed.definition for parsed in loaded.definitions)))
-    plan = _plan(replace(wanted, loaded=loaded), before, staying, scope)
+    plan = _plan(replace(request, loaded=loaded), before, staying, scope)
     everything = (*staying, *(parsed.definition for parsed in loaded.definitions))
     plan.lanes = {definition.lane for definition in everything if isinstance(definition, Orchestration)}
     return plan, warnings, skipped
@@ -284,9 +284,9 @@ def _refuse_used(staying: Iterable[Definition], removed: Sequence[Definition], s
         raise InvalidDefinitions(problems)
 
 
-def _plan(wanted: _Wanted, before: Rows, staying: Sequence[Definition], scope: DefinitionScope) -> _Plan:
+def _plan(request: _SyncRequest, before: Rows, staying: Sequence[Definition], scope: DefinitionScope) -> _Plan:
     plan = _Plan()
-    loaded, gone = wanted.loaded, wanted.gone
+    loaded, gone = request.loaded, request.gone
     contents = {parsed.key: canonical(parsed.definition) for parsed in loaded.definitions}
     versions: dict[tuple[Kind, str], str] = {key: row.version for key, row in before.items() if key not in gone}
     versions |= {key: address(content) for key, content in contents.items()}
@@ -300,13 +300,13 @@ def _plan(wanted: _Wanted, before: Rows, staying: Sequence[Definition], scope: D
         if change != "unchanged":
             plan.versions.append((*key, version, contents[key].decode()))
             plan.put.append(
-                (*key, version, _name(definition), _about(definition), wanted.origin, wanted.source, pinned)
+                (*key, version, _name(definition), _about(definition), request.origin, request.source, pinned)
             )
             continue
         assert row is not None  # noqa: S101 - only what is stored can be unchanged
-        # An equal definition stays with the source that brought it first.
-        own = wanted.take_over or row.source in (None, wanted.source)
-        touched = (wanted.origin, wanted.source, pinned) if own else (row.origin, row.source, pinned)
+        # An unchanged definition keeps its source.
+        own = request.take_over or row.source in (None, request.source)
+        touched = (request.origin, request.source, pinned) if own else (row.origin, row.source, pinned)
         if touched != (row.origin, row.source, row.pins):
             plan.touch.append((*key, *touched))
     for definition in staying:
@@ -330,7 +330,7 @@ def _pins(key: tuple[Kind, str], scope: DefinitionScope, versions: Mapping[tuple
             [
                 (
                     str(Location(kind=key[0], id=key[1])),
-                    f"It uses {len(reached)} definitions; at most {_MAX_PINS} may be.",
+                    f"It uses {len(reached)} definitions; at most {_MAX_PINS} are allowed.",
                 )
             ]
         )
@@ -347,7 +347,7 @@ async def _write(
     origin: Origin,
     max_lanes: int | None,
 ) -> bool:
-    """Store the plan, if nothing has changed since it was made."""
+    """Store the plan; return False if the definitions have changed since it was made."""
 
     async def work(session: Session) -> bool:
         await session.lock(exclusive=[lock_key("definitions", tenant)])
@@ -380,8 +380,8 @@ async def _write(
 
 def _audited(report: SyncReport, change: Change, *, old: bool) -> dict[str, Any]:
     found = report.of(change)
-    told: dict[str, Any] = {item.key: item.old if old else item.version for item in found[:_AUDITED]}
-    return told if len(found) <= _AUDITED else {**told, "and more": len(found) - _AUDITED}
+    versions: dict[str, Any] = {item.key: item.old if old else item.version for item in found[:_AUDITED]}
+    return versions if len(found) <= _AUDITED else {**versions, "and more": len(found) - _AUDITED}
 
 
 def _name(definition: Definition) -> str:

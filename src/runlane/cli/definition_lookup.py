@@ -31,9 +31,9 @@ def find_in_folder(folder: Path, kind: Kind, model: type[D], name: str) -> D:
     known = {item.id: item for item in (parsed.definition for parsed in loaded.definitions) if isinstance(item, model)}
     if name in known:
         return known[name]
-    errors = [problem for problem in loaded.errors if problem.place.kind == kind and problem.place.id == name]
+    errors = [problem for problem in loaded.errors if problem.location.kind == kind and problem.location.id == name]
     if errors:
-        raise InvalidDefinitions([(str(problem.place), problem.message) for problem in errors])
+        raise InvalidDefinitions([(str(problem.location), problem.message) for problem in errors])
     raise UnknownDefinition(kind, name, known)
 
 

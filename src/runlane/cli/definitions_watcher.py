@@ -102,7 +102,7 @@ class DefinitionsWatcher:
             environment=self._environment,
         )
         for problem in report.warnings[:_MAX_LOGGED]:
-            log.warning("definition_odd", place=str(problem.place), problem=problem.message)
+            log.warning("definition_odd", place=str(problem.location), problem=problem.message)
         if report.changes or self._synced is None:
             changed = {
                 change: [outcome.key for outcome in report.of(change)] for change in ("added", "changed", "removed")

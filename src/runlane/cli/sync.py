@@ -120,7 +120,7 @@ async def _sync_server(client: Client, folder: Path, tenant: str | None, options
 
 def _with_file(place: str, items: Sequence[DefinitionSource]) -> str:
     for item in items:
-        within = str(type(item)(item.kind, item.body).place)
+        within = str(type(item)(item.kind, item.body).location)
         if place == within or place.startswith(f"{within},"):
             return f"{item.file}: {place}"
     return place

@@ -1,4 +1,4 @@
-"""What definitions use: directly, and with all that those use in turn, so that a run can pin it at its start."""
+"""The definitions that a definition uses, directly and indirectly, which a run pins at its start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Key = tuple[Kind, str]
 
 
 def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
-    """What a definition refers to, as far as it is there."""
+    """Return the existing definitions that a definition refers to."""
     found: set[Key] = set()
     tools: list[str] = []
     match definition:
@@ -45,7 +45,7 @@ def uses(definition: Definition, scope: DefinitionScope) -> set[Key]:
 
 
 def find_dependencies(start: Key, scope: DefinitionScope) -> set[Key]:
-    """The start and everything that a run of it may use, as far as it is there."""
+    """Return the start and all existing definitions that a run of it may use."""
     found: set[Key] = set()
     waiting = [start]
     while waiting:

@@ -1,7 +1,7 @@
-"""Definitions as JSON: a directory with a folder for each kind, or a body that somebody sent.
+"""Definitions as JSON: a directory with a folder for each kind, or a request body.
 
-The layout is `orchestrations/`, `agents/`, `tools/` and `mcp_servers/`, each with files that hold one definition or a
-list of them. Sizes are bounded before anything is looked at more closely, and every text must be storable.
+The layout is `orchestrations/`, `agents/`, `tools/` and `mcp_servers/`, each with files that contain one definition or
+a list of them. Sizes are checked before the content is parsed, and every string must be storable.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MAX_BYTES: Final = 64 * 1024 * 1024
 MAX_DEFINITIONS: Final = 10_000
 MAX_DEPTH: Final = 64
-# Beyond this a number is not the same in every JSON reader, and ours cannot write it.
+# JSON parsers disagree about larger numbers, and orjson cannot write them.
 _MAX_INTEGER: Final = 2**63 - 1
 _SHOWN_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class DefinitionSource:
-    """A definition that has not been parsed yet, and where it comes from."""
+    """A definition that has not been parsed yet, and its file."""
 
     kind: Kind
     body: dict[str, Any]
     file: str | None = None
 
     @property
-    def place(self) -> Location:
-        """Where it is, by the name it claims to have."""
+    def location(self) -> Location:
+        """Its location, with the name that it contains."""
         name = self.body.get("id") if self.kind in ("orchestration", "agent") else self.body.get("name")
         return Location(self.file, self.kind, clean_text(name, _SHOWN_CHARACTERS) if isinstance(name, str) else None)
 
 
 def read_directory(directory: Path, problems: Problems) -> list[DefinitionSource]:
-    """Every definition in the directory's files, in a stable order."""
+    """Return every definition in the files of the directory, in a stable order."""
     if not directory.is_dir():
         problems.error(
             Location(str(directory)),
-            "There is no such folder. Name it with --dir or RUNLANE_DEFINITIONS_DIR; it has the folders "
+            "The folder does not exist. Name it with --dir or RUNLANE_DEFINITIONS_DIR; it contains the folders "
             f"{', '.join(FOLDERS)}.",
         )
         return []
@@ -65,21 +65,21 @@ def read_directory(directory: Path, problems: Problems) -> list[DefinitionSource
         text = _read(path, name, problems)
         size += len(text or b"")
         if size > MAX_BYTES:
-            problems.error(Location(name), f"The files have more than {MAX_BYTES} bytes in all. Split the directory.")
+            problems.error(Location(name), f"The files have more than {MAX_BYTES} bytes in total. Split the directory.")
             break
         if text is not None:
             items += read_text(text, kind, name, problems)
     if len(items) > MAX_DEFINITIONS:
         problems.error(
-            Location(str(directory)), f"There are {len(items)} definitions; at most {MAX_DEFINITIONS} may be."
+            Location(str(directory)), f"There are {len(items)} definitions; at most {MAX_DEFINITIONS} are allowed."
         )
     return items
 
 
 def read_text(text: bytes, kind: Kind, file: str, problems: Problems) -> list[DefinitionSource]:
-    """The definitions in a file's text."""
-    place = Location(file)
-    value = _load(text, place, problems)
+    """Return the definitions in the content of a file."""
+    location = Location(file)
+    value = _load(text, location, problems)
     if value is None:
         return []
     bodies = cast("list[Any]", value) if isinstance(value, list) else [value]
@@ -87,57 +87,57 @@ def read_text(text: bytes, kind: Kind, file: str, problems: Problems) -> list[De
 
 
 def read_bodies(bodies: Iterable[Any], kind: Kind, file: str | None, problems: Problems) -> Iterator[DefinitionSource]:
-    """Bodies that may be definitions, if they are objects that can be stored."""
+    """Return the bodies that are objects and can be stored."""
     for position, body in enumerate(bodies):
         if not isinstance(body, dict):
             problems.error(
-                Location(file, kind), f"Entry {position + 1} is {_kind(body)}. A definition is an object in braces."
+                Location(file, kind), f"Entry {position + 1} is {_kind(body)}. A definition must be an object."
             )
             continue
         item = DefinitionSource(
             kind, {key: value for key, value in cast("dict[str, Any]", body).items() if key != "$schema"}, file
         )
-        wrong = unstorable(item.body)
-        if wrong is None:
+        problem = unstorable(item.body)
+        if problem is None:
             yield item
         else:
-            problems.error(item.place, wrong)
+            problems.error(item.location, problem)
 
 
 def unstorable(value: Any) -> str | None:
-    """Why a JSON value cannot be stored as it is; None if it can."""
+    """Return why a JSON value cannot be stored; None if it can."""
     waiting: list[tuple[Any, int]] = [(value, 1)]
     while waiting:
         item, depth = waiting.pop()
         if depth > MAX_DEPTH:
             return f"It is nested more than {MAX_DEPTH} levels deep. Make it flatter."
         if isinstance(item, str):
-            wrong = _text_wrong(item)
+            problem = _string_problem(item)
         elif isinstance(item, dict):
             table = cast("dict[Any, Any]", item)
-            wrong = next((told for key in table if (told := _text_wrong(str(key)))), None)
+            problem = next((found for key in table if (found := _string_problem(str(key)))), None)
             waiting += ((inner, depth + 1) for inner in table.values())
         elif isinstance(item, list):
-            wrong = None
+            problem = None
             waiting += ((inner, depth + 1) for inner in cast("list[Any]", item))
         elif isinstance(item, int) and abs(item) > _MAX_INTEGER:
-            wrong = f"A number of {item.bit_length()} bits is too large. Write it as text."
+            problem = f"A number of {item.bit_length()} bits is too large. Write it as a string."
         elif isinstance(item, float) and not math.isfinite(item):
-            wrong = "A number is not finite, which JSON cannot carry. Write it as text."
+            problem = "A number is not finite, which JSON cannot represent. Write it as a string."
         else:
-            wrong = None
-        if wrong is not None:
-            return wrong
+            problem = None
+        if problem is not None:
+            return problem
     return None
 
 
-def _text_wrong(text: str) -> str | None:
+def _string_problem(text: str) -> str | None:
     if "\x00" in text:
-        return f"The text {text[:30]!r} contains a NUL character, which cannot be stored. Remove it."
+        return f"The string {text[:30]!r} contains a NUL character, which cannot be stored. Remove it."
     try:
         text.encode()
     except UnicodeEncodeError:
-        return f"The text {text[:30]!r} contains half of a surrogate pair, which is not text. Remove it."
+        return f"The string {text[:30]!r} contains half of a surrogate pair, which is not valid text. Remove it."
     return None
 
 
@@ -147,21 +147,21 @@ def _files(directory: Path, problems: Problems) -> Iterator[tuple[Path, Kind]]:
             if folder.suffix == ".json":
                 problems.warn(
                     Location(folder.name),
-                    f"This file is not read. Put it into one of the folders {', '.join(FOLDERS)}.",
+                    f"This file is ignored. Move it into one of the folders {', '.join(FOLDERS)}.",
                 )
             continue
         kind = FOLDERS.get(folder.name)
         if kind is None:
             problems.warn(
                 Location(f"{folder.name}/"),
-                f"This folder is not read{near(folder.name, FOLDERS)}. Folders: {', '.join(FOLDERS)}.",
+                f"This folder is ignored{near(folder.name, FOLDERS)}. Folders: {', '.join(FOLDERS)}.",
             )
             continue
         for path in sorted(folder.iterdir()):
             if path.name.startswith("."):
                 continue
             if path.is_dir():
-                problems.warn(Location(f"{folder.name}/{path.name}/"), "Folders within folders are not read.")
+                problems.warn(Location(f"{folder.name}/{path.name}/"), "Nested folders are ignored.")
             elif path.suffix == ".json":
                 yield path, kind
 
@@ -169,7 +169,7 @@ def _files(directory: Path, problems: Problems) -> Iterator[tuple[Path, Kind]]:
 def _read(path: Path, name: str, problems: Problems) -> bytes | None:
     try:
         if not path.is_file():
-            problems.error(Location(name), "This is no file. Remove the link or make it lead to a file.")
+            problems.error(Location(name), "This is not a file. Remove the link, or link it to a file.")
             return None
         with path.open("rb") as file:
             text = file.read(MAX_FILE_BYTES + 1)
@@ -182,31 +182,31 @@ def _read(path: Path, name: str, problems: Problems) -> bytes | None:
     return text.removeprefix(b"\xef\xbb\xbf")
 
 
-class _Twice(Exception):
-    """An object names a key twice; what JSON readers make of that differs."""
+class _DuplicateKey(Exception):
+    """An object has a key twice, which JSON parsers treat differently."""
 
 
-def _load(text: bytes, place: Location, problems: Problems) -> Any:
+def _load(text: bytes, location: Location, problems: Problems) -> Any:
     if not text.strip():
-        problems.error(place, "The file is empty. Write one definition, or a list of them.")
+        problems.error(location, "The file is empty. Write one definition, or a list of them.")
         return None
     try:
         orjson.loads(text)
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_unique_keys)
     except orjson.JSONDecodeError as error:
-        problems.error(place, f"Line {error.lineno}, column {error.colno}: this is not JSON: {error.msg}.")
-    except _Twice as error:
-        problems.error(place, f'An object has the key "{error}" twice. Keep one of them.')
+        problems.error(location, f"Line {error.lineno}, column {error.colno}: not valid JSON: {error.msg}.")
+    except _DuplicateKey as error:
+        problems.error(location, f'An object has the key "{error}" twice. Keep one of them.')
     except RecursionError:
-        problems.error(place, f"It is nested more than {MAX_DEPTH} levels deep. Make it flatter.")
+        problems.error(location, f"It is nested more than {MAX_DEPTH} levels deep. Make it flatter.")
     return None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table = dict(pairs)
     if len(table) < len(pairs):
         seen: set[str] = set()
-        raise _Twice(next(key for key, _ in pairs if key in seen or seen.add(key)))
+        raise _DuplicateKey(next(key for key, _ in pairs if key in seen or seen.add(key)))
     return table
 
 

@@ -1,7 +1,7 @@
-"""Forms: whether a person's answer fits the fields that a human step asks for.
+"""Forms: validation of a person's answer against the fields of a human step.
 
-Programs send JSON, web forms and terminals send text; both become the same clean values. What does not fit is refused
-with the field named, before the run goes on with it.
+Programs send JSON, web forms and terminals send strings; both become the same values. An invalid answer is refused with
+the name of the field, before the run continues.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ MAX_TEXT: Final = 10_000
 MAX_TEXTAREA: Final = 100_000
 MAX_EMAIL: Final = 254
 
-# The one key of an answer to a question without fields.
+# The only key of an answer to a question without fields.
 RESPONSE: Final = "response"
-# In an answer about a call of a tool: the decision to edit it, and what it is to be called with.
+# In a decision about a tool call: the choice to edit it, and its new arguments.
 DECISION: Final = "decision"
 EDIT: Final = "edit"
 ARGUMENTS: Final = "arguments"
@@ -42,46 +42,46 @@ _LARGEST: Final = 2**63 - 1
 
 
 def validate(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> dict[str, Any]:
-    """The clean values by field, every field among them; InvalidInput names each that does not fit."""
+    """Return the values of all fields. InvalidInput has the problem of each invalid field."""
     given = _spread(fields, answer)
     if not fields:
         return _free(given)
     names = [field.name for field in fields]
-    wrong: dict[str, str] = {}
+    invalid: dict[str, str] = {}
     for key in given:
         if key not in names:
             name = clean_text(str(key), 100)
-            wrong[name] = f'"{name}" is not asked for{nearest(name, names)}. Fields: {", ".join(names)}.'
+            invalid[name] = f'"{name}" is not a field of this form{nearest(name, names)}. Fields: {", ".join(names)}.'
     values: dict[str, Any] = {}
     for field in fields:
         try:
             values[field.name] = _value(field, given.get(field.name))
         except InvalidRequest as error:
-            wrong[field.name] = str(error)
-    if wrong:
-        raise InvalidInput(" ".join(wrong.values()), wrong)
+            invalid[field.name] = str(error)
+    if invalid:
+        raise InvalidInput(" ".join(invalid.values()), invalid)
     return values
 
 
 def check_decision(values: Mapping[str, Any], shown: Any, schema: Mapping[str, Any]) -> None:
-    """Whether a person's decision about a tool call can be meant. InvalidInput says why not."""
+    """Raise InvalidInput if a person's decision about a tool call is not valid."""
     if values.get(DECISION) == EDIT:
         edited_arguments(values, schema)
     elif values.get(ARGUMENTS) not in (None, "") and _object(values[ARGUMENTS]) != shown:
-        raise _wrong_arguments(f'can be changed with the decision "{EDIT}" only.')
+        raise _wrong_arguments(f'can be changed only with the decision "{EDIT}".')
 
 
 def edited_arguments(values: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a tool call as a person has edited them. InvalidInput says why they cannot be used."""
+    """Return the arguments of a tool call as edited by a person. Raises InvalidInput if they are not valid."""
     given = values.get(ARGUMENTS)
     if given in (None, ""):
-        raise _wrong_arguments("is required to edit the call. Give all of them as a JSON object.")
+        raise _wrong_arguments("is required to edit the call. Give all arguments as a JSON object.")
     arguments = _object(given)
     if arguments is None:
         raise _wrong_arguments("must be a JSON object.")
     problem = misfit(arguments, schema)
     if problem is not None:
-        raise _wrong_arguments(f"does not fit the tool: {problem}.")
+        raise _wrong_arguments(f"does not match the tool: {problem}.")
     return arguments
 
 
@@ -93,19 +93,18 @@ def _object(given: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
-def _wrong_arguments(why: str) -> InvalidInput:
-    told = f'"{ARGUMENTS}" {why}'
-    return InvalidInput(told, {ARGUMENTS: told})
+def _wrong_arguments(problem: str) -> InvalidInput:
+    message = f'"{ARGUMENTS}" {problem}'
+    return InvalidInput(message, {ARGUMENTS: message})
 
 
 def _spread(fields: Sequence[HumanField], answer: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """A bare text answers a question that has one field, or none."""
+    """Return an answer as an object. A string answers a question with one field, or none."""
     if not isinstance(answer, str):
         return answer
     if len(fields) > 1:
         raise InvalidInput(
-            f"A text alone does not say which field it is for. Send an object with: "
-            f"{', '.join(field.name for field in fields)}."
+            f"A string does not name its field. Send an object with: {', '.join(field.name for field in fields)}."
         )
     return {fields[0].name if fields else RESPONSE: answer}
 
@@ -114,10 +113,10 @@ def _free(given: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in given.items():
         if key != RESPONSE:
             raise InvalidInput(
-                f'"{clean_text(str(key), 100)}" is not asked for. The answer is a text, or {{"response": text}}.'
+                f'"{clean_text(str(key), 100)}" is not expected. Send a string, or {{"response": string}}.'
             )
         if not isinstance(value, str):
-            raise InvalidInput(f'"{RESPONSE}" must be a text, not {_kind(value)}.')
+            raise InvalidInput(f'"{RESPONSE}" must be a string, not {_kind(value)}.')
         return {RESPONSE: check_text(value, f'"{RESPONSE}"', MAX_TEXTAREA) if value else ""}
     return {}
 
@@ -133,7 +132,7 @@ def _value(field: HumanField, given: Any) -> Any:
 
 
 def _is_empty(field: HumanField, given: Any) -> bool:
-    """Whether nothing was filled in; web forms send empty texts for that."""
+    """Return whether the field was left empty; web forms send empty strings for that."""
     if isinstance(given, str):
         return not given.strip() if field.required or field.type not in _TEXTS else not given
     return given is None or (given == [] and field.type == "multiselect" and field.required)
@@ -153,7 +152,7 @@ def _number(field: HumanField, given: Any) -> int | float:
     if isinstance(number, bool) or not isinstance(number, (int, float)):
         raise _misfit(field, given)
     if not math.isfinite(number) or abs(number) > _LARGEST:
-        raise InvalidInput(f'"{field.name}" is too large a number.')
+        raise InvalidInput(f'"{field.name}" is too large. Give a smaller number.')
     return number
 
 
@@ -192,16 +191,16 @@ def _select(field: HumanField, given: Any) -> str:
 
 def _multiselect(field: HumanField, given: Any) -> list[str]:
     if isinstance(given, str):
-        # An option may have a comma in it, so the whole text is tried first.
+        # An option may contain a comma, so the whole string is tried first.
         given = [given] if given.strip() in field.options else [part for part in given.split(",") if part.strip()]
     if not isinstance(given, (list, tuple)):
         raise _misfit(field, given)
     items = cast("Sequence[Any]", given)
     if len(items) > len(field.options):
-        raise InvalidInput(f'"{field.name}" has {len(items)} choices; there are only {len(field.options)} options.')
+        raise InvalidInput(f'"{field.name}" has {len(items)} choices, but only {len(field.options)} options exist.')
     chosen = [_select(field, item) for item in items]
     if len(set(chosen)) < len(chosen):
-        raise InvalidInput(f'"{field.name}" has a choice twice.')
+        raise InvalidInput(f'"{field.name}" has a choice twice. Give each choice once.')
     return chosen
 
 
@@ -216,8 +215,8 @@ _READERS: Final[Mapping[FieldType, Callable[[HumanField, Any], Any]]] = {
     "multiselect": _multiselect,
 }
 _WANTED: Final[Mapping[FieldType, str]] = {
-    "text": "a text",
-    "textarea": "a text",
+    "text": "a string",
+    "textarea": "a string",
     "number": "a number",
     "boolean": "true or false",
     "date": "a date as 2026-01-31",

@@ -1,6 +1,6 @@
-"""The graph of an orchestration: which step may follow which, and what can be reached.
+"""The graph of an orchestration: the transitions between steps, and reachability.
 
-Containers (`parallel`, `loop`) lead to their parts and go on at their next step when all parts have ended.
+Containers (`parallel`, `loop`) lead to their parts and continue with their next step when all parts have ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TransitionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One way from a step. `field` says where it is written; a target of None is the end of the run."""
+    """One transition from a step. `field` is where it is defined; a target of None ends the run."""
 
     source: str
     target: str | None
@@ -44,8 +44,8 @@ class Transition:
     label: str = ""
 
 
-def links_of(step: Step) -> list[Transition]:
-    """Every way that is written in a step."""
+def transitions_of(step: Step) -> list[Transition]:
+    """Return every transition that a step defines."""
     found: list[Transition] = []
 
     def add(target: str | None, kind: TransitionKind, field: str, label: str = "") -> None:
@@ -82,19 +82,19 @@ def links_of(step: Step) -> list[Transition]:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Steps by id and their links, without those that lead nowhere. The first of several steps with one id counts."""
+    """Steps by id and their transitions to existing steps. Of several steps with one id, the first counts."""
 
     steps: Mapping[str, Step]
     links: Mapping[str, tuple[Transition, ...]]
 
     def targets(self, step_id: str, avoiding: Collection[str] = ()) -> Iterator[str]:
-        """What may follow a step."""
+        """Return the steps that may follow a step."""
         for link in self.links[step_id]:
             if link.target is not None and link.target in self.steps and link.target not in avoiding:
                 yield link.target
 
     def reachable(self, starts: Iterable[str], avoiding: Collection[str] = ()) -> set[str]:
-        """The starts and all that may follow them, without going through what is avoided."""
+        """Return the starts and all their successors, without passing through `avoiding`."""
         waiting = [start for start in starts if start in self.steps and start not in avoiding]
         seen = set(waiting)
         while waiting:
@@ -104,8 +104,8 @@ class Graph:
                     waiting.append(target)
         return seen
 
-    def reach_back(self, end: str, avoiding: Collection[str] = ()) -> set[str]:
-        """The end and all that it may follow, without going through what is avoided."""
+    def ancestors(self, end: str, avoiding: Collection[str] = ()) -> set[str]:
+        """Return the end and all its predecessors, without passing through `avoiding`."""
         sources: dict[str, list[str]] = {}
         for step_id in self.steps:
             for target in self.targets(step_id):
@@ -121,8 +121,8 @@ class Graph:
 
 
 def graph_of(orchestration: Orchestration) -> Graph:
-    """The orchestration's graph."""
+    """Return the graph of an orchestration."""
     steps: dict[str, Step] = {}
     for step in orchestration.steps:
         steps.setdefault(step.id, step)
-    return Graph(steps, {step_id: tuple(links_of(step)) for step_id, step in steps.items()})
+    return Graph(steps, {step_id: tuple(transitions_of(step)) for step_id, step in steps.items()})

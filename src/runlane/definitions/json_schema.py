@@ -1,7 +1,7 @@
-"""JSON Schema of definition files, for editors: they complete and check while a person writes.
+"""JSON Schema of definition files, for completion and validation in editors.
 
-Made from the same classes that parse, and told of what those accept beyond their fields: other names of a field,
-options as text with commas, `$schema` itself, and a list of definitions in one file.
+Generated from the classes that parse, and extended by what the parser accepts beyond their fields: aliases of fields,
+options as a string with commas, `$schema` itself, and a list of definitions in one file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def schema_of(kind: Kind) -> dict[str, Any]:
-    """The JSON Schema of a file with definitions of this kind."""
+    """Return the JSON Schema of a file with definitions of this kind."""
     model = KINDS[kind]
     whole: dict[str, Any] = model.model_json_schema(by_alias=False)
     parts: dict[str, Any] = whole.pop("$defs", {})
@@ -50,7 +50,7 @@ def _within(parts: dict[str, Any]) -> Iterator[type[BaseModel]]:
 
 
 def _widen(part: dict[str, Any], model: type[BaseModel]) -> None:
-    """Tell of everything that the parser takes for this class."""
+    """Add everything that the parser accepts for this class."""
     properties: dict[str, Any] = part["properties"]
     required: list[str] = part.get("required", [])
     if model in STEP_TYPES.values():

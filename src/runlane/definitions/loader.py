@@ -1,4 +1,4 @@
-"""Loading: from a directory or from bodies to parsed and checked definitions, with everything that is wrong."""
+"""Load definitions from a directory or from request bodies: parsed, checked, with all problems."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runlane.definitions.scope import ParsedDefinition, scope_of
 
 @dataclass(frozen=True, slots=True)
 class LoadedDefinitions:
-    """Definitions that could be parsed, what is wrong, and the names of those that could not."""
+    """Parsed definitions, all problems, and the names of definitions that could not be parsed."""
 
     definitions: Sequence[ParsedDefinition]
     problems: Sequence[Problem]
@@ -27,29 +27,29 @@ class LoadedDefinitions:
 
     @property
     def errors(self) -> list[Problem]:
-        """What keeps them from being stored."""
+        """Problems that prevent storing."""
         return [problem for problem in self.problems if problem.severity is Severity.ERROR]
 
     @property
     def warnings(self) -> list[Problem]:
-        """What does not."""
+        """Problems that do not prevent storing."""
         return [problem for problem in self.problems if problem.severity is Severity.WARNING]
 
     def raise_errors(self) -> None:
-        """Refuse, if there are errors."""
+        """Raise InvalidDefinitions if there are errors."""
         refuse(self.errors)
 
 
 def load_directory(
     directory: Path, *, tasks: Collection[str] | None = None, environment: Environment | None = None
 ) -> LoadedDefinitions:
-    """The definitions of a directory, checked as the whole that they are."""
+    """Load the definitions of a directory and check them together."""
     loaded = parse_directory(directory)
     return check_loaded(loaded, (), tasks=tasks, environment=environment)
 
 
 def parse_directory(directory: Path) -> LoadedDefinitions:
-    """The definitions of a directory, parsed but not checked against each other."""
+    """Parse the definitions of a directory, without checks between them."""
     problems = Problems()
     items: list[DefinitionSource] = []
     with suppress(TooManyProblems):
@@ -58,7 +58,7 @@ def parse_directory(directory: Path) -> LoadedDefinitions:
 
 
 def parse_bodies(bodies: Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
-    """Definitions as they are sent: lists by the names of the folders."""
+    """Parse definitions of a request: lists by the names of the folders."""
     problems = Problems()
     items: list[DefinitionSource] = []
     with suppress(TooManyProblems):
@@ -68,7 +68,7 @@ def parse_bodies(bodies: Mapping[str, Iterable[Any]]) -> LoadedDefinitions:
 
 
 def parse_items(items: Iterable[DefinitionSource], problems: Problems, *, lenient: bool = False) -> LoadedDefinitions:
-    """These definitions, parsed."""
+    """Parse these definitions."""
     parser = DefinitionParser(problems, lenient=lenient)
     found: list[ParsedDefinition] = []
     broken: set[tuple[Kind, str]] = set()
@@ -76,9 +76,9 @@ def parse_items(items: Iterable[DefinitionSource], problems: Problems, *, lenien
         for item in items:
             definition = parser.parse(item)
             if definition is not None:
-                found.append(ParsedDefinition(definition, item.place))
-            elif item.place.id is not None:
-                broken.add((item.kind, item.place.id))
+                found.append(ParsedDefinition(definition, item.location))
+            elif item.location.id is not None:
+                broken.add((item.kind, item.location.id))
     return LoadedDefinitions(found, problems.found, broken)
 
 
@@ -89,9 +89,9 @@ def check_loaded(
     tasks: Collection[str] | None = None,
     environment: Environment | None = None,
 ) -> LoadedDefinitions:
-    """The same with what is wrong with them as a whole, among other definitions that are known.
+    """Check definitions together with other known ones, and return them with all problems.
 
-    With an environment, what this installation does not have is a warning.
+    With an environment, what this installation does not provide is a warning.
     """
     problems = Problems(list(loaded.problems))
     scope = scope_of(known, tasks)

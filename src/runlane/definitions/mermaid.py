@@ -1,7 +1,7 @@
-"""An orchestration as a picture: its steps and the ways between them, as Mermaid text.
+"""The drawing of an orchestration: its steps and the edges between them, as a Mermaid flowchart.
 
-What is drawn is what a run does: within a loop's body, and in a branch that lists its steps, the order of the list
-counts and not each step's own next one.
+The drawing shows what a run does: within the body of a loop, and in a branch that lists its steps, the order of the
+list counts and not the next_step_id of each step.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from runlane.definitions.graph import Graph, Transition, TransitionKind, graph_o
 from runlane.definitions.schema.definition import Orchestration
 from runlane.definitions.schema.step import LoopStep, ParallelStep, Step
 
-# Where ways lead that end the run by choice.
+# The target of edges that end the run by choice.
 END: Final = ""
 _CHOOSING: Final = frozenset({"evaluator", "if_else", "switch"})
 _SHOWN_CHARACTERS: Final = 60
 
 
 class EdgeStyle(StrEnum):
-    """How a way is drawn."""
+    """How an edge is drawn."""
 
     PLAIN = "plain"
-    # Only when something goes wrong, is too late, or was repeated too often.
+    # Taken only after an error, an expiry, or too many repetitions.
     RARE = "rare"
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A way from a step to another, or to the END."""
+    """An edge from a step to another, or to END."""
 
     source: str
     target: str
@@ -40,64 +40,64 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What there is to draw: steps by id, first the one where a run begins, and the ways between them."""
+    """Steps by id, first the one where a run begins, and the edges between them."""
 
     steps: dict[str, Step]
-    ways: list[Edge]
+    edges: list[Edge]
 
 
 def picture_of(orchestration: Orchestration) -> Drawing:
-    """The steps and ways of an orchestration; links to steps that are not there are left out."""
+    """Return the steps and edges of an orchestration, without edges to steps that do not exist."""
     graph = graph_of(orchestration)
-    ways: list[Edge] = []
-    # Steps that follow each other in the order of a list; and where a line goes that has no next step inside something.
+    edges: list[Edge] = []
+    # Steps that follow each other in the order of a list; and the target of a step without a next one in a container.
     ordered: set[str] = set()
     ends: dict[str, str | None] = {}
     for step in graph.steps.values():
         match step:
             case ParallelStep():
                 for number, branch in enumerate(step.parallel_branches, 1):
-                    ways += _in_order(step.id, branch, f"branch {number}", step.next_step_id, graph)
+                    edges += _in_order(step.id, branch, f"branch {number}", step.next_step_id, graph)
                     ordered.update(branch if len(branch) > 1 else ())
                     barriers = {step.id, step.next_step_id or step.id}
                     ends |= dict.fromkeys(graph.reachable(branch, barriers), step.next_step_id)
             case LoopStep():
-                ways += _in_order(step.id, step.loop_step_ids, _rounds(step), step.id, graph)
+                edges += _in_order(step.id, step.loop_step_ids, _rounds(step), step.id, graph)
                 ordered.update(step.loop_step_ids)
                 ends |= dict.fromkeys(step.loop_step_ids, step.id)
             case _:
                 pass
     for step_id, links in graph.links.items():
         for link in links:
-            ways += _ways(link, graph.steps[step_id], ordered, ends)
+            edges += _own_edges(link, graph.steps[step_id], ordered, ends)
     first = {orchestration.entry: graph.steps[orchestration.entry]} if orchestration.entry in graph.steps else {}
     known = {*graph.steps, END}
-    return Drawing({**first, **graph.steps}, [way for way in dict.fromkeys(ways) if way.target in known])
+    return Drawing({**first, **graph.steps}, [edge for edge in dict.fromkeys(edges) if edge.target in known])
 
 
 def mermaid(orchestration: Orchestration) -> str:
-    """A Mermaid flowchart."""
+    """Return a Mermaid flowchart."""
     picture = picture_of(orchestration)
     names = {step_id: f"s{number}" for number, step_id in enumerate(picture.steps)} | {END: "done"}
     lines = ["flowchart TD"]
     lines += (f"    {names[step.id]}{_shape(step)}" for step in picture.steps.values())
-    if any(way.target == END for way in picture.ways):
+    if any(edge.target == END for edge in picture.edges):
         lines.append('    done(["end"])')
-    for way in picture.ways:
-        arrow = "-.->" if way.style is EdgeStyle.RARE else "-->"
-        label = f'|"{_escaped(way.label)}"|' if way.label else ""
-        lines.append(f"    {names[way.source]} {arrow}{label} {names[way.target]}")
+    for edge in picture.edges:
+        arrow = "-.->" if edge.style is EdgeStyle.RARE else "-->"
+        label = f'|"{_escaped(edge.label)}"|' if edge.label else ""
+        lines.append(f"    {names[edge.source]} {arrow}{label} {names[edge.target]}")
     return "\n".join(lines) + "\n"
 
 
-def shown(text: str) -> str:
-    """Text that is short enough for a picture, without what cannot be drawn."""
-    told = " ".join("".join(letter if letter.isprintable() else " " for letter in text[:1000]).split())
-    return told if len(told) <= _SHOWN_CHARACTERS else f"{told[: _SHOWN_CHARACTERS - 1]}…"
+def shorten(text: str) -> str:
+    """Return text that is short enough for a drawing, without characters that cannot be drawn."""
+    shortened = " ".join("".join(letter if letter.isprintable() else " " for letter in text[:1000]).split())
+    return shortened if len(shortened) <= _SHOWN_CHARACTERS else f"{shortened[: _SHOWN_CHARACTERS - 1]}…"
 
 
-def _ways(link: Transition, step: Step, ordered: set[str], ends: dict[str, str | None]) -> list[Edge]:
-    """What is drawn for a link that a step has itself."""
+def _own_edges(link: Transition, step: Step, ordered: set[str], ends: dict[str, str | None]) -> list[Edge]:
+    """Return the edges of a transition that a step itself defines."""
     target = link.target if link.target is not None else ends.get(step.id) or END
     match link.kind:
         case TransitionKind.ROUTE:
@@ -109,7 +109,7 @@ def _ways(link: Transition, step: Step, ordered: set[str], ends: dict[str, str |
         case TransitionKind.NEXT if step.id in ordered or (target == END and link.target is None):
             return []
         case TransitionKind.NEXT if isinstance(step, ParallelStep) and step.id not in ends:
-            # It goes on when its branches have met, so their ways are drawn and not its own.
+            # It continues when its branches have joined, so their edges are drawn and not its own.
             return []
         case TransitionKind.NEXT:
             return [Edge(step.id, target)]
@@ -118,7 +118,7 @@ def _ways(link: Transition, step: Step, ordered: set[str], ends: dict[str, str |
 
 
 def _in_order(owner: str, steps: list[str], label: str, after: str | None, graph: Graph) -> list[Edge]:
-    """The way in, those between the steps of a list, and the way out of the last one."""
+    """Return the edge to the first step of a list, those between its steps, and the edge after the last one."""
     if not steps:
         return []
     found = [Edge(owner, steps[0], label)]
@@ -138,7 +138,7 @@ def _rounds(step: LoopStep) -> str:
 
 
 def _shape(step: Step) -> str:
-    title = shown(step.title)
+    title = shorten(step.title)
     text = f'"{_escaped(title)}<br/><small>{step.type}</small>"' if title != step.type else f'"{_escaped(title)}"'
     if step.type in _CHOOSING:
         return f"{{{text}}}"
@@ -152,5 +152,5 @@ def _shape(step: Step) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text without what Mermaid or a browser would take for its own."""
-    return "".join(f"#{ord(letter)};" if letter in "\"'<>#&|`\\{}[]()" else letter for letter in shown(text))
+    """Return text in which the special characters of Mermaid and browsers are escaped."""
+    return "".join(f"#{ord(letter)};" if letter in "\"'<>#&|`\\{}[]()" else letter for letter in shorten(text))

@@ -1,8 +1,8 @@
-"""Parsing: from JSON to definitions, with errors that name the field, what is wrong with it and the nearest right word.
+"""Parse definitions from JSON, with errors that name the field, the problem and the nearest valid word.
 
-Editors of other tools write every field of every step type, most of them empty; such fields are left out with a
-warning. A field that nobody knows, or that says something where it has no meaning, is an error: ignoring it would
-run something else than was written.
+Editors of other tools write every field of every step type, most of them empty; such fields are dropped with a
+warning. An unknown field, or a value in a field without meaning for its step type, is an error: ignoring it would
+execute something else than the file describes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STEP_TYPES: Final[dict[str, type[BaseModel]]] = {
     kind.model_fields["type"].default: kind for kind in get_args(get_args(Step)[0])
 }
 _OTHERS: Final = {name for kind in STEP_TYPES.values() for name in kind.model_fields}
-# What the editor of the original product writes into every step and we have no use for, with its defaults.
+# Unused fields that the editor of the original product writes into every step, with their defaults.
 EDITOR_FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "cache_responses_enabled": (False,),
     "cache_semantic_enabled": (False,),
@@ -37,7 +37,7 @@ EDITOR_FIELDS: Final[dict[str, tuple[Any, ...]]] = {
     "max_turns": (15,),
     "merge_strategy": ("list",),
 }
-# A value of these may be empty text on purpose.
+# Values of these may be empty strings on purpose.
 _MAY_BE_EMPTY: Final = {"default"}
 _SHOWN_CHARACTERS: Final = 100
 _OWN_NAMES: Final = {
@@ -50,80 +50,82 @@ _ROUTES: Final = {"route_map", "switch_cases"}
 
 
 class DefinitionParser:
-    """Parses definitions and notes what is wrong. A lenient one leaves out what it does not know, with a warning."""
+    """Parses definitions and collects problems. A lenient parser drops unknown fields with a warning."""
 
     def __init__(self, problems: Problems, *, lenient: bool = False) -> None:
         self._problems = problems
         self._lenient = lenient
 
     def parse(self, item: DefinitionSource) -> Definition | None:
-        """The definition, or None if it has errors."""
+        """Return the definition, or None if it has errors."""
         before = len(self._problems.errors)
-        place = item.place
-        body = self._clean(item.body, KINDS[item.kind], place)
+        location = item.location
+        body = self._clean(item.body, KINDS[item.kind], location)
         if item.kind == "orchestration":
-            body = self._orchestration(body, place)
-        parsed = self._validate(KINDS[item.kind], body, place)
+            body = self._orchestration(body, location)
+        parsed = self._validate(KINDS[item.kind], body, location)
         if parsed is None or len(self._problems.errors) > before:
             return None
         found = cast("Definition", parsed)
         size = len(canonical(found))
         if size > MAX_BYTES:
-            self._problems.error(place, f"It has {size} bytes; a definition may have at most {MAX_BYTES}.")
+            self._problems.error(location, f"It has {size} bytes; at most {MAX_BYTES} are allowed. Split it.")
             return None
         return found
 
-    def _orchestration(self, body: dict[str, Any], place: Location) -> dict[str, Any]:
+    def _orchestration(self, body: dict[str, Any], location: Location) -> dict[str, Any]:
         if isinstance(body.get("state_schema"), dict):
             body["state_schema"] = {
-                key: self._inner(value, StateField, place, f"state_schema.{key}")
+                key: self._inner(value, StateField, location, f"state_schema.{key}")
                 for key, value in cast("dict[str, Any]", body["state_schema"]).items()
             }
         if isinstance(body.get("steps"), list):
-            steps = [self._step(raw, number, place) for number, raw in enumerate(cast("list[Any]", body["steps"]), 1)]
-            # A step that cannot be parsed has been told of; another one in its place lets the rest be looked at.
+            steps = [
+                self._step(raw, number, location) for number, raw in enumerate(cast("list[Any]", body["steps"]), 1)
+            ]
+            # A step with errors has been reported; a stand-in lets the rest be checked.
             body["steps"] = [step or _instead(number) for number, step in enumerate(steps)]
         return body
 
-    def _step(self, raw: Any, number: int, place: Location) -> BaseModel | None:
+    def _step(self, raw: Any, number: int, location: Location) -> BaseModel | None:
         if not isinstance(raw, dict):
-            self._problems.error(place.at(field=f"steps[{number - 1}]"), "A step is an object in braces.")
+            self._problems.error(location.at(field=f"steps[{number - 1}]"), "A step must be an object.")
             return None
         body = dict(cast("dict[str, Any]", raw))
         name = body.get("id")
-        place = place.at(step=name if isinstance(name, str) and name else f"number {number}")
+        location = location.at(step=name if isinstance(name, str) and name else f"number {number}")
         kind = body.get("type")
         if not isinstance(kind, str) or kind not in STEP_TYPES:
-            wrong = (
+            problem = (
                 "The type is missing."
                 if kind is None
-                else f"There is no step type {_shown(kind)}{near(kind, STEP_TYPES)}."
+                else f"{_shown(kind)} is not a step type{near(kind, STEP_TYPES)}."
             )
-            self._problems.error(place.at(field="type"), f"{wrong} Types: {', '.join(STEP_TYPES)}.")
+            self._problems.error(location.at(field="type"), f"{problem} Types: {', '.join(STEP_TYPES)}.")
             return None
-        body = self._clean(body, STEP_TYPES[kind], place)
+        body = self._clean(body, STEP_TYPES[kind], location)
         for routes in _ROUTES & body.keys():
             if isinstance(body[routes], dict):
                 table = cast("dict[str, Any]", body[routes])
                 body[routes] = {label: None if target == "" else target for label, target in table.items()}
         if isinstance(body.get("human_fields"), list):
             body["human_fields"] = [
-                self._inner(value, HumanField, place, f"human_fields[{position}]")
+                self._inner(value, HumanField, location, f"human_fields[{position}]")
                 for position, value in enumerate(cast("list[Any]", body["human_fields"]))
             ]
         if "retry" in body:
-            body["retry"] = self._inner(body["retry"], StepRetry, place, "retry")
-        return self._validate(STEP_TYPES[kind], body, place)
+            body["retry"] = self._inner(body["retry"], StepRetry, location, "retry")
+        return self._validate(STEP_TYPES[kind], body, location)
 
-    def _inner(self, value: Any, kind: type[BaseModel], place: Location, field: str) -> Any:
+    def _inner(self, value: Any, kind: type[BaseModel], location: Location, field: str) -> Any:
         if not isinstance(value, dict):
             return value
-        return self._clean(cast("dict[str, Any]", value), kind, place, f"{field}.")
+        return self._clean(cast("dict[str, Any]", value), kind, location, f"{field}.")
 
     def _clean(
-        self, raw: Mapping[str, Any], kind: type[BaseModel], place: Location, within: str = ""
+        self, raw: Mapping[str, Any], kind: type[BaseModel], location: Location, within: str = ""
     ) -> dict[str, Any]:
-        """The fields that the class knows, by their own names; null and empty text where they mean not given."""
+        """Return the known fields by their own names, without null and empty strings that mean not given."""
         aliases = {field.alias: name for name, field in kind.model_fields.items() if field.alias}
         cleaned: dict[str, Any] = {}
         dropped: list[str] = []
@@ -135,19 +137,20 @@ class DefinitionParser:
                 if self._may_drop(written, value, kind):
                     dropped.append(written)
                 else:
-                    self._unknown(written, kind, place, within)
+                    self._unknown(written, kind, location, within)
                 continue
             if name in cleaned and cleaned[name] != value:
                 self._problems.error(
-                    place.at(field=f"{within}{name}"),
-                    f'"{field.alias}" is the same field with another value. Keep one.',
+                    location.at(field=f"{within}{name}"),
+                    f'"{field.alias}" is the same field with another value. Keep one of them.',
                 )
             empty = value is None or (value == "" and field.default is None and name not in _MAY_BE_EMPTY)
             if not empty or (field.is_required() and value is None):
                 cleaned[name] = value
         if dropped:
             self._problems.warn(
-                place, f"Left out, because they mean nothing here: {', '.join(f'{within}{name}' for name in dropped)}."
+                location,
+                f"Ignored, because they are not used: {', '.join(f'{within}{name}' for name in dropped)}.",
             )
         return cleaned
 
@@ -165,27 +168,28 @@ class DefinitionParser:
             for other in STEP_TYPES.values()
         )
 
-    def _unknown(self, name: str, kind: type[BaseModel], place: Location, within: str) -> None:
+    def _unknown(self, name: str, kind: type[BaseModel], location: Location, within: str) -> None:
         owners = [word for word, other in STEP_TYPES.items() if name in other.model_fields]
-        place = place.at(field=f"{within}{name}")
+        location = location.at(field=f"{within}{name}")
         if kind in STEP_TYPES.values() and owners:
             own = kind.model_fields["type"].default
             self._problems.error(
-                place, f"A step of type {own} has no such field; it belongs to {', '.join(owners)}. Remove it."
+                location,
+                f"A step of type {own} does not have this field; it belongs to {', '.join(owners)}. Remove it.",
             )
             return
         if name in EDITOR_FIELDS:
-            self._problems.error(place, "This field of another tool has no meaning here. Remove it.")
+            self._problems.error(location, "This field of another tool is not supported. Remove it.")
             return
         known = [field for field in kind.model_fields if field not in {"position_x", "position_y"}]
-        self._problems.error(place, f"There is no such field{near(name, known)}. Fields: {', '.join(known)}.")
+        self._problems.error(location, f"Unknown field{near(name, known)}. Fields: {', '.join(known)}.")
 
-    def _validate(self, kind: type[BaseModel], body: dict[str, Any], place: Location) -> BaseModel | None:
+    def _validate(self, kind: type[BaseModel], body: dict[str, Any], location: Location) -> BaseModel | None:
         try:
             return kind.model_validate(body)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
-                self._problems.error(place.at(field=_field(detail)), _message(detail, kind))
+                self._problems.error(location.at(field=_field(detail)), _message(detail, kind))
         return None
 
 
@@ -194,13 +198,13 @@ def _instead(number: int) -> BaseModel:
 
 
 def _field(detail: ErrorDetails) -> str | None:
-    told = ""
+    text = ""
     *outer, last = detail["loc"] or ("",)
     if detail["type"] == "missing":
         last = _OWN_NAMES.get(str(last), last)
     for part in (*outer, last):
-        told += f"[{part}]" if isinstance(part, int) else f".{part}"
-    return told.removeprefix(".") or None
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".") or None
 
 
 def _message(detail: ErrorDetails, kind: type[BaseModel]) -> str:
@@ -208,34 +212,34 @@ def _message(detail: ErrorDetails, kind: type[BaseModel]) -> str:
     match detail["type"]:
         case "missing":
             field = kind.model_fields.get(str(detail["loc"][-1])) if len(detail["loc"]) == 1 else None
-            about = f" It says: {field.description}" if field is not None and field.description else ""
+            about = f" Its meaning: {field.description}" if field is not None and field.description else ""
             return f"This field is missing.{about}"
         case "string_pattern_mismatch":
             pattern = detail.get("ctx", {}).get("pattern")
             if pattern == ID_PATTERN:
                 return (
-                    f"{_shown(given)} is no id: it must have 1 to 128 of A-Z, a-z, 0-9, '_', '.' and '-', "
+                    f"{_shown(given)} is not a valid id: it must have 1 to 128 of A-Z, a-z, 0-9, '_', '.' and '-', "
                     "and begin with a letter or digit."
                 )
             if pattern == KEY_PATTERN:
                 return (
-                    f"{_shown(given)} is no key: it must have 1 to 128 of A-Z, a-z, 0-9 and '_', "
+                    f"{_shown(given)} is not a valid key: it must have 1 to 128 of A-Z, a-z, 0-9 and '_', "
                     "and begin with a letter or '_'."
                 )
-            return f"{_shown(given)} does not fit {pattern}."
+            return f"{_shown(given)} does not match {pattern}."
         case "literal_error":
             expected = str(detail.get("ctx", {}).get("expected", ""))
             words = expected.replace("'", "").replace(" or ", ", ").split(", ")
-            return f"{_shown(given)} is none of {', '.join(words)}{near(given, words)}."
+            return f"{_shown(given)} is not one of {', '.join(words)}{near(given, words)}."
         case "value_error":
-            told = detail["msg"].removeprefix("Value error, ")
-            return f"{told if '_' in told.split()[0] else told[:1].upper() + told[1:]}."
+            text = detail["msg"].removeprefix("Value error, ")
+            return f"{text if '_' in text.split()[0] else text[:1].upper() + text[1:]}."
         case "extra_forbidden":
-            return "There is no such field."
+            return "Unknown field."
         case _:
             return f"{detail['msg']}; it is {_shown(given)}."
 
 
 def _shown(value: Any) -> str:
-    told = repr(value)
-    return told if len(told) <= 80 else f"{told[:77]}..."
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,6 +1,6 @@
-"""Problems of definitions: what is wrong, where exactly, and what to do.
+"""Problems of definitions: the exact location, what is wrong, and how to fix it.
 
-Reading, parsing and checking go on after a problem, so that a person learns of all of them at once.
+Reading, parsing and checking continue after a problem, so that all of them are reported at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from runlane.errors import InvalidDefinitions, nearest
 
 
 class Severity(StrEnum):
-    """An error keeps definitions from being stored, a warning does not."""
+    """An error prevents storing definitions, a warning does not."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where something is: the file, the definition in it, the step in that, and the field."""
+    """A file, the definition in it, the step in the definition, and the field."""
 
     file: str | None = None
     kind: Kind | None = None
@@ -45,14 +45,14 @@ class Location:
         return f"{self.file}: {inside}" if self.file and inside else self.file or inside or "definitions"
 
     def at(self, *, step: str | None = None, field: str | None = None) -> Location:
-        """A place within this one."""
+        """Return a location within this one."""
         return Location(self.file, self.kind, self.id, self.step if step is None else step, field)
 
 
 MAX_PROBLEMS: Final = 1000
-# Guessing what was meant takes time for each name that it might be.
+# Finding the nearest name takes time for each candidate.
 _GUESSED_NAMES: Final = 2000
-# As long as an id may be.
+# The maximum length of an id.
 _SHOWN: Final = 128
 
 KIND_WORDS: Final[dict[Kind, str]] = {
@@ -65,88 +65,88 @@ KIND_WORDS: Final[dict[Kind, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, or odd. A loose end leads to something that is not there, but may come."""
+    """One problem. A tolerant import accepts a `tolerable` error as a warning: it can be fixed after the import."""
 
     severity: Severity
-    place: Location
+    location: Location
     message: str
-    loose: bool = False
+    tolerable: bool = False
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}"
+        return f"{self.location}: {self.message}"
 
     @property
     def brief(self) -> str:
-        """What is wrong within its definition, for one who knows which that is."""
-        inside = Location(step=self.place.step, field=self.place.field)
+        """The message with its location inside of the definition."""
+        inside = Location(step=self.location.step, field=self.location.field)
         return f"{inside}: {self.message}" if inside != Location() else self.message
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain JSON."""
-        place = self.place
+        """Return it as JSON."""
+        location = self.location
         return {
             "severity": self.severity.value,
-            "file": place.file,
-            "kind": place.kind,
-            "id": place.id,
-            "step": place.step,
-            "field": place.field,
+            "file": location.file,
+            "kind": location.kind,
+            "id": location.id,
+            "step": location.step,
+            "field": location.field,
             "message": self.message,
         }
 
 
 class TooManyProblems(Exception):
-    """So much is wrong that more of it helps nobody."""
+    """The limit of reported problems is reached."""
 
 
 @dataclass(slots=True)
 class Problems:
-    """What was found so far."""
+    """The problems found so far."""
 
     found: list[Problem] = field(default_factory=list[Problem])
 
-    def error(self, place: Location, message: str, *, loose: bool = False) -> None:
-        """Note an error."""
+    def error(self, location: Location, message: str, *, tolerable: bool = False) -> None:
+        """Add an error."""
         if len(self.errors) >= MAX_PROBLEMS:
             raise TooManyProblems
-        self.found.append(Problem(Severity.ERROR, place, message, loose))
+        self.found.append(Problem(Severity.ERROR, location, message, tolerable))
 
-    def warn(self, place: Location, message: str) -> None:
-        """Note something odd, unless there is much of it already; what follows may be an error."""
+    def warn(self, location: Location, message: str) -> None:
+        """Add a warning, up to the limit: errors may still follow."""
         if len(self.warnings) < MAX_PROBLEMS:
-            self.found.append(Problem(Severity.WARNING, place, message))
+            self.found.append(Problem(Severity.WARNING, location, message))
 
     def __iter__(self) -> Iterator[Problem]:
         return iter(self.found)
 
     @property
     def errors(self) -> list[Problem]:
-        """Those that keep definitions from being stored."""
+        """The problems that prevent storing."""
         return [problem for problem in self.found if problem.severity is Severity.ERROR]
 
     @property
     def warnings(self) -> list[Problem]:
-        """The others."""
+        """The problems that do not prevent storing."""
         return [problem for problem in self.found if problem.severity is Severity.WARNING]
 
     def raise_errors(self) -> None:
-        """Refuse, if there are errors."""
+        """Raise InvalidDefinitions if there are errors."""
         refuse(self.errors)
 
 
 def refuse(errors: Iterable[Problem]) -> None:
-    """Raise InvalidDefinitions for these, if there are any."""
-    told = [(str(problem.place), problem.message) for problem in errors]
-    if told:
-        raise InvalidDefinitions(told)
+    """Raise InvalidDefinitions for these errors, if there are any."""
+    listed = [(str(problem.location), problem.message) for problem in errors]
+    if listed:
+        raise InvalidDefinitions(listed)
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """' (did you mean "x"?)' or nothing."""
+    """Return ' (did you mean "x"?)', or an empty string."""
     return nearest(name, islice(known, _GUESSED_NAMES)) if isinstance(name, str) else ""
 
 
 def listing(names: Iterable[str]) -> str:
-    """The first few names."""
+    """Return the first names, separated by commas."""
     shown = list(islice(names, 11))
     return (", ".join(shown[:10]) or "none") + (", …" if len(shown) > 10 else "")

@@ -1,7 +1,6 @@
-"""The reference page of definitions, made from the classes that parse them.
+"""The reference page of definitions, generated from the classes that parse them.
 
-`python -m runlane.definitions.reference_page > docs/reference/definitions.md` writes it. A test compares both, so that
-the page agrees with the code.
+`python -m runlane.definitions.reference_page > docs/reference/definitions.md` writes it. A test compares both.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ definitions/
   mcp_servers/
 ```
 
-A file holds one definition or a list of definitions; the folder says what they are. Files that do not end in `.json`
-and hidden files are not read. A file has at most 8 MiB, a definition 2 MiB, an orchestration 500 steps.
+A file contains one definition or a list of definitions; the folder determines their kind. Files that do not end in
+`.json` and hidden files are ignored. A file has at most 8 MiB, a definition 2 MiB, an orchestration 500 steps.
 
-`runlane validate` tells what is wrong, with the file, the definition, the step, the field and the cure.
-`runlane sync` brings the directory into the database, `runlane dev` does so whenever a file changes. Definitions whose
-files are gone stay until `runlane sync --prune`; `dev` removes them from the project's own file.
-`runlane schema orchestration` prints a JSON Schema; an editor that knows it completes and checks while you write:
-`"$schema"` is allowed in every definition.
+`runlane validate` reports each problem with the file, the definition, the step, the field and the fix. `runlane sync`
+stores the directory in the database, `runlane dev` does so whenever a file changes. Definitions without a file stay
+until `runlane sync --prune`; `dev` removes them from the embedded database of the project.
+`runlane schema orchestration` prints a JSON Schema for completion and validation in editors: `"$schema"` is allowed in
+every definition.
 
 Unknown fields are errors. Fields of other step types that are empty or have their default, as editors of other tools
-write them, are left out with a warning. `null` means not given where a field has a default.
+write them, are ignored with a warning. `null` means not given where a field has a default.
 
 ## Names
 
@@ -53,59 +52,59 @@ state has 1 to 128 of `A-Z`, `a-z`, `0-9` and `_` and begins with a letter or `_
 
 ## The state and placeholders
 
-A run has one object of keys, its state. At the start it has the defaults of `state_schema`, then `user_input` and
-`user_query` (both the run's message), then the run's `input`. A step puts its output under its `output_key`.
+The state of a run is one JSON object. At the start it has the defaults of `state_schema`, then `user_input` and
+`user_query` (both the run's message), then the run's `input`. The output of a step is stored under its `output_key`.
 
-Fields that are described as having placeholders are filled from the state:
+Fields whose description mentions placeholders are templates, rendered from the state:
 
-| written | is |
+| placeholder | value |
 | --- | --- |
 | `{state.key}`, `{{key}}` | the value of `key` |
 | `{state.key.sub.0}`, `{{key.sub.0}}` | a part of it: names in objects, positions in lists, `-1` for the last |
 | `\\{{key}}` | the text `{{key}}`; a backslash before a placeholder makes it text, two are one backslash |
 
-Within text a value is written as it is if it is text, as nothing if it is null, and as JSON otherwise. Where a value is
-wanted (`arguments`, `input`), a text that is exactly one placeholder becomes the value itself. Other braces, such as
-those of JSON, are text. A placeholder that nothing can fill is an error when definitions are checked, and fails the
-step when it turns out in a run. What is filled in is not looked at again.
+Within text, a string is inserted as it is, null as nothing, and any other value as JSON. In `arguments` and `input`, a
+string that is exactly one placeholder becomes the value itself. Other braces, such as those of JSON, are text. A
+placeholder that can never have a value is an error when definitions are checked; one without a value in a run fails the
+step. Inserted values are not rendered again.
 
 Conditions (`if_condition`, `switch_expression`, `while_condition`, `for_each`) are expressions and use `state.key`,
-without braces. They and scripts (`transform_code`) are checked like placeholders: a key that nothing gives, a field
+without braces. They and scripts (`transform_code`) are checked like placeholders: a key that is never set, a field
 that the form of a human step does not have, and a comparison with a value that is not an option of a select field are
 errors. A key that may be missing is read with `state.get("key")` or after `"key" in state`, and is not reported.
 
 ## Warnings
 
-What is probably a mistake, or cannot run in this installation, is a warning: it is reported by `runlane validate`, sync
-and import, and stops none of them. `runlane validate --strict` exits with code 1 if there are any.
+A probable mistake, or something that this installation cannot execute, is a warning: `runlane validate`, sync and
+import report it and succeed. `runlane validate --strict` exits with code 1 if there are warnings.
 
-| reported | because |
+| warning | reason |
 | --- | --- |
 | a model with an unknown provider, or without one where several may serve it | the step would fail |
-| a model called `scripted` that has no `answers` | the step would fail |
-| `{key}`, `${key}` and templates of other formats in a field with placeholders | they are text here |
-| placeholders in an agent's `system_prompt` | it is sent as it is |
+| a model named `scripted` without `answers` | the step would fail |
+| `{key}`, `${key}` and templates of other formats in a template | they are plain text |
+| placeholders in an agent's `system_prompt` | it is sent unchanged |
 | a script that never sets `result` | the step would fail |
 | a tool or MCP server at an address that `RUNLANE_OUTBOUND_ALLOW` does not allow | the call would be refused |
-| a case of a `switch` that is not an option of the select field it decides by | it is never taken |
+| a case of a `switch` that is not an option of its select field | it is never taken |
 
 ## Secrets
 
-Definitions are stored, kept for ever and shown, so credentials are not written into them. Headers, environment
-variables and tokens refer to a secret as `{secret.NAME}`; a value that looks like a credential is refused.
+Definitions are stored forever and displayed, so they must not contain credentials. Headers, environment variables and
+tokens refer to a secret as `{secret.NAME}`; a value that looks like a credential is rejected.
 
 ## Versions
 
-A definition's version is the SHA-256 of its content in canonical form: JSON with sorted keys, without what equals its
-default and without `created_at` and `updated_at`. Versions are kept. A run uses, from its start to its end, the
-versions that were current when it was accepted, those of everything that it can reach included; changing or removing a
-definition changes nothing for it.
+The version of a definition is the SHA-256 of its content in canonical form: JSON with sorted keys, without fields that
+equal their default and without `created_at` and `updated_at`. Versions are kept. A run uses, from its start to its end,
+the versions that were current when it was accepted, including those of all definitions that it can reach; changing or
+removing a definition does not affect it.
 """
 
 _STEPS: Final = """\
 ## Steps
 
-Every step has a `type` and these fields; the sections after this one have what each type adds.
+Every step has a `type` and these fields; the following sections list the fields of each type.
 """
 
 _EXAMPLES: Final[dict[str, dict[str, Any]]] = {
@@ -159,17 +158,17 @@ _EXAMPLES: Final[dict[str, dict[str, Any]]] = {
 _CODES: Final = """\
 ### Failure codes
 
-What a step fails with: `code` of the event `step_error`, of `error` in the state, and of `retry.on`. Other codes in
-`retry.on` are errors of the definition. Models that you register may fail with codes of their own; raise one of these
-if steps should name it.
+The codes of failed steps: `code` of the event `step_error`, of `error` in the state, and of `retry.on`. Other codes in
+`retry.on` are errors of the definition. Models that you register may fail with their own codes; raise one of these if
+steps should refer to it.
 """
 _RUN_CODES: Final = """\
-These end the run as a whole, and no `retry` may name them:
+These end the whole run, and `retry` must not name them:
 """
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [
         _INTRO,
         _section("Orchestrations", Orchestration, without={"steps"}),
@@ -228,11 +227,11 @@ def _type(field: FieldInfo) -> str:
 
 def _words(annotation: Any) -> str:
     plain: dict[Any, str] = {
-        str: "text",
-        int: "whole number",
+        str: "string",
+        int: "integer",
         float: "number",
-        bool: "true or false",
-        Any: "anything",
+        bool: "boolean",
+        Any: "any value",
         HumanField: "fields",
         StateField: "state fields",
         StepRetry: "[retry](#retry)",
@@ -261,7 +260,7 @@ def _words(annotation: Any) -> str:
 
 def _many(annotation: Any) -> str:
     words = _words(annotation)
-    return {"id": "ids", "key": "keys", "text": "texts", "list of ids": "lists of ids"}.get(words, words)
+    return {"id": "ids", "key": "keys", "string": "strings", "list of ids": "lists of ids"}.get(words, words)
 
 
 def _default(field: FieldInfo) -> str:

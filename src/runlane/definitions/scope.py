@@ -1,4 +1,4 @@
-"""The scope of definitions: everything that their references may lead to."""
+"""The scope of definitions: all targets of their references."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from runlane.definitions.schema.definition import Agent, Definition, Kind, McpSe
 from runlane.definitions.versions import kind_of
 
 ALL_TOOLS = "all"
-# Between a server's name and its tool's.
+# Separates the name of a server from the name of its tool.
 TOOL_OF_SERVER = "__"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedDefinition:
-    """A definition and where it comes from."""
+    """A definition and its location."""
 
     definition: Definition
-    place: Location
+    location: Location
 
     @property
     def key(self) -> tuple[Kind, str]:
-        """What tells definitions apart."""
+        """The kind and id, which identify a definition."""
         return kind_of(self.definition), self.definition.id
 
 
 @dataclass(slots=True)
 class DefinitionScope:
-    """Everything that references may lead to. `tasks` is None where nobody knows the registered tasks.
+    """All targets of references. `tasks` is None where the registered tasks are unknown.
 
-    `broken` are definitions that are there and have errors of their own: a reference to one is not another error.
+    `broken` are existing definitions with errors: a reference to one is not another error.
     """
 
     orchestrations: dict[str, Orchestration] = field(default_factory=dict[str, Orchestration])
@@ -42,7 +42,7 @@ class DefinitionScope:
     broken: Collection[tuple[Kind, str]] = ()
 
     def add(self, definition: Definition) -> None:
-        """Make a definition known."""
+        """Add a definition."""
         match definition:
             case Orchestration():
                 self.orchestrations[definition.id] = definition
@@ -54,7 +54,7 @@ class DefinitionScope:
                 self.servers[definition.id] = definition
 
     def find(self, key: tuple[Kind, str]) -> Definition | None:
-        """A definition by what tells it apart."""
+        """Return a definition by its key."""
         match key:
             case ("orchestration", name):
                 return self.orchestrations.get(name)
@@ -66,7 +66,7 @@ class DefinitionScope:
                 return self.servers.get(name)
 
     def has_tool(self, name: str) -> bool:
-        """Whether there is such a tool, a task that is called as one, or a server that may bring it."""
+        """Return whether a tool, a task or an MCP server provides this tool."""
         return (
             name in self.tools
             or name in (self.tasks or ())
@@ -75,14 +75,14 @@ class DefinitionScope:
         )
 
     def tools_named(self, names: Iterable[str]) -> list[Tool]:
-        """The tools behind these names, as far as they are there; servers and tasks are none."""
+        """Return the existing tools of these names, without servers and tasks."""
         listed = list(names)
         if ALL_TOOLS in listed:
             return list(self.tools.values())
         return [self.tools[name] for name in listed if name in self.tools]
 
     def server_of(self, tool: str) -> str | None:
-        """The server that brings a tool of this name. Names may contain what stands between both, so all are tried."""
+        """Return the server of a tool. Names may contain the separator, so every split is tried."""
         at = tool.find(TOOL_OF_SERVER)
         while at > 0:
             if tool[:at] in self.servers or ("mcp_server", tool[:at]) in self.broken:
@@ -92,7 +92,7 @@ class DefinitionScope:
 
 
 def scope_of(definitions: Iterable[Definition], tasks: Collection[str] | None = None) -> DefinitionScope:
-    """The scope of these definitions."""
+    """Return the scope of these definitions."""
     scope = DefinitionScope(tasks=tasks)
     for definition in definitions:
         scope.add(definition)

@@ -1,8 +1,8 @@
-"""Secrets in definitions: referred to as {secret.NAME}, never written down.
+"""Secrets in definitions: referred to as {secret.NAME}, never written as values.
 
-Definitions are stored, versioned for ever, shown and exported. A value that would be a credential is therefore refused
-where one belongs (headers, environment, tokens), and what is plainly a credential is refused anywhere. Nothing here
-repeats such a value.
+Definitions are stored, versioned forever, displayed and exported. So a value in a field for credentials (headers,
+environment, tokens) is refused, and a string in the format of a credential is refused anywhere. No message contains
+such a value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runlane.definitions.schema.definition import Definition, McpServer, Tool
 
 SECRET: Final = re.compile(r"\{secret\.([A-Za-z_][A-Za-z0-9_]{0,127})\}")
 _ALMOST: Final = re.compile(r"\{\s*secret\b")
-# Words in names of headers, variables and parameters whose values nobody else may know.
+# Words in names of headers, variables and parameters whose values are confidential.
 _SENSITIVE: Final = re.compile(
     r"authorization|token|secret|passw(or)?d|passphrase|credential|cookie|signature"
     r"|(^|[^a-z])(key|apikey|pat|pwd|auth|bearer)($|[^a-z])",
@@ -34,22 +34,25 @@ _PLAIN: Final = re.compile(
 _BEARER: Final = re.compile(r"^\s*(bearer|basic)\s+\S", re.IGNORECASE)
 
 
-def check_secrets(definition: Definition, body: Mapping[str, Any], place: Location, problems: Problems) -> None:
-    """Note values that must not be stored."""
-    told: set[str] = set()
+def check_secrets(definition: Definition, body: Mapping[str, Any], location: Location, problems: Problems) -> None:
+    """Report values that must not be stored."""
+    reported: set[str] = set()
 
     def refuse(field: str, why: str, name: str) -> None:
-        if field not in told:
-            told.add(field)
+        if field not in reported:
+            reported.add(field)
             problems.error(
-                place.at(field=field),
-                f"{why} It would be stored and shown in clear. Keep it as a secret and write {{secret.{name}}} here.",
+                location.at(field=field),
+                f"{why} It would be stored and shown in plain text. Store it as a secret and write {{secret.{name}}}.",
             )
 
     for field, name, value in _credentials(definition):
         if _ALMOST.search(value) and SECRET.search(value) is None:
-            problems.error(place.at(field=field), "A secret is written {secret.NAME}, with a name of A-Z, 0-9 and _.")
-            told.add(field)
+            problems.error(
+                location.at(field=field),
+                "This is not a valid reference. Write {secret.NAME}, with a name of A-Z, 0-9 and _.",
+            )
+            reported.add(field)
             continue
         rest = SECRET.sub("", value).strip()
         if _SENSITIVE.search(name) and rest and not (rest != value.strip() and _SCHEME.match(rest)):
@@ -64,25 +67,25 @@ def check_secrets(definition: Definition, body: Mapping[str, Any], place: Locati
 
 
 def secret_names(definition: Definition) -> set[str]:
-    """The secrets that a definition refers to."""
+    """Return the secrets that a definition refers to."""
     return {name for _, _, value in _credentials(definition) for name in SECRET.findall(value)} | (
         set(SECRET.findall(definition.url)) if isinstance(definition, (Tool, McpServer)) and definition.url else set()
     )
 
 
 def secret_name(name: str) -> str:
-    """A name for the secret behind a header or variable."""
-    told = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
-    return told if told and not told[0].isdigit() else f"SECRET_{told}".rstrip("_")
+    """Return a name for the secret of a header or variable."""
+    text = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_").upper()
+    return text if text and not text[0].isdigit() else f"SECRET_{text}".rstrip("_")
 
 
 def is_sensitive(name: str) -> bool:
-    """Whether a header, variable or parameter of this name holds a credential."""
+    """Return whether a header, variable or parameter of this name contains a credential."""
     return _SENSITIVE.search(name) is not None
 
 
 def _credentials(definition: Definition) -> Iterator[tuple[str, str, str]]:
-    """Field, name and value of everything that may be a credential by its place."""
+    """Return field, name and value of everything that may be a credential by its location."""
     match definition:
         case Tool():
             for name, value in definition.headers.items():
@@ -113,7 +116,7 @@ def _in_url(definition: Definition) -> Iterator[tuple[str, str]]:
         if parts.password:
             yield "url", "password"
         for name, value in parse_qsl(parts.query):
-            # {field} places are filled when the tool is called.
+            # {field} is replaced when the tool is called.
             if _SENSITIVE.search(name) and not value.startswith("{"):
                 yield "url", name
     except ValueError:

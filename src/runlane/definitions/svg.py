@@ -1,8 +1,9 @@
 """An orchestration as an SVG picture: layers from top to bottom, without anything to install.
 
-Steps are put into layers by the longest way from the beginning, ways back left aside; the order within a layer is
-improved until few ways cross. Ways over several layers get a place of their own in each, so that they run between
-the boxes and not through them.
+Steps are assigned to layers by the longest path from the start, without back edges; the order within a layer is
+improved until few edges cross. Edges over several layers get a waypoint in each, so that they run between the boxes.
+The layout is written here because the only pure-Python library for it, grandalf, computes coordinates without drawing
+them, under GPL or EPL.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import pairwise
 from typing import Final
 from xml.sax.saxutils import escape
 
-from runlane.definitions.mermaid import END, Drawing, Edge, EdgeStyle, picture_of, shown
+from runlane.definitions.mermaid import END, Drawing, Edge, EdgeStyle, picture_of, shorten
 from runlane.definitions.schema.definition import Orchestration
 
 _BOX_WIDTH: Final = 168
@@ -44,7 +45,7 @@ _COLOURS: Final = {
 
 @dataclass(slots=True)
 class _Layout:
-    """Nodes in layers. Nodes named by a tuple are places of ways that go on to another layer."""
+    """Nodes in layers. Nodes named by a tuple are waypoints of edges that continue to another layer."""
 
     layers: list[list[object]] = field(default_factory=list[list[object]])
     up: dict[object, list[object]] = field(default_factory=lambda: defaultdict[object, list[object]](list))
@@ -54,37 +55,37 @@ class _Layout:
 
 
 def svg(orchestration: Orchestration) -> str:
-    """The picture as an SVG document."""
+    """Return the drawing as an SVG document."""
     picture = picture_of(orchestration)
-    back = _ways_back(picture)
+    back = _back_edges(picture)
     layout = _layered(picture, back)
     _improve(layout)
-    width, height = _place(layout)
+    width, height = _assign_positions(layout)
     rank = {node: number for number, layer in enumerate(layout.layers) for node in layer}
-    loops = [way for way in picture.ways if way in back]
+    loops = [edge for edge in picture.edges if edge in back]
     width += _LANE_WIDTH * (len(loops) + 1) if loops else 0
     size = f'width="{width:g}" height="{height:g}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {width:g} {height:g}" {_FONT}>',
-        f"<title>{escape(shown(orchestration.title))}</title>",
+        f"<title>{escape(shorten(orchestration.title))}</title>",
         _TIP,
         f'<rect {size} fill="#ffffff"/>',
     ]
     right = max(layout.x.values(), default=0) + _BOX_WIDTH / 2 + _GAP_X / 2
-    for way in picture.ways:
-        if way in back:
-            parts.append(_draw_back(way, layout, right + _LANE_WIDTH * (loops.index(way) + 1)))
+    for edge in picture.edges:
+        if edge in back:
+            parts.append(_draw_back(edge, layout, right + _LANE_WIDTH * (loops.index(edge) + 1)))
         else:
-            parts.append(_draw(way, layout, rank))
+            parts.append(_draw(edge, layout, rank))
     parts += (_box(step_id, picture, layout) for step_id in rank if isinstance(step_id, str))
     return "\n".join([*parts, "</svg>", ""])
 
 
-def _ways_back(picture: Drawing) -> set[Edge]:
-    """Ways that close a circle, found by walking on from the beginning."""
+def _back_edges(picture: Drawing) -> set[Edge]:
+    """Return the edges that close a cycle, found by a depth-first search from the start."""
     following: dict[str, list[Edge]] = defaultdict(list)
-    for way in picture.ways:
-        following[way.source].append(way)
+    for edge in picture.edges:
+        following[edge.source].append(edge)
     back: set[Edge] = set()
     state: dict[str, int] = {}
     for start in picture.steps:
@@ -93,54 +94,54 @@ def _ways_back(picture: Drawing) -> set[Edge]:
         state[start] = 1
         stack = [(start, iter(following[start]))]
         while stack:
-            node, ways = stack[-1]
-            way = next(ways, None)
-            if way is None:
+            node, edges = stack[-1]
+            edge = next(edges, None)
+            if edge is None:
                 state[node] = 2
                 stack.pop()
-            elif state.get(way.target) == 1:
-                back.add(way)
-            elif way.target not in state:
-                state[way.target] = 1
-                stack.append((way.target, iter(following[way.target])))
+            elif state.get(edge.target) == 1:
+                back.add(edge)
+            elif edge.target not in state:
+                state[edge.target] = 1
+                stack.append((edge.target, iter(following[edge.target])))
     return back
 
 
 def _layered(picture: Drawing, back: set[Edge]) -> _Layout:
-    ways = [way for way in picture.ways if way not in back]
-    nodes = [*picture.steps, *([END] if any(way.target == END for way in ways) else [])]
+    edges = [edge for edge in picture.edges if edge not in back]
+    nodes = [*picture.steps, *([END] if any(edge.target == END for edge in edges) else [])]
     rank = dict.fromkeys(nodes, 0)
     incoming = dict.fromkeys(nodes, 0)
-    for way in ways:
-        incoming[way.target] += 1
+    for edge in edges:
+        incoming[edge.target] += 1
     following: dict[str, list[Edge]] = defaultdict(list)
-    for way in ways:
-        following[way.source].append(way)
+    for edge in edges:
+        following[edge.source].append(edge)
     ready = [node for node in nodes if incoming[node] == 0]
     for node in ready:
-        for way in following[node]:
-            rank[way.target] = max(rank[way.target], rank[node] + 1)
-            incoming[way.target] -= 1
-            if incoming[way.target] == 0:
-                ready.append(way.target)
+        for edge in following[node]:
+            rank[edge.target] = max(rank[edge.target], rank[node] + 1)
+            incoming[edge.target] -= 1
+            if incoming[edge.target] == 0:
+                ready.append(edge.target)
     layout = _Layout([[] for _ in range(max(rank.values(), default=0) + 1)])
     for node in nodes:
         layout.layers[rank[node]].append(node)
-    for number, way in enumerate(ways):
-        last: object = way.source
-        for level in range(rank[way.source] + 1, rank[way.target]):
-            place = (number, level)
-            layout.layers[level].append(place)
-            layout.down[last].append(place)
-            layout.up[place].append(last)
-            last = place
-        layout.down[last].append(way.target)
-        layout.up[way.target].append(last)
+    for number, edge in enumerate(edges):
+        last: object = edge.source
+        for level in range(rank[edge.source] + 1, rank[edge.target]):
+            waypoint = (number, level)
+            layout.layers[level].append(waypoint)
+            layout.down[last].append(waypoint)
+            layout.up[waypoint].append(last)
+            last = waypoint
+        layout.down[last].append(edge.target)
+        layout.up[edge.target].append(last)
     return layout
 
 
 def _improve(layout: _Layout) -> None:
-    """Put each node near the middle of its neighbours, layer by layer, downwards and upwards in turn."""
+    """Move each node towards the middle of its neighbours, layer by layer, downwards and upwards in turn."""
     for turn in range(_ROUNDS):
         downwards = turn % 2 == 0
         neighbours = layout.up if downwards else layout.down
@@ -155,7 +156,7 @@ def _improve(layout: _Layout) -> None:
             layout.layers[level].sort(key=keys.__getitem__)
 
 
-def _place(layout: _Layout) -> tuple[float, float]:
+def _assign_positions(layout: _Layout) -> tuple[float, float]:
     widths = [sum(_width(node) + _GAP_X for node in layer) - _GAP_X for layer in layout.layers]
     widest = max(widths, default=0)
     for level, layer in enumerate(layout.layers):
@@ -172,50 +173,50 @@ def _width(node: object) -> float:
     return _BOX_WIDTH if isinstance(node, str) else _LANE_WIDTH
 
 
-def _draw(way: Edge, layout: _Layout, rank: dict[object, int]) -> str:
-    points = [(layout.x[way.source], layout.y[way.source] + _BOX_HEIGHT / 2)]
-    points += ((layout.x[node], layout.y[node]) for node in _between(way, layout, rank))
-    points.append((layout.x[way.target], layout.y[way.target] - _BOX_HEIGHT / 2))
+def _draw(edge: Edge, layout: _Layout, rank: dict[object, int]) -> str:
+    points = [(layout.x[edge.source], layout.y[edge.source] + _BOX_HEIGHT / 2)]
+    points += ((layout.x[node], layout.y[node]) for node in _between(edge, layout, rank))
+    points.append((layout.x[edge.target], layout.y[edge.target] - _BOX_HEIGHT / 2))
     line = f"M{points[0][0]:g} {points[0][1]:g}"
     for (x0, y0), (x1, y1) in pairwise(points):
         middle = (y0 + y1) / 2
         line += f"C{x0:g} {middle:g} {x1:g} {middle:g} {x1:g} {y1:g}"
     (x0, y0), (x1, y1) = points[0], points[1]
-    return _line(line, way) + _label(way, (x0 + x1) / 2, (y0 + y1) / 2)
+    return _line(line, edge) + _label(edge, (x0 + x1) / 2, (y0 + y1) / 2)
 
 
-def _between(way: Edge, layout: _Layout, rank: dict[object, int]) -> list[object]:
-    """The places that a way has in the layers that it passes."""
-    for start in layout.down[way.source]:
+def _between(edge: Edge, layout: _Layout, rank: dict[object, int]) -> list[object]:
+    """Return the waypoints of an edge in the layers that it crosses."""
+    for start in layout.down[edge.source]:
         found: list[object] = []
         node = start
         while not isinstance(node, str):
             found.append(node)
             node = layout.down[node][0]
-        if node == way.target and len(found) == rank[way.target] - rank[way.source] - 1:
+        if node == edge.target and len(found) == rank[edge.target] - rank[edge.source] - 1:
             return found
     return []
 
 
-def _draw_back(way: Edge, layout: _Layout, lane: float) -> str:
-    x0, y0 = layout.x[way.source] + _BOX_WIDTH / 2, layout.y[way.source]
-    x1, y1 = layout.x[way.target] + _BOX_WIDTH / 2, layout.y[way.target]
-    y1 += 8 if way.source == way.target else 0
+def _draw_back(edge: Edge, layout: _Layout, lane: float) -> str:
+    x0, y0 = layout.x[edge.source] + _BOX_WIDTH / 2, layout.y[edge.source]
+    x1, y1 = layout.x[edge.target] + _BOX_WIDTH / 2, layout.y[edge.target]
+    y1 += 8 if edge.source == edge.target else 0
     line = f"M{x0:g} {y0:g}C{lane:g} {y0:g} {lane:g} {y0:g} {lane:g} {(y0 + y1) / 2:g}S{lane:g} {y1:g} {x1:g} {y1:g}"
-    return _line(line, way) + _label(way, lane, (y0 + y1) / 2)
+    return _line(line, edge) + _label(edge, lane, (y0 + y1) / 2)
 
 
-def _line(path: str, way: Edge) -> str:
-    dashes = ' stroke-dasharray="5 4"' if way.style is EdgeStyle.RARE else ""
+def _line(path: str, edge: Edge) -> str:
+    dashes = ' stroke-dasharray="5 4"' if edge.style is EdgeStyle.RARE else ""
     return f'<path d="{path}" fill="none" stroke="#475569" stroke-width="1.2"{dashes} marker-end="url(#tip)"/>'
 
 
-def _label(way: Edge, x: float, y: float) -> str:
-    if not way.label:
+def _label(edge: Edge, x: float, y: float) -> str:
+    if not edge.label:
         return ""
     return (
         f'<text x="{x:g}" y="{y:g}" text-anchor="middle" fill="#334155" stroke="#ffffff" stroke-width="3" '
-        f'paint-order="stroke">{escape(_short(way.label))}</text>'
+        f'paint-order="stroke">{escape(_short(edge.label))}</text>'
     )
 
 
@@ -227,20 +228,20 @@ def _box(step_id: str, picture: Drawing, layout: _Layout) -> str:
     round_corner = _BOX_HEIGHT / 2 if kind == "end" else 6
     about = "" if step is None or title == kind else kind
     name_y = layout.y[step_id] + (-2 if about else 4)
-    told = (
-        f'<g><title>{escape(shown(step_id or "end"))}</title><rect x="{x:g}" y="{y:g}" width="{_BOX_WIDTH}" '
+    text = (
+        f'<g><title>{escape(shorten(step_id or "end"))}</title><rect x="{x:g}" y="{y:g}" width="{_BOX_WIDTH}" '
         f'height="{_BOX_HEIGHT}" rx="{round_corner:g}" fill="{_COLOURS.get(kind, "#f8fafc")}" stroke="#64748b"/>'
         f'<text x="{layout.x[step_id]:g}" y="{name_y:g}" text-anchor="middle" fill="#0f172a">'
         f"{escape(_short(title))}</text>"
     )
     if about:
-        told += (
+        text += (
             f'<text x="{layout.x[step_id]:g}" y="{layout.y[step_id] + 14:g}" text-anchor="middle" font-size="10" '
             f'fill="#64748b">{escape(about)}</text>'
         )
-    return f"{told}</g>"
+    return f"{text}</g>"
 
 
 def _short(text: str) -> str:
-    told = shown(text)
-    return told if len(told) <= _LETTERS else f"{told[: _LETTERS - 1]}…"
+    text = shorten(text)
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"

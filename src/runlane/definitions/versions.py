@@ -1,7 +1,7 @@
-"""Versions: a definition's content in one canonical form, and the address that follows from it.
+"""Versions: the canonical form of a definition, and the address that is its hash.
 
-What equals its default is left out, so that writing a default down changes no version; so are the times that editors
-note, because the database keeps its own. The form is what is stored: anybody can compute its address again.
+Fields that equal their default are omitted, so that writing a default does not change the version; so are the times of
+editors, because the database has its own. The canonical form is stored, so the address can be verified.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ _NOTED_TIMES: Final = {"created_at", "updated_at"}
 
 
 def canonical(definition: Definition) -> bytes:
-    """The content as JSON with sorted keys."""
+    """Return the content as JSON with sorted keys."""
     body = definition.model_dump(mode="json", exclude_defaults=True, exclude=_NOTED_TIMES)
     if isinstance(definition, Orchestration):
-        # The type is each class's default, and the one that tells the classes apart.
-        for step, told in zip(definition.steps, body["steps"], strict=True):
-            told["type"] = step.type
+        # The type is the default of each class, and needed to restore the class.
+        for step, content in zip(definition.steps, body["steps"], strict=True):
+            content["type"] = step.type
     return orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
 
 
 def address(content: bytes) -> str:
-    """The version that this content has."""
+    """Return the version of this content."""
     return sha256(content).hexdigest()
 
 
 def restore(kind: Kind, content: bytes | str) -> Definition:
-    """The definition that was stored in this form."""
+    """Return the definition that was stored in this form."""
     return KINDS[kind].model_validate_json(content)
 
 
 def kind_of(definition: Definition) -> Kind:
-    """What a definition is."""
+    """Return the kind of a definition."""
     return next(kind for kind, model in KINDS.items() if isinstance(definition, model))
 
 
 def key_of(definition: Definition) -> str:
-    """What a run's pins call it: kind and id, such as agent:writer."""
+    """Return the key of a definition in the pins of a run: kind and id, such as agent:writer."""
     return f"{kind_of(definition)}:{definition.id}"

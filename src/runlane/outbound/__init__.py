@@ -1,4 +1,4 @@
-"""Outbound: the one way to call servers elsewhere, so that no tenant's text leads into our own network."""
+"""Guarded HTTP calls to other servers, so that no text of a tenant can reach the internal network."""
 
 from runlane.outbound.client import Outbound, OutboundResponse
 from runlane.outbound.limits import OutboundLimits

@@ -1,7 +1,7 @@
-"""Outbound: requests to servers elsewhere, and guarded httpx2 clients for libraries that make their own.
+"""Requests to other servers, and guarded httpx2 clients for libraries that make their own requests.
 
-One of these serves a process. Its own requests keep nothing between each other, no cookies least of all: they are made
-for many tenants. The HTTP library is loaded by the first request: most workers never make one.
+One instance serves a process. Its requests share no state, in particular no cookies, because they are made for many
+tenants. The HTTP library is loaded by the first request, because most workers never make one.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 _DEFAULTS: Final = OutboundLimits()
 _USER_AGENT: Final = f"runlane/{VERSION}"
-# A charset is what a server says it is; most of Python's codecs are nothing to try on its bytes.
+# The server names the charset, and most of Python's codecs must not be applied to its bytes.
 _CHARSETS: Final = {"utf-8", "us-ascii", "ascii", "iso-8859-1", "latin-1", "windows-1252", "utf-16", "utf-16le"}
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundResponse:
-    """A whole answer. Headers are found by names in any case."""
+    """A complete response. Names of headers are case-insensitive."""
 
     status: int
     headers: Mapping[str, str]
@@ -41,21 +41,21 @@ class OutboundResponse:
 
     @property
     def media_type(self) -> str:
-        """Such as application/json; empty if the server does not say."""
+        """The media type, such as application/json; empty if the server does not send one."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
     def text(self) -> str:
-        """The body as text; what is no text in it is replaced."""
-        told = self.headers.get("content-type", "").lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
-        return self.body.decode(told if told in _CHARSETS else "utf-8", "replace")
+        """The body as text; bytes that cannot be decoded are replaced."""
+        charset = self.headers.get("content-type", "").lower().partition("charset=")[2].partition(";")[0].strip(" \"'")
+        return self.body.decode(charset if charset in _CHARSETS else "utf-8", "replace")
 
 
 class Outbound:
-    """Calls servers elsewhere. `resolve` and `ssl_context` are for tests and special networks.
+    """Calls other servers. `resolve` and `ssl_context` are for tests and special networks.
 
-    `connections` shares the connections of this process between tenants; a caller enters it before its time limit runs.
-    """
+    `connections` shares the connections of this process between tenants; a caller enters it before its time limit
+    starts."""
 
     def __init__(
         self, settings: Settings, *, resolve: Resolve = resolve_name, ssl_context: SSLContext | None = None
@@ -67,24 +67,24 @@ class Outbound:
         self.connections = FairGate(MAX_CONNECTIONS, TENANT_CONNECTIONS)
 
     def transport(self, limits: OutboundLimits = _DEFAULTS) -> GuardedTransport:
-        """A transport of one's own, to be closed by whoever asked for it."""
+        """Return a separate transport, which the caller closes."""
         import httpx2
 
         from runlane.outbound.guard import Guard
         from runlane.outbound.transport import GuardedTransport
 
         if self._ssl_context is None:
-            # Certificates of an operator's own authority (SSL_CERT_FILE) are welcome; proxies and .netrc are not.
+            # Certificates of an operator's own authority (SSL_CERT_FILE) are used; proxies and .netrc are not.
             self._ssl_context = httpx2.create_ssl_context()
         return GuardedTransport(Guard(self._allowed, self._resolve), self._ssl_context, limits)
 
     def client(
         self, limits: OutboundLimits = _DEFAULTS, *, headers: Mapping[str, str] | None = None
     ) -> httpx2.AsyncClient:
-        """A guarded client for a library that takes one, to be closed by whoever asked for it.
+        """Return a guarded client for a library that takes one. The caller closes it.
 
-        It raises our OutboundRefused, OutboundTimeout and OutboundTooLarge besides the errors of httpx2. It follows
-        redirects by itself. For streams without an end, give limits without a total time and without a size.
+        It raises OutboundRefused, OutboundTimeout and OutboundTooLarge besides the errors of httpx2. It follows
+        redirects. For endless streams, pass limits without a total time and without a size.
         """
         import httpx2
 
@@ -105,8 +105,8 @@ class Outbound:
         content: bytes | None = None,
         limits: OutboundLimits = _DEFAULTS,
     ) -> OutboundResponse:
-        """Make a request and read the whole answer. Raises OutboundError, whose message has nothing of the request
-        but the origin."""
+        """Send a request and read the whole response. Raises OutboundError, whose message contains only the origin of
+        the request."""
         import httpx2
 
         from runlane.outbound.transport import LIMITS
@@ -133,7 +133,7 @@ class Outbound:
             raise
 
     async def close(self) -> None:
-        """Close what is open. Safe at any time."""
+        """Close all connections. Safe at any time."""
         shared, self._shared = self._shared, None
         if shared is not None:
             await shared.aclose()
@@ -152,7 +152,7 @@ class Outbound:
         except (TimeoutError, httpx2.TimeoutException):
             raise OutboundTimeout(f"{where} did not answer in time.") from None
         except httpx2.LocalProtocolError:
-            # What it says repeats the header.
+            # The message of the library contains the header.
             refused = OutboundRefused(
                 f"The request to {where} cannot be sent: a header has characters that HTTP does not allow."
             )
@@ -165,7 +165,7 @@ class Outbound:
         if self._shared is None:
             self._shared = self.transport()
         response = await self._shared.handle_async_request(request)
-        # Not a list of pieces: a server may send each byte as a piece of its own, which takes fifty times its size.
+        # Not a list of pieces: a server may send single bytes, and each piece takes fifty times the size of a byte.
         body = bytearray()
         try:
             async for piece in _stream(response):
@@ -187,20 +187,20 @@ def _parsed(url: str) -> httpx2.URL:
     try:
         target = httpx2.URL(url)
     except (httpx2.InvalidURL, ValueError, UnicodeError):
-        raise OutboundRefused("The URL cannot be read. Write it as https://host/path.") from None
+        raise OutboundRefused("The URL cannot be parsed. Write it as https://host/path.") from None
     check_url(target)
     if target.userinfo:
         raise OutboundRefused("The URL contains a user or a password. Send them in a header.")
     return target.copy_with(fragment=None)
 
 
-def _failure(where: str, told: str) -> OutboundError:
-    """What a library says is looked at and not passed on."""
-    if "too long" in told:
+def _failure(where: str, message: str) -> OutboundError:
+    """Return the error for a library's message, which is inspected but not passed on."""
+    if "too long" in message:
         return OutboundTooLarge(f"{where} answered with more headers than allowed.")
-    if "CERTIFICATE_VERIFY_FAILED" in told:
+    if "CERTIFICATE_VERIFY_FAILED" in message:
         return OutboundUnreachable(
-            f"The certificate of {where} is not trusted, or is one for another name. SSL_CERT_FILE names the "
-            "certificates of an authority of your own."
+            f"The certificate of {where} is not trusted, or is for another name. Name the certificates of your own "
+            "authority in SSL_CERT_FILE."
         )
-    return OutboundUnreachable(f"{where} cannot be reached, or broke off its answer.")
+    return OutboundUnreachable(f"{where} cannot be reached, or broke off its response.")

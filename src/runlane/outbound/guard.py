@@ -1,7 +1,7 @@
-"""The guard: every connection is made here, to an address that was checked and to no other.
+"""The guard makes every outbound connection, only to addresses that it has checked.
 
-The name is resolved once, all its addresses are judged, and the connection goes to one of these very addresses: what
-the name resolves to a moment later does not matter. TLS still checks the certificate against the name.
+A name is resolved once, all its addresses are checked, and the connection goes to one of exactly these addresses, so a
+later change of the name has no effect. TLS still checks the certificate against the name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from runlane.addresses import Address, AllowList, literal, normal_host, odd_numb
 from runlane.errors import OutboundRefused
 from runlane.outbound.resolve import Resolve, resolve_name
 
-# A name may have hundreds of addresses; a server that is down is found out with a few.
+# A name may have hundreds of addresses; a few attempts suffice to detect that a server is down.
 _TRIED: Final = 4
 _SHOWN: Final = 253
-_CURE: Final = "If it may be called, name it in RUNLANE_OUTBOUND_ALLOW."
+_FIX: Final = "To allow it, add it to RUNLANE_OUTBOUND_ALLOW."
 
 
 class Guard(httpcore2.AsyncNetworkBackend):
-    """Connects to what may be called, and refuses everything else."""
+    """Connects to allowed destinations, and refuses all others."""
 
     def __init__(self, allowed: AllowList, resolve: Resolve = resolve_name) -> None:
         self._allowed = allowed
@@ -38,7 +38,7 @@ class Guard(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to one of the addresses of the host, all of which may be called."""
+        """Connect to one of the addresses of the host, all of which must be allowed."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         try:
@@ -47,7 +47,7 @@ class Guard(httpcore2.AsyncNetworkBackend):
         except TimeoutError:
             raise httpcore2.ConnectTimeout("the name was not resolved in time") from None
         for position, address in enumerate(addresses):
-            # The last one gets all the time that is left, those before it a fair share.
+            # The last address gets all the remaining time, each one before it an equal share.
             left = None if until is None else max(0.001, (until - loop.time()) / (len(addresses) - position))
             try:
                 return await self._backend.connect_tcp(
@@ -61,42 +61,42 @@ class Guard(httpcore2.AsyncNetworkBackend):
     async def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
     ) -> httpcore2.AsyncNetworkStream:
-        """Never: what listens on a socket file trusts this machine."""
-        raise OutboundRefused("Sockets in the file system are not called.")
+        """Refuse: servers on Unix sockets trust local clients."""
+        raise OutboundRefused("Unix sockets must not be called.")
 
     async def sleep(self, seconds: float) -> None:
-        """As the protocol wants it."""
+        """Sleep, as the interface requires."""
         await asyncio.sleep(seconds)
 
     async def addresses(self, host: str, port: int) -> list[Address]:
-        """The addresses of a host, each once. Raises OutboundRefused if a single one of them must not be called."""
+        """Return the distinct addresses of a host. Raises OutboundRefused if any of them must not be called."""
         name = normal_host(host)
         if "%" in name:
             raise _refused(name, "an address of one network interface")
         if odd_number(name):
-            raise _refused(name, "a number that stands for an address")
+            raise _refused(name, "a number that resolves to an address")
         address = literal(name)
         found = [address] if address is not None else await self._resolved(host, port)
         if not self._allowed.has_host(name, port):
             for item in found:
-                why = refusal(item)
-                if why is not None and not self._allowed.has_address(item, port):
-                    raise _refused(name, why)
+                reason = refusal(item)
+                if reason is not None and not self._allowed.has_address(item, port):
+                    raise _refused(name, reason)
         return found
 
     async def _resolved(self, host: str, port: int) -> list[Address]:
         try:
-            told = await self._resolve(host, port)
+            resolved = await self._resolve(host, port)
         except (OSError, UnicodeError):
             raise httpcore2.ConnectError("the name cannot be resolved") from None
         found: dict[Address, None] = {}
-        for text in told:
+        for text in resolved:
             address = literal(text)
             if address is None:
-                raise _refused(host, "no address")
+                raise _refused(host, "not an address")
             found[address] = None
         return list(found)
 
 
-def _refused(host: str, why: str) -> OutboundRefused:
-    return OutboundRefused(f'"{host[:_SHOWN]}" must not be called: it is {why}. {_CURE}')
+def _refused(host: str, reason: str) -> OutboundRefused:
+    return OutboundRefused(f'"{host[:_SHOWN]}" must not be called: it is {reason}. {_FIX}')

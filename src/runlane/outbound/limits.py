@@ -1,19 +1,19 @@
-"""What one request may take."""
+"""Limits of one outbound request."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-# Of one process, for the requests of all tenants; and how many of them one tenant uses at once.
+# Connections of one process, for the requests of all tenants; and how many of them one tenant may use.
 MAX_CONNECTIONS: Final = 100
 TENANT_CONNECTIONS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class OutboundLimits:
-    """Bytes are counted before and after unpacking; the total time includes redirects and the body. None is no limit,
-    which only streams without an end should have."""
+    """Bytes are counted before and after decompression; the total time includes redirects and the body. None means no
+    limit, which is for endless streams only."""
 
     connect_seconds: float = 10.0
     read_seconds: float | None = 60.0
@@ -24,7 +24,7 @@ class OutboundLimits:
 
     @property
     def timeouts(self) -> dict[str, float | None]:
-        """The part that httpx2 watches."""
+        """The timeouts that httpx2 enforces."""
         return {
             "connect": self.connect_seconds,
             "read": self.read_seconds,

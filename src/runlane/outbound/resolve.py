@@ -1,4 +1,4 @@
-"""Names to addresses, as the system knows them."""
+"""Resolve names by the system's resolver."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 
 async def resolve_name(host: str, port: int) -> Sequence[str]:
-    """The addresses of a name."""
+    """Return the addresses of a name."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(item[4][0]) for item in found]

@@ -1,4 +1,4 @@
-"""How long a server asks to be left alone: the header Retry-After, as a number of seconds or as a date."""
+"""The header Retry-After, as a number of seconds or as a date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _MAX_SECONDS: Final = 86_400.0
 
 
 def retry_after_seconds(text: str | None) -> float | None:
-    """The seconds from now, at most a day. Also a fraction, which is not allowed and sent all the same; else None."""
+    """Return the seconds from now, at most a day; None if the value is not valid. Fractions are accepted, because some
+    servers send them although the standard does not allow them."""
     if not text:
         return None
     try:

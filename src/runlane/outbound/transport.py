@@ -1,8 +1,8 @@
-"""The transport: what httpx2 clients are given, with bounds on everything that a server may do to us.
+"""The transport of httpx2 clients, with bounds on everything that a server can cause.
 
-Redirects are followed here and not by clients, so that whoever uses the transport gets the same care: every hop is
-guarded, and nothing but harmless headers goes to another origin. Answers are unpacked here too, since only then can
-their true size be counted while they come in.
+Redirects are followed here and not by clients, so that every user of the transport has the same protection: each hop
+is guarded, and only harmless headers go to another origin. Responses are decompressed here too, because only then can
+their true size be counted while they arrive.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from runlane.outbound.guard import Guard
 from runlane.outbound.limits import MAX_CONNECTIONS, OutboundLimits
 from runlane.outbound.unpack import DamagedGzip, Gunzip
 
-# Where a request's own limits are among its extensions.
+# The extension of a request that contains its own limits.
 LIMITS: Final = "runlane.limits"
 _KEPT: Final = ("timeout", "trace", LIMITS)
 _SCHEMES: Final = {"http": 80, "https": 443}
 _REDIRECTS: Final = {301, 302, 303, 307, 308}
-# What may be told to another origin. Everything else may be a credential, whatever it is called.
+# Headers that may be sent to another origin. Any other header may contain a credential.
 _HARMLESS: Final = {"accept", "accept-language", "content-type", "user-agent"}
 _OF_BODIES: Final = {"content-type", "content-length", "content-encoding", "transfer-encoding"}
-# How long a body may occupy the event loop before other tasks get their turn. Unpacking in a thread would cost a
-# switch of a quarter of a millisecond per piece, which is more than most pieces take.
+# How long a body may occupy the event loop before other tasks run. Decompressing in a thread would cost a switch of a
+# quarter of a millisecond per piece, which is more than most pieces take.
 _TURN_SECONDS: Final = 0.005
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 15.0
 
 
 class GuardedTransport(httpx2.AsyncHTTPTransport):
-    """HTTP/1.1 without proxies or sockets in the file system, through the guard."""
+    """HTTP/1.1 through the guard, without proxies and Unix sockets."""
 
     def __init__(self, guard: Guard, ssl_context: SSLContext, limits: OutboundLimits) -> None:
-        # The base class has no way to be given a network, and makes nothing but this pool.
+        # The base class cannot take a network backend, and creates only this pool.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl_context,
             max_connections=MAX_CONNECTIONS,
@@ -52,7 +52,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         self._limits = limits
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer, after redirects. Its body is bounded while it is read."""
+        """Return the response after redirects. Its body is bounded while it is read."""
         limits = cast("OutboundLimits", request.extensions.get(LIMITS, self._limits))
         until = None if limits.total_seconds is None else asyncio.get_running_loop().time() + limits.total_seconds
         for _ in range(limits.max_redirects + 1):
@@ -66,7 +66,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
     async def _ask(self, request: httpx2.Request, limits: OutboundLimits, until: float | None) -> httpx2.Response:
         check_url(request.url)
-        # An answer in another encoding could not be unpacked in bounded pieces.
+        # Other encodings cannot be decompressed in bounded pieces.
         request.headers["accept-encoding"] = "gzip"
         try:
             async with asyncio.timeout_at(until):
@@ -81,15 +81,15 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
 
 
 def check_url(url: httpx2.URL) -> None:
-    """Refuse what is no plain HTTP."""
+    """Refuse URLs that are not http or https."""
     if url.scheme not in _SCHEMES:
-        raise OutboundRefused(f'Only http and https are called, not "{url.scheme[:20]}".')
+        raise OutboundRefused(f'"{url.scheme[:20]}" is not an allowed scheme. Use http or https.')
     if not url.host:
-        raise OutboundRefused("The URL names no host.")
+        raise OutboundRefused("The URL does not name a host. Write it as https://host/path.")
 
 
 def origin(url: httpx2.URL) -> str:
-    """What may be told of a URL: the rest of it may contain a secret."""
+    """Return the part of a URL that messages may contain: the rest may be a secret."""
     port = "" if url.port is None else f":{url.port}"
     host = f"[{url.host}]" if ":" in url.host else url.host
     return f"{url.scheme}://{host[:253]}{port}"
@@ -100,14 +100,14 @@ def _target(request: httpx2.Request, response: httpx2.Response) -> httpx2.URL | 
     if response.status_code not in _REDIRECTS or location is None:
         return None
     try:
-        # Fragments and credentials in it are nothing that we would pass on.
+        # Fragments and credentials in the location are not used.
         return request.url.join(location).copy_with(fragment=None, username=None, password=None)
     except (httpx2.InvalidURL, ValueError):
-        raise OutboundRefused(f"{origin(request.url)} redirects to something that is no URL.") from None
+        raise OutboundRefused(f"{origin(request.url)} redirects to a location that is not a valid URL.") from None
 
 
 def _followed(request: httpx2.Request, status: int, target: httpx2.URL) -> httpx2.Request:
-    """The request that a redirect asks for."""
+    """Return the request of a redirect."""
     check_url(target)
     method, drop_body = request.method, False
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
@@ -140,18 +140,16 @@ def _bounded(
 ) -> httpx2.Response:
     raw = response.headers.raw
     if sum(len(name) + len(value) for name, value in raw) > limits.max_header_bytes:
-        raise OutboundTooLarge(
-            f"{origin(request.url)} answered with more than {limits.max_header_bytes} bytes of headers."
-        )
+        raise OutboundTooLarge(f"{origin(request.url)} sent more than {limits.max_header_bytes} bytes of headers.")
     encoding = response.headers.get("content-encoding", "").strip().lower()
     packed = encoding in ("gzip", "x-gzip")
     if not packed and encoding not in ("", "identity"):
-        raise OutboundUnreachable(f"{origin(request.url)} answered in an encoding that was not asked for.")
+        raise OutboundUnreachable(f"{origin(request.url)} answered in an encoding that was not requested.")
     declared = response.headers.get("content-length", "")
     most = limits.max_body_bytes
     if most is not None and not packed and request.method != "HEAD" and declared.isdigit() and int(declared) > most:
         raise _too_large(request.url, most)
-    # Above us nobody may unpack a second time.
+    # The client must not decompress a second time.
     dropped = (b"content-encoding", b"content-length") if packed else (b"content-encoding",)
     return httpx2.Response(
         response.status_code,
@@ -162,7 +160,7 @@ def _bounded(
 
 
 class _Body(httpx2.AsyncByteStream):
-    """A body, unpacked, counted and against the clock."""
+    """A body that is decompressed, counted and timed while it is read."""
 
     def __init__(
         self, stream: httpx2.AsyncByteStream, url: httpx2.URL, packed: bool, most: int | None, until: float | None
@@ -185,7 +183,7 @@ class _Body(httpx2.AsyncByteStream):
                     self._check_size(size, self._most)
                     if part:
                         yield part
-                    # A piece may unpack to a thousand times its size, and thousands of tiny ones may be waiting.
+                    # A piece may decompress to a thousand times its size, and thousands of tiny pieces may be buffered.
                     if time.monotonic() - turn_began > _TURN_SECONDS:
                         await asyncio.sleep(0)
                         self._check_time()
@@ -209,30 +207,30 @@ class _Body(httpx2.AsyncByteStream):
         try:
             yield from self._unpacker.feed(piece)
         except DamagedGzip:
-            raise OutboundUnreachable(f"{origin(self._url)} sent an answer that cannot be unpacked.") from None
+            raise OutboundUnreachable(f"{origin(self._url)} sent a response that cannot be decompressed.") from None
 
     def _finish(self) -> None:
         try:
             if self._unpacker is not None:
                 self._unpacker.finish()
         except DamagedGzip:
-            raise OutboundUnreachable(f"{origin(self._url)} broke off its answer.") from None
+            raise OutboundUnreachable(f"{origin(self._url)} broke off its response.") from None
 
     def _check_size(self, size: int, most: int | None) -> None:
         if most is not None and self._most is not None and size > most:
             raise _too_large(self._url, self._most)
 
     def _check_time(self) -> None:
-        # A body whose bytes are all there never waits, so no timeout would end it.
+        # A body that is completely buffered never waits, so no timeout would end it.
         if self._until is not None and asyncio.get_running_loop().time() > self._until:
             raise self._too_slow()
 
     def _too_slow(self) -> OutboundTimeout:
-        return OutboundTimeout(f"{origin(self._url)} did not finish its answer in time.")
+        return OutboundTimeout(f"{origin(self._url)} did not finish its response in time.")
 
 
 def _most_packed(most: int | None) -> int | None:
-    """The limit on bytes before unpacking: gzip adds a little to content that cannot be compressed."""
+    """Return the limit on compressed bytes: gzip adds a little to content that cannot be compressed."""
     return None if most is None else most + most // 64 + 1024
 
 

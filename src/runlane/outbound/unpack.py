@@ -1,9 +1,9 @@
-"""Unpack gzip answers in bounded pieces.
+"""Decompress gzip responses in bounded pieces.
 
-A body may consist of several members (RFC 1952), which are unpacked one after another. Bytes after a member that do not
-begin another one are ignored, as browsers and GNU gzip do; padding with zeros is the common case. A member that is cut
-off or damaged is an error. No call does more work than one window of input or one piece of output takes, so the caller
-decides after each piece whether to continue, and gives the event loop back in between.
+A body may consist of several members (RFC 1952), which are decompressed one after another. Bytes after a member that do
+not begin another one are ignored, as browsers and GNU gzip do; zero padding is the common case. A member that is
+truncated or damaged is an error. No call does more work than one window of input or one piece of output, so the caller
+can stop after each piece, and yield to the event loop in between.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _PIECE_BYTES: Final = 64 * 1024
 
 
 class DamagedGzip(Exception):
-    """The body is not gzip, is damaged, or ends too early."""
+    """The body is not gzip, is damaged, or is truncated."""
 
 
 class Gunzip:
-    """Unpacks one body. Feed it what arrives, then call finish()."""
+    """Decompresses one body: feed() what arrives, then finish()."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
-        # Bytes after a member, too few to tell whether another one follows.
+        # Bytes after a member, too few to decide whether another one follows.
         self._between: bytes | None = None
         self._begun = False
         self._trailing = False
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Unpack the next bytes. Yields after every bounded amount of work, with an empty piece if nothing came of it.
+        """Decompress the next bytes. Yields after every bounded amount of work, an empty piece if there is no output.
 
         Raises DamagedGzip.
         """
@@ -46,9 +46,9 @@ class Gunzip:
             yield from self._window(bytes(view[start : start + _WINDOW_BYTES]))
 
     def finish(self) -> None:
-        """Check that the body has ended where it may. A body without a single byte may."""
+        """Check that the body has ended at the end of a member. An empty body is valid."""
         cut_off = self._begun and not self._member.eof
-        # Padding is ignored, but the first byte of another member is a member that was cut off.
+        # Padding is ignored, but the first byte of another member is a truncated member.
         if cut_off or self._between:
             raise DamagedGzip
 
@@ -74,7 +74,7 @@ class Gunzip:
                 return
 
     def _next_member(self, data: bytes) -> bytes | None:
-        """Begin the next member and return its first bytes; None if there is none, or not yet."""
+        """Begin the next member and return its first bytes; None if none follows, or not yet."""
         data = (self._between or b"") + data
         self._between = None
         if not data:

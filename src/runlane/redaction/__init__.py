@@ -1,12 +1,11 @@
 """Redaction: secret values are replaced in text before it leaves this process.
 
 A `Redactor` holds the values that one attempt of a run has used. Only what this attempt stores or publishes is compared
-with them, so no text of a tenant ever depends on a secret of somebody else. `LOGS` holds what this process knows as a
-whole: passwords and keys of its settings, and secrets of every tenant. Log lines and traces are compared with it, and
-nothing that a tenant or a caller over HTTP can read.
+with them, so the output of a tenant never depends on a secret of another tenant. `LOGS` holds the values of the whole
+process: passwords and keys of its settings, and secrets of every tenant. Only log lines and traces are compared with
+it, and nothing that a tenant or a caller over HTTP can read.
 
-It is a net under the code that handles secrets, not a wall: a value that was changed first (reversed, cut, hashed) is
-not found.
+Redaction is a second line of defence: a value that was changed first (reversed, cut, hashed) is not found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The forms that a value takes on its way into a text: base64, URL-encoded, escaped in JSON, line by line.
+"""The encodings in which a secret value may occur in text: base64, URL-encoded, escaped in JSON, line by line.
 
 A form can be longer than its value, and there are a dozen of them. Of long forms only the first characters are kept;
-the rest is computed again when these occur in a text. So a value of 64 kB costs its own size and a little more.
+the rest is computed again when these occur. So a value of 64 kB takes little more than its own size.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ REDACTED: Final = "[redacted]"
 MIN_CHARACTERS: Final = 8
 # "00000000" is in many numbers, "        " in any indented text.
 MIN_DIFFERENT: Final = 4
-# Lines of a key file are secrets of their own: a log may show one of them.
+# Each line of a key file is a secret: a log may contain one of them.
 _MIN_LINE: Final = 16
 # A 16-kbit private key has about 200 lines. Without a bound, a value of short lines would cost 30 times its size.
 MAX_LINES: Final = 256
-# How much of a form is kept. API keys and tokens are shorter as a rule, so their forms are kept whole.
+# How many characters of a form are kept. API keys and tokens are usually shorter, so their forms are kept whole.
 HEAD: Final = 256
 # Each form of MIN_CHARACTERS or more has a whole piece of this length at a multiple of the stride, wherever it begins.
 PIECE: Final = 5
 STRIDE: Final = MIN_CHARACTERS - PIECE + 1
-# What a piece costs in an index: its text and its place in a dictionary.
+# Memory of a piece in an index: its string and its dictionary entry.
 _PIECE_BYTES: Final = 110
 
 
 def is_hidable(value: str) -> bool:
-    """Whether a value can be replaced in texts without damage to them."""
+    """Return whether a value can be replaced in text without replacing unrelated text."""
     return len(value) >= MIN_CHARACTERS and len(set(value)) >= MIN_DIFFERENT
 
 
 class SecretForms:
-    """A value to look for. Immutable, and shared by everything that looks for it; made by `value_of`."""
+    """The forms of one value. Immutable and shared; created by `value_of`."""
 
     def __init__(self, text: str) -> None:
         forms = tuple(dict.fromkeys(_forms(text)))
@@ -51,28 +51,28 @@ class SecretForms:
 
     @property
     def is_short(self) -> bool:
-        """Whether the heads are the forms."""
+        """Whether the heads are the complete forms."""
         return self.longest <= HEAD
 
     def forms(self) -> tuple[str, ...]:
-        """All forms in full. Of a long value they are computed for each call."""
+        """Return all forms in full. Those of a long value are computed on each call."""
         return self.heads if self.is_short else tuple(dict.fromkeys(_forms(self.text)))
 
     def forms_in(self, text: str) -> list[str]:
-        """The forms that occur in a text."""
+        """Return the forms that occur in the text."""
         if not any(head in text for head in self.heads):
             return []
         return [form for form in self.forms() if form in text]
 
     def pieces(self) -> Iterator[str]:
-        """What an index is asked for: of each form, the pieces at its begin."""
+        """Return the pieces at the beginning of each form, which an index is searched for."""
         for head in self.heads:
             for start in range(STRIDE):
                 yield head[start : start + PIECE]
 
     @cached_property
     def size_bytes(self) -> int:
-        """What it takes in memory, with its share of an index."""
+        """Memory that it takes, with its share of an index."""
         heads = sum(sys.getsizeof(head) + STRIDE * _PIECE_BYTES for head in self.heads)
         return sys.getsizeof(self.text) + heads
 
@@ -82,8 +82,8 @@ _sharing: Final = threading.Lock()
 
 
 def value_of(text: str) -> SecretForms | None:
-    """The value to look for; None for a text that is too short or too plain to be replaced."""
-    # A file that a secret came from often ends with a line break, which is not sent along with it.
+    """Return the forms of a value; None if it is too short or has too few different characters to be replaced."""
+    # A secret that was read from a file often ends with a line break, which is not sent.
     text = text.strip()
     with _sharing:
         found = _shared.get(text)
@@ -93,7 +93,7 @@ def value_of(text: str) -> SecretForms | None:
 
 
 def _forms(value: str) -> Iterator[str]:
-    """The value and what becomes of it on its way into a text."""
+    """Return the value and its encodings."""
     yield value
     yield from _lines(value)
     yield from _base64(value.encode("utf-8", "surrogatepass"))
@@ -103,14 +103,14 @@ def _forms(value: str) -> Iterator[str]:
         quote_plus(value, errors="replace"),
     ):
         yield encoded
-        # Some write the digits of an escape in small letters.
+        # Some encoders write the digits of an escape in lower case.
         yield _ESCAPE.sub(lambda escape: escape[0].lower(), encoded)
     for ascii_only in (False, True):
         escaped = json.dumps(value, ensure_ascii=ascii_only)[1:-1]
-        # Once for JSON, once more for JSON that is a text within JSON.
+        # Once for JSON, once more for JSON that is a string within JSON.
         yield escaped
         yield json.dumps(escaped)[1:-1]
-    # As Python shows it in the text of an exception.
+    # As Python writes it in the message of an exception.
     yield repr(value)[1:-1]
 
 
@@ -122,11 +122,11 @@ def _lines(value: str) -> list[str]:
 
 
 def _base64(raw: bytes) -> Iterator[str]:
-    """Base64 of the value, also as a part of something longer, such as "user:password"."""
-    # It may begin at any of the three bytes that make four characters.
+    """Return the value in base64, even as a part of a longer string, such as "user:password"."""
+    # The value may begin at any of the three bytes that form four characters.
     for shift in range(3):
         encoded = base64.b64encode(b"\0" * shift + raw).decode()
-        # The first and last characters also depend on what stands beside the value.
+        # The first and last characters also depend on the bytes next to the value.
         begin = (0, 2, 3)[shift]
         rest = (shift + len(raw)) % 3
         end = len(encoded) if rest == 0 else len(encoded) - (3 if rest == 1 else 2)

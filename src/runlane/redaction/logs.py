@@ -1,7 +1,7 @@
-"""What must not be in the log lines and traces of this process: its own passwords and keys, and secrets of tenants.
+"""Redaction of the log lines and traces of this process: its own passwords and keys, and the secrets of all tenants.
 
-It is compared with nothing that a tenant or a caller over HTTP can read: whoever can have their own text compared with
-a secret, and see the outcome, can find the secret letter by letter.
+It is never applied to what a tenant or a caller over HTTP can read: a caller whose own text is compared with a secret,
+and who sees the outcome, can find the secret character by character.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 from runlane.redaction.forms import SecretForms, value_of
 from runlane.redaction.search import ValueIndex, ValueSearch
 
-# Thousands of tokens. Values of the settings are kept in any case.
+# Enough for thousands of tokens. Values of the settings are always kept.
 MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 class LogRedactor(ValueSearch):
-    """Values by owner, the least recently used of which are forgotten when they take too much. For any thread."""
+    """Values by owner. The least recently used are dropped when they take too much memory. Thread-safe."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -28,23 +28,23 @@ class LogRedactor(ValueSearch):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look for."""
+        """Whether it holds no values."""
         return not self._own.values and not self._tenants.values
 
     @property
     def size_bytes(self) -> int:
-        """What the values take."""
+        """Memory of the values."""
         return self._own.size_bytes + self._tenants.size_bytes
 
     def learn(self, value: str) -> None:
-        """Replace a value of this process itself, for as long as it lives."""
+        """Replace a value of this process for its lifetime."""
         known = value_of(value)
         if known is not None:
             with self._lock:
                 _put(self._own, known, known, self._max_bytes)
 
     def learn_secret(self, owner: Hashable, value: str) -> None:
-        """Replace a tenant's value until its owner has another one. Learning it again makes it recently used."""
+        """Replace a tenant's value until its owner gets another one. Learning it again marks it as recently used."""
         known = value_of(value)
         with self._lock:
             if known is None:
@@ -53,12 +53,12 @@ class LogRedactor(ValueSearch):
                 _put(self._tenants, owner, known, self._max_bytes)
 
     def forget_secret(self, owner: Hashable) -> None:
-        """The owner has no value any more."""
+        """Stop replacing the value of this owner."""
         with self._lock:
             self._tenants.remove(owner)
 
     def forget_all(self) -> None:
-        """Know nothing. For tests: a process keeps what it has learned."""
+        """Remove all values. For tests only."""
         with self._lock:
             self._own, self._tenants = ValueIndex(), ValueIndex()
 
@@ -69,7 +69,7 @@ class LogRedactor(ValueSearch):
 
 def _put(index: ValueIndex, owner: Hashable, value: SecretForms, max_bytes: int) -> None:
     if index.values.get(owner) is value:
-        # Recently used is last.
+        # The most recently used value is last.
         index.values[owner] = index.values.pop(owner)
         return
     index.add(owner, value)

@@ -1,7 +1,7 @@
-"""The redactor of one attempt of a run: the secrets that it has used, and nothing else.
+"""The redactor of one attempt of a run, with the secrets that the attempt has used and no others.
 
-It learns a value when the run gets it and never forgets one. All parts of a run share it: steps, agents, parallel
-branches, calls that are still under way when their step is over.
+A value is added before the run receives it, and never removed. All parts of a run share the redactor: steps, agents,
+parallel branches, calls that are in flight when their step has ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runlane.errors import TooManySecrets
 from runlane.redaction.forms import HEAD, SecretForms, value_of
 from runlane.redaction.search import ValueIndex, ValueSearch, forms_in, spans
 
-# Hundreds of tokens, or a dozen values of the largest size: more than a run has use for.
+# Enough for hundreds of tokens, or a dozen values of the largest size.
 MAX_BYTES: Final = 4 * 1024 * 1024
 
 # (tenant, names) -> values; names that do not exist are absent.
@@ -27,7 +27,7 @@ class Redactor(ValueSearch):
     __slots__ = ("_index", "_max_bytes", "_opened", "_ordered")
 
     def __init__(self, values: Iterable[str] = (), *, max_bytes: int = MAX_BYTES) -> None:
-        # Most runs use no secret: theirs costs next to nothing.
+        # Created by the first value, because most runs use no secret.
         self._index: ValueIndex | None = None
         self._max_bytes = max_bytes
         self._ordered: list[str] | None = None
@@ -36,18 +36,18 @@ class Redactor(ValueSearch):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to look for."""
+        """Whether it holds no values."""
         return self._index is None
 
     @property
     def size_bytes(self) -> int:
-        """What the values take."""
+        """Memory of the values."""
         return 0 if self._index is None else self._index.size_bytes
 
     def learn(self, value: str) -> None:
-        """Replace this value from now on. One that is too short or too plain to be found is left alone.
+        """Replace this value from now on, unless it is too short or has too few different characters.
 
-        Raises TooManySecrets if it cannot be kept: the run must not get a value that would not be replaced.
+        Raises TooManySecrets if it does not fit: a run must not receive a value that would not be replaced.
         """
         known = value_of(value)
         if known is None or (self._index is not None and known in self._index.values):
@@ -60,12 +60,12 @@ class Redactor(ValueSearch):
         self._ordered = None
 
     def learn_all(self, values: Iterable[str]) -> None:
-        """The same for several."""
+        """Learn several values."""
         for value in values:
             self.learn(value)
 
     def learning(self, values: Values) -> Values:
-        """The same source of secrets; what it hands out is learned first."""
+        """Return the same source of secrets, wrapped so that each value is learned before it is returned."""
 
         async def learned(tenant: str, names: Collection[str]) -> Mapping[str, str]:
             found = await values(tenant, names)
@@ -75,7 +75,7 @@ class Redactor(ValueSearch):
         return learned
 
     def snapshot(self) -> Redactor:
-        """Return a redactor of the same values for use in another thread."""
+        """Return a redactor of the same values for another thread."""
         copy = Redactor(max_bytes=self._max_bytes)
         if self._index is not None:
             copy._index = ValueIndex()
@@ -84,15 +84,15 @@ class Redactor(ValueSearch):
         return copy
 
     def clean_value(self, value: Any) -> Any:
-        """Return a JSON value without the secrets; the same object at once if there are none to look for."""
+        """Return a JSON value without the secrets; the same object if the redactor is empty."""
         return value if self._index is None else super().clean_value(value)
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where values are in a text."""
+        """Return the positions of values in the text."""
         return spans(text, forms_in(text, self._candidates(text)))
 
     def unfinished(self, text: str, begin: int = 0) -> int:
-        """Where the text ends with something that may go on as a value; its length if it does not."""
+        """Return where the text ends with the beginning of a value; its length if it does not."""
         if self._index is None:
             return len(text)
         longest = max(value.longest for value in self._index.values.values())
@@ -112,7 +112,7 @@ class Redactor(ValueSearch):
         return self._ordered
 
     def _may_go_on(self, text: str, ordered: list[str]) -> bool:
-        """Whether a form begins with this text and is longer."""
+        """Return whether a form begins with this text and is longer."""
         start = text[:HEAD]
         at = bisect_left(ordered, start)
         if len(text) >= HEAD:
@@ -131,7 +131,7 @@ class Redactor(ValueSearch):
         )
 
     def _forms(self, value: SecretForms) -> tuple[str, ...]:
-        # A long value comes in thousands of pieces. To keep the forms of one is enough for that.
+        # A long value arrives in thousands of pieces, so the forms of the last one are cached.
         if value.is_short:
             return value.heads
         if self._opened is None or self._opened[0] is not value:

@@ -1,6 +1,6 @@
-"""The search for values in a text: which of them may occur, and what the text is without them.
+"""Search for secret values in text, and replace them.
 
-With few values each is looked for. With many, an index of short pieces tells which of them may occur at all.
+With few values, each is searched for. With many, an index of short pieces finds those that may occur.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any, Final, cast
 
 from runlane.redaction.forms import PIECE, REDACTED, STRIDE, SecretForms
 
-# Up to so many forms, looking for each is faster than looking at each place of the text.
+# Up to this many forms, searching for each is faster than an index lookup at each position of the text.
 _FEW: Final = 100
 _BLOCK: Final = 64 * 1024
 
 
 class ValueIndex:
-    """Values by who has them. Several may have the same one."""
+    """Values by owner. Several owners may have the same value."""
 
     __slots__ = ("_heads", "_holders", "_pieces", "size_bytes", "values")
 
@@ -28,11 +28,11 @@ class ValueIndex:
         self.size_bytes = 0
         self._holders: dict[SecretForms, int] = {}
         self._heads = 0
-        # Made when there are many forms.
+        # Created when there are many forms.
         self._pieces: dict[str, tuple[SecretForms, ...]] | None = None
 
     def add(self, owner: Hashable, value: SecretForms) -> None:
-        """Look for the value too. Whoever has one already gives it up."""
+        """Set the value of an owner, which replaces its previous one."""
         if self.values.get(owner) is value:
             return
         self.remove(owner)
@@ -51,7 +51,7 @@ class ValueIndex:
                 _enter(self._pieces, held)
 
     def remove(self, owner: Hashable) -> None:
-        """Look for the value no more, unless somebody else has it too."""
+        """Remove the value of an owner. It stays in the index if another owner has it too."""
         value = self.values.pop(owner, None)
         if value is None:
             return
@@ -71,7 +71,7 @@ class ValueIndex:
                 del self._pieces[piece]
 
     def candidates(self, text: str) -> Collection[SecretForms]:
-        """The values that may occur in the text."""
+        """Return the values that may occur in the text."""
         if self._pieces is None:
             return list(self._holders)
         found: dict[SecretForms, None] = {}
@@ -90,12 +90,12 @@ def _enter(pieces: dict[str, tuple[SecretForms, ...]], value: SecretForms) -> No
 
 
 def forms_in(text: str, values: Iterable[SecretForms]) -> list[str]:
-    """The forms of these values that occur in the text."""
+    """Return the forms of these values that occur in the text."""
     return [form for value in values for form in value.forms_in(text)]
 
 
 def spans(text: str, forms: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Where the forms are, from the left, without overlaps. Of two that begin at the same place, the longer one."""
+    """Return the positions of the forms from the left, without overlaps. The longer of two with one start wins."""
     ahead = [(text.find(form), -len(form), form) for form in forms]
     heapify(ahead)
     done = 0
@@ -110,7 +110,7 @@ def spans(text: str, forms: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def replaced(text: str, forms: Sequence[str]) -> str:
-    """The text with each of the forms replaced."""
+    """Return the text with each of the forms replaced."""
     kept, done = list[str](), 0
     for start, end in spans(text, forms):
         kept += text[done:start], REDACTED
@@ -119,25 +119,25 @@ def replaced(text: str, forms: Sequence[str]) -> str:
 
 
 class ValueSearch(ABC):
-    """Replaces the values of an index. Subclasses say which values may occur."""
+    """Replaces secret values. Subclasses return the values that may occur."""
 
     __slots__ = ()
 
     @abstractmethod
     def _candidates(self, text: str) -> Collection[SecretForms]:
-        """Return the values that may occur in a text."""
+        """Return the values that may occur in the text."""
 
     def occurs(self, text: str) -> bool:
-        """Whether there is anything to replace in a text."""
+        """Return whether any value occurs in the text."""
         return any(value.forms_in(text) for value in self._candidates(text))
 
     def clean(self, text: str) -> str:
-        """The text with every known value replaced; the same object if there is none in it."""
+        """Return the text with every known value replaced; the same object if none occurs."""
         found = forms_in(text, self._candidates(text))
         return replaced(text, found) if found else text
 
     def clean_json(self, text: str) -> str:
-        """JSON text with every known value replaced: still JSON, also where the value is a number or a key."""
+        """Replace every known value in JSON text. The result is JSON even where the value is a number or a key."""
         found = forms_in(text, self._candidates(text))
         if not found:
             return text
@@ -148,7 +148,7 @@ class ValueSearch(ABC):
         return json.dumps(self.clean_value(value), ensure_ascii=False, separators=(",", ":"))
 
     def clean_value(self, value: Any) -> Any:
-        """A value as JSON has it, with every known value replaced; the same object if there is none in it."""
+        """Replace every known value in a JSON value; return the same object if none occurs."""
         match value:
             case str():
                 return self.clean(value)

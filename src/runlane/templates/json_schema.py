@@ -1,8 +1,8 @@
-"""JSON Schema: whether a schema is one, and what of a value does not fit it, in words.
+"""Validation of JSON Schemas, and of values against them, with readable messages.
 
-Nothing is ever fetched: a reference may only lead to a place within the schema. Sizes, depths and the work of a check
-are bounded, and a pattern that would take too long is given up. The library is loaded when the first schema is looked
-at, since most processes never see one.
+Nothing is ever fetched: a reference must resolve within the schema. Sizes, depths and the work of a validation are
+bounded, and a pattern that would take too long is aborted. The library is loaded with the first schema, because most
+processes never use one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _SHOWN_OPTIONS: Final = 20
 
 
 class _Invalid(Exception):
-    """A schema that is none."""
+    """The schema is not valid."""
 
 
 def check_schema(schema: Mapping[str, Any] | bool) -> str | None:
-    """Why this is no JSON Schema that we can use; None if it is one."""
+    """Return why this is not a usable JSON Schema; None if it is."""
     try:
         text = _schema_text(schema)
         _validator(text, STEPS)
     except _Invalid as error:
         return str(error)
     if applications(text, 0) > MAX_APPLICATIONS:
-        return "its references multiply until a check would not end; refer to each part fewer times"
+        return "its references multiply until a validation would not end; refer to each part fewer times"
     return None
 
 
 def misfit(value: Any, schema: Mapping[str, Any], name: str = "the arguments") -> str | None:
-    """What of a value does not fit the schema, in words that begin with its place; None if everything does."""
+    """Return how a value violates the schema, beginning with the location; None if it is valid."""
     from jsonschema_rs import ValidationError
 
     size = size_of(value, MAX_DEPTH)
@@ -53,10 +53,10 @@ def misfit(value: Any, schema: Mapping[str, Any], name: str = "the arguments") -
     try:
         text = _schema_text(schema)
         if too_costly(text, size):
-            return f"{name} cannot be checked in reasonable time. Simplify the schema, or send fewer values"
+            return f"{name} cannot be validated in reasonable time. Simplify the schema, or send fewer values"
         _validator(text, step_limit(text, size)).validate(value)
     except _Invalid as error:
-        return f"{name} cannot be checked, because the schema is not valid: {error}"
+        return f"{name} cannot be validated, because the schema is not valid: {error}"
     except ValidationError as error:
         return _words(error, value, schema, name)
     except (ValueError, TypeError, OverflowError) as error:
@@ -65,7 +65,7 @@ def misfit(value: Any, schema: Mapping[str, Any], name: str = "the arguments") -
 
 
 def cut(value: Any, schema: Mapping[str, Any]) -> Any:
-    """The value without what the schema does not know: keys of objects that name their properties, at any depth."""
+    """Return the value without unknown keys of objects whose properties the schema lists, at any depth."""
     return _cut(value, schema, schema, 0)
 
 
@@ -87,7 +87,7 @@ def _cut(value: Any, schema: Any, root: Mapping[str, Any], depth: int) -> Any:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The schema behind a reference within the root; None where nothing says which keys are known."""
+    """Resolve a reference within the root; return None where the known keys are not listed."""
     for _ in range(MAX_DEPTH):
         if not isinstance(schema, Mapping):
             return None
@@ -143,64 +143,64 @@ def _compiled(text: bytes, steps: int) -> Validator | str:
 
 
 def _refuse(_uri: str) -> NoReturn:
-    raise ValueError("nothing is fetched")
+    raise ValueError("references are not fetched")
 
 
 def _schema_words(error: ValidationError) -> str:
-    where = _place(error.instance_path)
+    where = _describe_path(error.instance_path)
     message = error.message
     if error.kind.name == "$ref":
         if "retriev" in message:
-            return "a $ref leads outside of it, and nothing is fetched; put what it refers to under $defs"
-        return f"a $ref leads nowhere: {message[:_SHOWN]}"
+            return "a $ref points outside of it, and nothing is fetched; put its target under $defs"
+        return f"a $ref cannot be resolved: {message[:_SHOWN]}"
     if error.instance_path[-1:] == ["type"]:
-        return f"{where} is no type; types are string, number, integer, boolean, object, array and null"
+        return f"{where} is not a type; types are string, number, integer, boolean, object, array and null"
     if error.instance_path[-1:] == ["pattern"]:
-        return f"{where} is no pattern that can be used"
+        return f"{where} is not a supported pattern"
     return f"{where or 'it'}: {message[:_SHOWN]}" if where else message[:_SHOWN]
 
 
 def _words(error: ValidationError, value: Any, schema: Mapping[str, Any], name: str) -> str:
     from jsonschema_rs import ValidationErrorKind as Kind
 
-    place = _place(error.instance_path) or name
+    location = _describe_path(error.instance_path) or name
     found = _at(value, error.instance_path)
     match error.kind:
         case Kind.Required(property=key):
-            return f"{_quoted(key)} is missing in {place}"
+            return f"{_quoted(key)} is missing in {location}"
         case Kind.Type(types=types):
-            return f"{place} must be {' or '.join(_in_order(types))}, not {_kind(found)}"
+            return f"{location} must be {' or '.join(_in_order(types))}, not {_kind(found)}"
         case Kind.Enum(options=options):
             shown = ", ".join(repr(item)[:_SHOWN] for item in options[:_SHOWN_OPTIONS])
-            return f"{place} must be one of {shown}{', …' if len(options) > _SHOWN_OPTIONS else ''}"
-        case Kind.Constant(expected_value=wanted):
-            return f"{place} must be {repr(wanted)[:_SHOWN]}"
+            return f"{location} must be one of {shown}{', …' if len(options) > _SHOWN_OPTIONS else ''}"
+        case Kind.Constant(expected_value=expected):
+            return f"{location} must be {repr(expected)[:_SHOWN]}"
         case Kind.AdditionalProperties(unexpected=keys) | Kind.UnevaluatedProperties(unexpected=keys):
             known = _properties(schema, error.schema_path[:-1])
             unknown = ", ".join(f"{_quoted(key)}{nearest(key[:_SHOWN], known)}" for key in keys[:5])
-            return f"{unknown} {'is' if len(keys) == 1 else 'are'} not known in {place}"
+            return f"{unknown} {'is' if len(keys) == 1 else 'are'} unknown in {location}"
         case Kind.FalseSchema():
-            return f"{place} has something that must not be there"
+            return f"{location} has a value that is not allowed"
         case Kind.AnyOf() | Kind.OneOfNotValid():
-            return f"{place} fits none of the allowed forms{_hint(error)}"
+            return f"{location} matches none of the allowed forms{_hint(error)}"
         case Kind.BacktrackLimitExceeded() | Kind.RegexEngineFailure():
-            return f"{place} cannot be compared with its pattern in reasonable time"
+            return f"{location} cannot be matched against its pattern in reasonable time"
         case _:
-            return f"{place}: {error.message[:_SHOWN]}"
+            return f"{location}: {error.message[:_SHOWN]}"
 
 
 def _hint(error: ValidationError) -> str:
-    """What is wrong by the form that fits best: the one whose error lies deepest."""
+    """Return the problem with the form that fits best: the one whose error is deepest."""
     context = cast("list[list[ValidationError]]", getattr(error.kind, "context", []))
     inner = [item for form in context for item in form[:1]]
     best = max(inner, key=lambda item: len(item.instance_path), default=None)
     if best is None or len(best.instance_path) <= len(error.instance_path):
         return ""
-    return f"; {_place(best.instance_path)}: {best.message[:_SHOWN]}"
+    return f"; {_describe_path(best.instance_path)}: {best.message[:_SHOWN]}"
 
 
 def _properties(schema: Any, path: Sequence[str | int]) -> list[str]:
-    """The names that a part of the schema knows, as far as it can be found without following references."""
+    """Return the properties that a part of the schema lists, without following references."""
     for part in path:
         schema = cast("Mapping[str | int, Any]", schema).get(part) if isinstance(schema, Mapping) else None
     known = cast("Mapping[str, Any]", schema).get("properties") if isinstance(schema, Mapping) else None
@@ -208,19 +208,19 @@ def _properties(schema: Any, path: Sequence[str | int]) -> list[str]:
 
 
 def _in_order(types: Sequence[str]) -> list[str]:
-    """null comes last: that is how people say it."""
+    """Return the types with null last."""
     return sorted(types, key=lambda kind: kind == "null")
 
 
-def _place(path: Sequence[str | int]) -> str:
-    """Where in a value: item 1 of "tags" in "inner"; nothing for the value itself."""
-    told = ""
+def _describe_path(path: Sequence[str | int]) -> str:
+    """Return a location such as: item 1 of "tags" in "inner"; empty for the value itself."""
+    text = ""
     for part in path:
         if isinstance(part, int):
-            told = f"item {part}{f' of {told}' if told else ''}"
+            text = f"item {part}{f' of {text}' if text else ''}"
         else:
-            told = f"{_quoted(part)}{f' in {told}' if told else ''}"
-    return told
+            text = f"{_quoted(part)}{f' in {text}' if text else ''}"
+    return text
 
 
 def _at(value: Any, path: Sequence[str | int]) -> Any:

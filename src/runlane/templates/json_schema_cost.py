@@ -1,8 +1,8 @@
-"""Bound the cost of a JSON Schema check before it begins.
+"""Bound the cost of a JSON Schema validation before it begins.
 
-A check is one call into a library that holds the interpreter's lock: nothing can interrupt it, and no other thread of
-the process runs meanwhile. A schema of 2 kB whose references double at every level takes hours, and a pattern with
-look-around takes milliseconds per string. So the work is estimated first, and a check that could take seconds is
+A validation is one call into a library that holds the interpreter lock: nothing can interrupt it, and no other thread
+of the process runs meanwhile. A schema of 2 kB whose references double at every level takes hours, and a pattern with
+look-around takes milliseconds per string. So the work is estimated first, and a validation that could take seconds is
 refused.
 """
 
@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple, cast
 
 import orjson
 
-# Applications of a subschema to a place of a value; each takes a fraction of a microsecond.
+# Applications of a subschema to a node of a value; each takes a fraction of a microsecond.
 MAX_APPLICATIONS: Final = 5_000_000
-# Steps of all patterns together that need backtracking; each takes about a tenth of a microsecond.
+# Total steps of all patterns that need backtracking; each takes about a tenth of a microsecond.
 _MAX_STEPS: Final = 10_000_000
 STEPS: Final = 100_000
 _STEP_LIMITS: Final = (STEPS, 10_000, 1_000, 100)
@@ -27,7 +27,7 @@ _IN_PLACE: Final = ("not", "if", "then", "else")
 _IN_PLACE_TABLES: Final = ("dependentSchemas", "dependencies")
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS: Final = ("$anchor", "$dynamicAnchor")
-# Of these at most one applies to a child.
+# At most one of these applies to a child.
 _ONE_TABLE: Final = ("properties",)
 _ONE_LISTS: Final = ("prefixItems", "items")
 _ONE: Final = ("additionalProperties", "items", "additionalItems")
@@ -41,15 +41,15 @@ _EMPTY: Final[Schema] = {}
 
 
 class ValueSize(NamedTuple):
-    """What a check has to look at: places, texts (keys included) and levels of a value."""
+    """The size of a value: its nodes, strings (keys included) and levels."""
 
-    places: int
+    nodes: int
     texts: int
     depth: int
 
 
 class _Node(NamedTuple):
-    """A subschema, by the numbers of those that it applies."""
+    """A subschema, as the indexes of those that it applies."""
 
     in_place: tuple[int, ...]
     one: tuple[int, ...]
@@ -59,7 +59,7 @@ class _Node(NamedTuple):
 
 def size_of(value: Any, max_depth: int) -> ValueSize | None:
     """Measure a value; None if it is nested more than `max_depth` levels deep."""
-    places = texts = 0
+    nodes = texts = 0
     level: list[Any] = [value]
     for depth in range(max_depth + 1):
         inner: list[Any] = []
@@ -72,27 +72,27 @@ def size_of(value: Any, max_depth: int) -> ValueSize | None:
                 inner += table.values()
             elif isinstance(item, (list, tuple)):
                 inner += cast("Sequence[Any]", item)
-        places += len(level)
+        nodes += len(level)
         if not inner:
-            return ValueSize(places, texts, depth)
+            return ValueSize(nodes, texts, depth)
         level = inner
     return None
 
 
 def too_costly(schema_text: bytes, size: ValueSize) -> bool:
-    """Whether a check of a value of this size could take seconds."""
-    return size.places * applications(schema_text, size.depth) > MAX_APPLICATIONS
+    """Return whether the validation of a value of this size could take seconds."""
+    return size.nodes * applications(schema_text, size.depth) > MAX_APPLICATIONS
 
 
 def step_limit(schema_text: bytes, size: ValueSize) -> int:
-    """How many steps one pattern may take on one text, so that all of them together stay bounded."""
+    """Return how many steps one pattern may take on one string, so that the total stays bounded."""
     matches = max(1, size.texts) * max(1, schema_text.count(b'"pattern'))
     return next((limit for limit in _STEP_LIMITS if limit * matches <= _MAX_STEPS), _STEP_LIMITS[-1])
 
 
 @lru_cache(_CACHED)
 def applications(schema_text: bytes, depth: int) -> int:
-    """Return how many subschemas at most are applied on the way to one place this deep; capped."""
+    """Return the maximum number of subschemas applied on the path to one node of this depth, capped."""
     nodes, order = _graph(orjson.loads(schema_text))
     below = [0] * len(nodes)
     for _ in range(depth + 1):
@@ -109,7 +109,7 @@ def applications(schema_text: bytes, depth: int) -> int:
 
 
 def _graph(root: Any) -> tuple[list[_Node], list[int]]:
-    """The subschemas that the root leads to, and their numbers, those that are applied in place first."""
+    """Return the subschemas reachable from the root, and their indexes, those that are applied in place first."""
     numbers: dict[int, int] = {}
     found: list[Any] = []
     anchors = _anchors(root)
@@ -122,7 +122,7 @@ def _graph(root: Any) -> tuple[list[_Node], list[int]]:
 
     number_of(root)
     nodes: list[_Node] = []
-    # The list grows while it is read.
+    # The list grows during the iteration.
     for schema in found:
         table = cast("Schema", schema) if isinstance(schema, Mapping) else _EMPTY
         references = [_resolved(str(table[word]), root, anchors) for word in _REFERENCES if word in table]
@@ -152,7 +152,7 @@ def _subschemas(
 
 
 def _in_order(nodes: Sequence[_Node]) -> list[int]:
-    """Numbers of nodes, each after those that it applies in place. The library follows a circle of these once."""
+    """Return indexes of nodes, each after those that it applies in place. The library follows a cycle of these once."""
     order: list[int] = []
     seen: set[int] = set()
     for start in range(len(nodes)):
@@ -169,7 +169,7 @@ def _in_order(nodes: Sequence[_Node]) -> list[int]:
 
 
 def _anchors(root: Any) -> dict[str, Any]:
-    """The parts of a schema that have a name: anchors as #name, identified ones by their identity."""
+    """Return the named parts of a schema: anchors as #name, parts with an $id by that id."""
     found: dict[str, Any] = {}
     level: list[Any] = [root]
     while level:
@@ -186,15 +186,15 @@ def _anchors(root: Any) -> dict[str, Any]:
 
 
 def _resolved(reference: str, root: Any, anchors: Mapping[str, Any]) -> Any:
-    """The part of the schema that a reference leads to; an empty schema for one of the library's own."""
-    address, _, place = reference.partition("#")
-    if f"#{place}" in anchors and not address:
-        return anchors[f"#{place}"]
+    """Return the part of the schema that a reference points to; an empty schema for a built-in one of the library."""
+    address, _, pointer = reference.partition("#")
+    if f"#{pointer}" in anchors and not address:
+        return anchors[f"#{pointer}"]
     target: Any = root
     if address:
-        # A relative address: the part whose identity ends like it.
+        # A relative address: the part whose $id ends with it.
         target = next((part for name, part in anchors.items() if name.endswith(address.lstrip("./"))), _EMPTY)
-    for part in place.split("/")[1:]:
+    for part in pointer.split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~").replace("%25", "%")
         if isinstance(target, Mapping):
             target = cast("Mapping[str, Any]", target).get(name)

@@ -1,8 +1,8 @@
-"""Templates: texts with places that the state of a run fills.
+"""Templates: strings with placeholders for values of the state of a run.
 
-`{state.key}`, `{state.key.sub.0}`, `{{key}}` and `{{key.sub}}` are places; other braces, such as those of JSON, are
-text. A place that nothing fills is an error and never pasted through. A backslash before a place makes it text. What
-is filled in is not looked at again, so that no value can bring places of its own; nothing is evaluated.
+`{state.key}`, `{state.key.sub.0}`, `{{key}}` and `{{key.sub}}` are placeholders; other braces, such as those of JSON,
+are text. A placeholder without a value is an error and never left in the result. A backslash before a placeholder
+makes it text. Rendered values are not rendered again, so no value can add placeholders; nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
     "with_key",
 ]
 
-# A few characters of template may stand for megabytes of state, so a filled template is counted before it is built.
+# A short template may refer to megabytes of state, so its size is counted before the result is built.
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_BYTES_SETTING: Final = "RUNLANE_MAX_STEP_BYTES"
 _NOTHING: Final = ("", 0)
@@ -43,16 +43,16 @@ _MAX_DEPTH: Final = 200
 _GUESSED_NAMES: Final = 200
 _SHOWN_CHARACTERS: Final = 80
 
-# Every repetition is possessive or bounded: no text makes the search slower than linear.
+# Every repetition is possessive or bounded, so the search is linear for every text.
 _KEY: Final = r"[A-Za-z_][A-Za-z0-9_]*+"
 _SUBS: Final = r"(?:\.[\w\-]++)*+"
-_PLACE: Final = re.compile(
+_PLACEHOLDER: Final = re.compile(
     rf"\{{\{{\s*+(?:state\.)?+(?P<double>{_KEY}{_SUBS})\s*+\}}\}}"
     rf"|\{{\s*+state\.(?P<single>{_KEY}{_SUBS})\s*+\}}"
-    # What was meant as a place and is none must not be taken for text.
+    # An invalid placeholder must not be treated as text.
     r"|(?P<wrong>\{\{\s*+[^\W\d][\w\s.|\-\[\]]{0,200}+\}\}|\{\s*+state\.[^{}\n]{0,60}+\}?+)"
 )
-# What people write as places in other formats: {key}, ${key}, {{#each list}}, {% if key %}.
+# Placeholders of other formats: {key}, ${key}, {{#each list}}, {% if key %}.
 _LOOK_ALIKE: Final = re.compile(
     rf"(?<![\w}}{{\\])\$?+\{{\s*+(?P<path>{_KEY}{_SUBS})\s*+\}}(?!\}})"
     r"|(?<!\\)\{\{\s*+[#/^>!&]?+\s*+[A-Za-z_][^{}\n]{0,200}+\}\}"
@@ -62,21 +62,21 @@ _INDEX: Final = re.compile(r"-?[0-9]{1,9}")
 
 
 def placeholders(text: str) -> list[str]:
-    """What a text refers to, as dotted paths without `state.`, each once, in order."""
-    return list(dict.fromkeys(path for _, _, path in _places(text) if path is not None))
+    """Return the distinct references of a template as dotted paths without `state.`, in order."""
+    return list(dict.fromkeys(path for _, _, path in _find_placeholders(text) if path is not None))
 
 
 def placeholders_in(value: Any) -> list[str]:
-    """What all texts within a value refer to; keys of objects are no templates."""
+    """Return the references of all strings within a value; keys of objects are not templates."""
     return list(dict.fromkeys(path for text in _texts(value, 0) for path in placeholders(text)))
 
 
 def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
-    """What all texts within a value have that looks like a place and is text: as written, and the path it may mean."""
+    """Return the text within a value that looks like a placeholder: as written, and the path that may be meant."""
     found: dict[tuple[str, str | None], None] = {}
     for text in _texts(value, 0):
         end = 0
-        for start, stop, _ in [*_places(text), (len(text), len(text), None)]:
+        for start, stop, _ in [*_find_placeholders(text), (len(text), len(text), None)]:
             for match in _LOOK_ALIKE.finditer(text, end, max(start, end)):
                 found[match.group(), match["path"]] = None
             end = stop
@@ -84,7 +84,7 @@ def look_alikes_in(value: Any) -> list[tuple[str, str | None]]:
 
 
 class RenderBudget:
-    """Bytes that may still be filled in. `bound_by` is what sets the limit."""
+    """Bytes that may still be rendered. `bound_by` is the name of the limit."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, bound_by: str = MAX_BYTES_SETTING) -> None:
         self.max_bytes = max_bytes
@@ -92,38 +92,38 @@ class RenderBudget:
         self._bound_by = bound_by
 
     def add(self, size: int) -> None:
-        """Count bytes. Raises TemplateTooLarge as soon as they are too many."""
+        """Count bytes. Raises TemplateTooLarge as soon as the limit is exceeded."""
         self.used += size
         if self.used > self.max_bytes:
             raise TemplateTooLarge(
-                f"The value that is filled in has more than {self.max_bytes} bytes ({self._bound_by}). "
+                f"The rendered value has more than {self.max_bytes} bytes ({self._bound_by}). "
                 "Refer to smaller parts of the state."
             )
 
 
 @dataclass(frozen=True, slots=True)
 class FilledTemplate:
-    """A template with every place filled, before its parts are joined. A value that it names often is there once."""
+    """A rendered template before its parts are joined. A value that is used several times is stored once."""
 
     parts: Sequence[str]
     size: int
 
     def text(self) -> str:
-        """Return the whole text."""
+        """Return the joined string."""
         return "".join(self.parts)
 
 
 def fill(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None) -> FilledTemplate:
-    """Fill every place of a text. Its size in bytes is known before the memory for it is needed."""
+    """Replace every placeholder. The size in bytes is known before the memory for the result is allocated."""
     budget = RenderBudget() if budget is None else budget
     before = budget.used
     parts: list[str] = []
     known: dict[str, tuple[str, int]] = {}
     end = 0
-    for start, stop, path in _places(text):
+    for start, stop, path in _find_placeholders(text):
         kept = text[end:start]
         end = stop
-        # Without a path it is a backslash, which is left out.
+        # Without a path it is a backslash, which is dropped.
         filled = _NOTHING if path is None else known.get(path)
         if filled is None:
             filled = known[path or ""] = _sized(text_of(look_up(path or "", state)))
@@ -135,7 +135,7 @@ def fill(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None
 
 
 def render(text: str, state: Mapping[str, Any], budget: RenderBudget | None = None) -> str:
-    """The text with every place filled."""
+    """Return the rendered string."""
     if "{" in text:
         return fill(text, state, budget).text()
     if budget is not None:
@@ -144,20 +144,20 @@ def render(text: str, state: Mapping[str, Any], budget: RenderBudget | None = No
 
 
 def render_value(value: Any, state: Mapping[str, Any], budget: RenderBudget | None = None) -> Any:
-    """The value with the texts in it rendered. A text that is exactly one place becomes what fills it."""
+    """Return the value with its strings rendered. A string that is exactly one placeholder becomes the value itself."""
     return _Rendering(state, RenderBudget() if budget is None else budget).value(value, 0)
 
 
 def size_of(value: Any) -> int:
-    """The size of a value in bytes: of a text as it is, of everything else as JSON."""
+    """Return the size of a value in bytes: of a string as it is, of everything else as JSON."""
     return utf8_size(value if isinstance(value, str) else dump_json(value))
 
 
 def with_key(text: str, key: str, other: str) -> str:
-    """The text with places of one key made places of another."""
+    """Return the template with the placeholders of one key changed to another key."""
     parts: list[str] = []
     end = 0
-    for start, stop, path in _places(text):
+    for start, stop, path in _find_placeholders(text):
         if path is not None and path.partition(".")[0] == key:
             parts += (text[end:start], f"{{state.{other}{path[len(key) :]}}}")
             end = stop
@@ -166,7 +166,7 @@ def with_key(text: str, key: str, other: str) -> str:
 
 
 def look_up(path: str, state: Mapping[str, Any]) -> Any:
-    """The value at a dotted path: keys of objects, positions in lists (from the end if negative)."""
+    """Return the value at a dotted path: keys of objects, positions in lists (from the end if negative)."""
     key, *subs = path.split(".")
     if key not in state:
         raise UnknownPlaceholder(path, key, "the state", _names(state))
@@ -190,7 +190,7 @@ def look_up(path: str, state: Mapping[str, Any]) -> Any:
 
 
 def text_of(value: Any) -> str:
-    """A value as it appears in prose: text as it is, nothing for null, JSON for everything else."""
+    """Return a value as text: a string as it is, nothing for null, JSON for everything else."""
     if isinstance(value, str):
         return value
     if value is None:
@@ -198,13 +198,13 @@ def text_of(value: Any) -> str:
     return dump_json(dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value)
 
 
-def _places(text: str) -> Iterator[tuple[int, int, str | None]]:
-    """Start, stop and path of every place; a place made text by a backslash has the backslashes to drop, and None.
+def _find_placeholders(text: str) -> Iterator[tuple[int, int, str | None]]:
+    """Return start, stop and path of every placeholder; for an escaped one the backslashes to drop, and None.
 
-    Backslashes before a place count in pairs, as in most languages; all others are text.
+    Backslashes before a placeholder count in pairs, as in most languages; all others are text.
     """
     end = 0
-    for found in _PLACE.finditer(text):
+    for found in _PLACEHOLDER.finditer(text):
         start = found.start()
         first = start
         while first > end and text[first - 1] == "\\":
@@ -235,7 +235,7 @@ def _texts(value: Any, depth: int) -> Iterator[str]:
 
 
 class _Rendering:
-    """Renders the texts of a value. One that is named several times is measured once: each naming costs its size."""
+    """Renders the strings of a value. The size of a value is measured once, and counted for each reference to it."""
 
     def __init__(self, state: Mapping[str, Any], budget: RenderBudget) -> None:
         self._state = state
@@ -245,7 +245,7 @@ class _Rendering:
     def value(self, value: Any, depth: int) -> Any:
         _check_depth(depth)
         if isinstance(value, str):
-            whole = _PLACE.fullmatch(value)
+            whole = _PLACEHOLDER.fullmatch(value)
             path = (whole["double"] or whole["single"]) if whole else None
             return render(value, self._state, self._budget) if path is None else self._looked_up(path)
         if isinstance(value, Mapping):
@@ -273,7 +273,7 @@ def _check_depth(depth: int) -> None:
 
 
 def _names(table: Mapping[Any, Any]) -> list[str]:
-    """Names to tell or to guess from; a state may have more and longer ones than a message should."""
+    """Return names for suggestions, bounded because a state may have more and longer ones than a message should."""
     return [str(name)[:_SHOWN_CHARACTERS] for name in islice(table, _GUESSED_NAMES)]
 
 

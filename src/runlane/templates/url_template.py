@@ -1,8 +1,8 @@
-"""URL templates of tools: places in the path and in the query that arguments and secrets fill.
+"""URL templates of tools: placeholders in path and query for arguments and secrets.
 
-`{field}` and `{data.field}` are an argument, `{data}` is all of them as JSON, `{secret.NAME}` is a secret. What is
-filled in is percent-encoded and stays within its segment or its parameter: no argument changes the host, the number
-of segments or the names of parameters. Headers have the same places.
+`{field}` and `{data.field}` are an argument, `{data}` is all of them as JSON, `{secret.NAME}` is a secret. Values are
+percent-encoded and stay within their segment or parameter: no argument changes the host, the number of segments or the
+names of parameters. Headers have the same placeholders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 from runlane.domain.text import dump_json
 from runlane.errors import UrlTemplateError
 
-_PLACE: Final = re.compile(r"\{(data|(?:data\.|secret\.)?+[A-Za-z_][A-Za-z0-9_-]{0,127}+)\}")
+_PLACEHOLDER: Final = re.compile(r"\{(data|(?:data\.|secret\.)?+[A-Za-z_][A-Za-z0-9_-]{0,127}+)\}")
 _ORIGIN: Final = re.compile(r"https?://[^/?#\\\s@{}]+", re.IGNORECASE)
 _LITERAL: Final = "/%:@!$&'()*+,;=~-._"
 _DOTS: Final = (".", "..")
@@ -28,7 +28,7 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of text, or a place."""
+    """A piece of text, or a placeholder."""
 
     kind: Literal["text", "field", "data", "secret"]
     name: str
@@ -39,7 +39,7 @@ _Parts = tuple[_Part, ...]
 
 @dataclass(frozen=True, slots=True)
 class UrlTemplate:
-    """A parsed template. Parameters have a name as it is written and the parts of their value."""
+    """A parsed template. A parameter has its name as written and the parts of its value."""
 
     origin: str
     segments: tuple[_Parts, ...]
@@ -47,28 +47,28 @@ class UrlTemplate:
 
     @property
     def fields(self) -> set[str]:
-        """The arguments that have a place."""
+        """The arguments with a placeholder."""
         return {part.name for part in self._parts() if part.kind == "field"}
 
     @property
     def path_fields(self) -> set[str]:
-        """The arguments that have a place in the path, without which there is no URL."""
+        """The arguments with a placeholder in the path, which are required."""
         return {part.name for parts in self.segments for part in parts if part.kind == "field"}
 
     @property
     def secrets(self) -> set[str]:
-        """The secrets that it needs."""
+        """The secrets with a placeholder."""
         return {part.name for part in self._parts() if part.kind == "secret"}
 
     @property
-    def whole(self) -> bool:
-        """Whether all arguments together have a place."""
+    def takes_all_arguments(self) -> bool:
+        """Whether it has a placeholder for all arguments together."""
         return any(part.kind == "data" for part in self._parts())
 
     def fill(
         self, arguments: Mapping[str, Any], secrets: Mapping[str, str], rest: Mapping[str, Any] | None = None
     ) -> str:
-        """The URL. `rest` is added as parameters. Raises UrlTemplateError if an argument is missing or does not fit."""
+        """Return the URL. `rest` is added as parameters. Raises UrlTemplateError for a missing or invalid argument."""
         path = _joined("/", (_segment(parts, arguments, secrets) for parts in self.segments), "The URL")
         query = _joined("&", self._query(arguments, secrets, rest or {}), "The URL")
         url = f"{self.origin}/{path}{'?' if query else ''}{query}"
@@ -91,27 +91,27 @@ class UrlTemplate:
 
 @lru_cache(1024)
 def parse_url(text: str) -> UrlTemplate:
-    """The template that a text is. Raises UrlTemplateError that says what is wrong with it."""
+    """Parse a URL template. Raises UrlTemplateError."""
     if _CONTROL.search(text) or " " in text.strip():
-        raise UrlTemplateError("A URL has no spaces or control characters. Write a space as %20.")
+        raise UrlTemplateError("A URL must not contain spaces or control characters. Write a space as %20.")
     text = text.strip().partition("#")[0]
     found = _ORIGIN.match(text)
     end = found.end() if found is not None else 0
     if found is None or (len(text) > end and text[end] not in "/?"):
         raise UrlTemplateError(
-            "It must begin with http:// or https:// and a host without places or credentials, such as "
-            "https://api.example.com/items/{id}. Credentials belong into headers."
+            "It must begin with http:// or https:// and a host without placeholders or credentials, such as "
+            "https://api.example.com/items/{id}. Put credentials into headers."
         )
     path, _, query = text[end:].partition("?")
     segments = tuple(_parsed(segment) for segment in path.removeprefix("/").split("/"))
     if any(unquote(segment) in _DOTS for segment in path.split("/")):
-        raise UrlTemplateError("Its path has a segment of dots. Write the path as it is meant.")
+        raise UrlTemplateError("Its path has a segment of dots. Write the path without it.")
     parameters = tuple(_parsed_parameter(pair) for pair in query.split("&") if pair)
     return UrlTemplate(found.group(), segments, parameters)
 
 
-def header_places(text: str) -> tuple[set[str], set[str]]:
-    """The arguments and the secrets that a header needs."""
+def header_placeholders(text: str) -> tuple[set[str], set[str]]:
+    """Return the arguments and the secrets that a header needs."""
     parts = _parsed(text, strict=False)
     return (
         {part.name for part in parts if part.kind == "field"},
@@ -120,20 +120,20 @@ def header_places(text: str) -> tuple[set[str], set[str]]:
 
 
 def fill_header(name: str, text: str, arguments: Mapping[str, Any], secrets: Mapping[str, str]) -> str | None:
-    """A header's value; None if it is nothing but an argument that was not given."""
+    """Return the value of a header; None if it consists of one argument that was not given."""
     parts = _parsed(text, strict=False)
     if _left_out(parts, arguments):
         return None
     filled = _joined("", (_plain(part, arguments, secrets) for part in parts), f'The header "{name}"').strip()
     if _CONTROL.search(filled):
-        raise UrlTemplateError(f'The header "{name}" would have a line break or another control character.')
+        raise UrlTemplateError(f'The header "{name}" would contain a control character. Remove line breaks.')
     return filled
 
 
 def _parsed(text: str, *, strict: bool = True) -> _Parts:
     parts: list[_Part] = []
     end = 0
-    for found in _PLACE.finditer(text):
+    for found in _PLACEHOLDER.finditer(text):
         parts += _text(text[end : found.start()], strict=strict)
         prefix, dot, name = found[1].partition(".")
         if dot:
@@ -148,7 +148,7 @@ def _parsed(text: str, *, strict: bool = True) -> _Parts:
 def _text(text: str, *, strict: bool) -> list[_Part]:
     if strict and ("{" in text or "}" in text):
         raise UrlTemplateError(
-            "It has a brace that belongs to no place. Places are {field}, {data.field}, {data} and {secret.NAME}."
+            "It has a brace outside of a placeholder. Placeholders are {field}, {data.field}, {data} and {secret.NAME}."
         )
     return [_Part("text", text)] if text else []
 
@@ -156,7 +156,7 @@ def _text(text: str, *, strict: bool) -> list[_Part]:
 def _parsed_parameter(pair: str) -> tuple[str, _Parts | None]:
     name, separator, value = pair.partition("=")
     if "{" in name or "}" in name:
-        raise UrlTemplateError("A parameter's name has a place. Only values can be filled: ?name={field}.")
+        raise UrlTemplateError("The name of a parameter has a placeholder. Only values can have one: ?name={field}.")
     return quote(name, safe=_LITERAL), _parsed(value) if separator else None
 
 
@@ -165,9 +165,9 @@ def _segment(parts: _Parts, arguments: Mapping[str, Any], secrets: Mapping[str, 
     if any(part.kind != "text" for part in parts):
         if not made:
             names = ", ".join(f'"{part.name}"' for part in parts)
-            raise UrlTemplateError(f"{names} must not be empty: the path would be another one.")
+            raise UrlTemplateError(f"{names} must not be empty: the URL would have another path.")
         if unquote(made) in _DOTS:
-            raise UrlTemplateError("The path would have a segment of dots.")
+            raise UrlTemplateError("The path would have a segment of dots. Change the arguments.")
     return made
 
 
@@ -177,9 +177,9 @@ def _segment_pieces(parts: _Parts, arguments: Mapping[str, Any], secrets: Mappin
             yield quote(part.name, safe=_LITERAL)
             continue
         value = _plain(part, arguments, secrets)
-        # Some servers decode first and take the path apart then.
+        # Some servers decode the path before they split it.
         if any(piece in _DOTS for piece in _SLASHES.split(value)):
-            raise UrlTemplateError(f'"{part.name}" cannot be a part of a path: it has a segment of dots.')
+            raise UrlTemplateError(f'"{part.name}" cannot be part of a path: it has a segment of dots.')
         yield _encoded(value)
 
 
@@ -214,12 +214,12 @@ def _plain(part: _Part, arguments: Mapping[str, Any], secrets: Mapping[str, str]
             return dump_json(dict(arguments))
         case "field":
             if arguments.get(part.name) is None:
-                raise UrlTemplateError(f'"{part.name}" is missing in the arguments; the request needs it.')
+                raise UrlTemplateError(f'The argument "{part.name}" is missing; the request needs it.')
             return _as_text(arguments[part.name])
 
 
 def _items(value: Any) -> Iterator[str]:
-    """The values of a parameter: one for each item of a list, none for null."""
+    """Return the values of a parameter: one for each item of a list, none for null."""
     if isinstance(value, (list, tuple)):
         yield from (_as_text(item) for item in cast("Sequence[Any]", value) if item is not None)
     elif value is not None:
@@ -231,7 +231,7 @@ def _as_text(value: Any) -> str:
 
 
 def _joined(between: str, pieces: Iterable[str], what: str) -> str:
-    """The pieces in one. They are counted while they are made: a short template may name a large argument often."""
+    """Join the pieces, and count them while they are produced: a short template may repeat a large argument."""
     made: list[str] = []
     size = 0
     for piece in pieces:

@@ -1,8 +1,8 @@
-"""What a test suite needs to run against real servers.
+"""The testing kit: real servers, fakes with real wire formats, and crashes at a chosen point.
 
-Durability cannot be shown against a double, so our suite and our users' suites start a real PostgreSQL
-and a real Redis-compatible server, stop them, and kill them, with nothing installed but wheels. Models and
-MCP servers are the exception: fakes speak their wire formats, count calls, and fail when they are told to.
+Durability cannot be tested against a double, so the suites of Runlane and of its users start, stop and kill a real
+PostgreSQL and a real Redis-compatible server, with nothing installed but wheels. Models and MCP servers are the
+exception: fakes implement their wire formats, count calls, and fail on demand.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -46,13 +46,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when they are used: they are also programs, and Python warns about one that is imported already.
+    # Imported on first use: they are also programs, and Python warns about a program that is already imported.
     if name.startswith("Fake") and name in __all__:
         from runlane.testing import fake_mcp, fake_provider
 
         return getattr(fake_mcp if name.startswith("FakeMcp") else fake_provider, name)
     if name == "RunningApp":
-        # Imported when it is used, because it loads the worker, which the servers and fakes do not need.
+        # Imported on first use, because it loads the worker, which the servers and fakes do not need.
         from runlane.testing.running import RunningApp
 
         return RunningApp

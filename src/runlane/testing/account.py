@@ -1,8 +1,8 @@
-"""How to run PostgreSQL when we are root, which it refuses to be.
+"""The account that PostgreSQL runs as when the tests run as root, which it refuses.
 
-An existing unprivileged account is used if it can reach the programs, then a user namespace, then a copy of
-the programs in the server's own directory. A virtual environment below a private home is the usual reason
-for the later ones. Nothing outside the server's own directory is created or has its mode changed.
+An existing unprivileged account is used if it can read the programs, then a user namespace, then a copy of the programs
+in the directory of the server. The usual reason for the latter two is a virtual environment in a private home. Nothing
+outside of the directory of the server is created or has its mode changed.
 """
 
 import os
@@ -21,7 +21,7 @@ PROBE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class ServerAccount:
-    """Who runs a server: ourselves, another user, or ourselves under another number in a user namespace."""
+    """The user of a server: the current one, another one, or the current one with another id in a user namespace."""
 
     uid: int | None = None
     gid: int | None = None
@@ -32,11 +32,11 @@ class ServerAccount:
 
     @property
     def groups(self) -> list[int] | None:
-        # Without this a child that changes its user would keep root's supplementary groups.
+        # Without this, a child that changes its user would keep the supplementary groups of root.
         return None if self.uid is None else []
 
-    def take(self, directory: Path) -> None:
-        """Hand one of our own directories, and what is in it, to this account."""
+    def own_directory(self, directory: Path) -> None:
+        """Make this account the owner of a directory and its content."""
         if self.uid is None or self.gid is None:
             return
         os.chown(directory, self.uid, self.gid)
@@ -44,23 +44,22 @@ class ServerAccount:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
 
-def settle(bindir: Path, home: Path) -> tuple[ServerAccount, Path]:
-    """Choose an account for PostgreSQL, give it `home`, and say where it finds the programs.
+def choose_account(bindir: Path, home: Path) -> tuple[ServerAccount, Path]:
+    """Choose an account for PostgreSQL, make it the owner of `home`, and return the directory of its programs.
 
-    `home` must be a new directory of our own. The directory of programs returned is `bindir`, or a copy of it
-    below `home`.
+    `home` must be a new directory. The directory of programs is `bindir`, or a copy of it below `home`.
     """
     if os.geteuid() != 0:
         return ServerAccount(), bindir
     for account in _candidates():
-        account.take(home)
+        account.own_directory(home)
         if _works(account, bindir, home):
             return account, bindir
     os.chown(home, 0, 0)
     copied = _copy(bindir, home)
     if copied is not None:
         for account in _users():
-            account.take(home)
+            account.own_directory(home)
             if _works(account, copied, home):
                 return account, copied
     raise ServerError(
@@ -74,7 +73,7 @@ def _candidates() -> Iterator[ServerAccount]:
     yield from _users()
     unshare = shutil.which("unshare")
     if unshare is not None:
-        # Our own files stay ours, but the server sees itself as user 1000 and not as root.
+        # The files keep their owner, but the server runs as user 1000 and not as root.
         yield ServerAccount(uid=0, gid=0, prefix=(unshare, "-U", "--map-user=1000"))
 
 
@@ -88,7 +87,7 @@ def _users() -> Iterator[ServerAccount]:
 
 
 def _works(account: ServerAccount, bindir: Path, home: Path) -> bool:
-    # Running both programs shows more than modes do: it needs their libraries and an executable mount too.
+    # Running both programs proves more than file modes: it needs their libraries and an executable mount too.
     script = 'test -w "$1" && test "$(id -u)" != 0 && "$2/initdb" --version && "$2/postgres" --version'
     answer = subprocess.run(
         account.command(["sh", "-c", script, "sh", str(home), str(bindir)]),

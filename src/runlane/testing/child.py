@@ -1,8 +1,8 @@
-"""One server process: started, signalled, known to be gone, and unable to outlive us.
+"""One server process: started, signalled, and ended at the latest with this process.
 
-Two pipes carry the certainty. The server and all that it forks hold one end of the first: when that end is
-closed, the whole family is gone. We hold one end of the second: when we die, however we die, a watcher sees
-it closed, stops the server and removes its directory.
+Two pipes guarantee that. The server and all its children hold one end of the first: when that end is closed, all of
+them have ended. This process holds one end of the second: when it ends for any reason, a watcher sees the pipe closed,
+stops the server and removes its directory.
 """
 
 import os
@@ -15,9 +15,9 @@ from pathlib import Path
 from runlane.testing.account import ServerAccount
 from runlane.testing.binaries import ServerError
 
-# A watcher and not PR_SET_PDEATHSIG: the kernel clears that when a child changes its user, sends it when the
-# starting thread ends rather than the process, and knows it on Linux only. The watcher reads the pid to look
-# after, line by line (0 for none), until we close the pipe or die.
+# A watcher and not PR_SET_PDEATHSIG: the kernel clears that when a child changes its user, sends it when the starting
+# thread ends rather than the process, and supports it on Linux only. The watcher reads the pid to watch, line by line
+# (0 for none), until the pipe is closed.
 WATCHER = """
 pid=0
 while read -r line && [ "$line" != end ]; do pid=$line; done
@@ -34,10 +34,10 @@ rm -rf -- "$1"
 
 
 class Lifeline:
-    """Ties a server and its directory to the life of this process."""
+    """Binds a server and its directory to the lifetime of this process."""
 
     def __init__(self, home: Path, signal_name: str) -> None:
-        # Its own session, so that an interrupt typed at the terminal reaches the tests and not the watcher.
+        # A separate session, so that an interrupt at the terminal reaches the tests and not the watcher.
         self._watcher = subprocess.Popen(
             ["/bin/sh", "-c", WATCHER, "sh", str(home), signal_name],
             stdin=subprocess.PIPE,
@@ -48,15 +48,15 @@ class Lifeline:
         )
 
     def guard(self, pid: int) -> None:
-        self._tell(str(pid))
+        self._send(str(pid))
 
     def release(self) -> None:
-        """Let the watcher end. It removes the directory if that is still there."""
-        # Said and not only closed: a process forked by the tests may hold a copy of our end of the pipe.
-        self._tell("end")
+        """End the watcher. It removes the directory if that still exists."""
+        # An explicit message: a process forked by the tests may hold a copy of this end of the pipe.
+        self._send("end")
         self._watcher.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         stdin = self._watcher.stdin
         if stdin is None:
             raise ServerError("The watcher has no input.")
@@ -102,11 +102,11 @@ class LocalProcess:
         return self._process.poll() is None
 
     def send(self, which: signal.Signals) -> None:
-        # Popen looks first whether the child is still ours, so a pid that was given away is never hit.
+        # Popen checks first whether the child still exists, so a reused pid is never signalled.
         self._process.send_signal(which)
 
     def gone_within(self, seconds: float) -> bool:
-        """Wait until the server and everything it forked have ended."""
+        """Wait until the server and all its children have ended."""
         readable, _, _ = select.select([self._family], [], [], seconds)
         if not readable:
             return False
@@ -119,6 +119,6 @@ class LocalProcess:
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without settings that are meant for other PostgreSQL servers and clients."""
+    """Return the environment without settings of other PostgreSQL servers and clients."""
     kept = {name: value for name, value in environment.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C"}

@@ -1,8 +1,8 @@
-"""Crash points: end or freeze this very process when it reaches a named probe for the n-th time.
+"""Crash points: kill or freeze the current process when it reaches a named failpoint for the n-th time.
 
 A crash is a real SIGKILL from inside, so nothing of the process runs afterwards: no handler, no finally, no flush. A
-freeze is a real SIGSTOP, which whoever watches ends with SIGCONT. A test names the point in TEST_CRASH_POINT, and
-the module that its worker imports calls `install_from_environment()`. No other code reads that variable.
+freeze is a real SIGSTOP, which the test ends with SIGCONT. A test names the point in TEST_CRASH_POINT, and the module
+that its worker imports calls `install_from_environment()`. No other code reads that variable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
-    """At the `nth` reach of `point`, the process meets its fate. As text: point, point:nth or point:nth:fate."""
+    """At the `nth` time that `point` is reached, `fate` happens. As text: point, point:nth or point:nth:fate."""
 
     point: str
     nth: int = 1
@@ -36,13 +36,13 @@ class CrashPoint:
 
     def __post_init__(self) -> None:
         if self.point not in failpoints.POINTS:
-            raise ValueError(f'There is no crash point "{self.point}". Points: {", ".join(failpoints.POINTS)}.')
+            raise ValueError(f'The crash point "{self.point}" does not exist. Points: {", ".join(failpoints.POINTS)}.')
         if self.nth < 1:
-            raise ValueError(f"{self.point}:{self.nth} is never reached: the first time is 1.")
+            raise ValueError(f"{self.point}:{self.nth} is never reached: counting begins with 1.")
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The crash point that a text names."""
+        """Parse a crash point."""
         point, _, rest = text.partition(":")
         nth, _, fate = rest.partition(":")
         return cls(point, int(nth or 1), Fate(fate or Fate.KILL))
@@ -52,7 +52,7 @@ class CrashPoint:
 
 
 def install(crash_point: CrashPoint) -> None:
-    """Make this process crash or freeze there. It replaces any probe hook that was installed before."""
+    """Make this process crash or freeze there. Replaces any hook of failpoints that was installed before."""
     lock = threading.Lock()
     reached = 0
 
@@ -60,7 +60,7 @@ def install(crash_point: CrashPoint) -> None:
         nonlocal reached
         if point != crash_point.point:
             return
-        # Probes are reached from several threads; each reach counts once.
+        # Failpoints are reached from several threads; each time counts once.
         with lock:
             reached += 1
             if reached != crash_point.nth:
@@ -71,7 +71,7 @@ def install(crash_point: CrashPoint) -> None:
 
 
 def install_from_environment() -> None:
-    """Install what TEST_CRASH_POINT names, if it is set."""
+    """Install the crash point of TEST_CRASH_POINT, if it is set."""
     text = os.environ.get(VARIABLE)
     if text:
         install(CrashPoint.parse(text))

@@ -1,7 +1,7 @@
-"""Databases made and dropped on a PostgreSQL server, one for each test that wants its own.
+"""Create and drop databases on a PostgreSQL server, one for each test that needs its own.
 
-The functions are plain ones, since fixtures of both kinds call them. A driver that needs an event loop gets
-one in a thread of its own, so that it does not matter whether the caller runs below a loop already.
+The functions are synchronous, because fixtures of both kinds call them. The driver gets an event loop in a separate
+thread, so that the caller may already run in one.
 """
 
 import asyncio
@@ -39,5 +39,5 @@ def _execute(url: str, statement: str) -> None:
 
 
 def _quoted(identifier: str) -> str:
-    # Identifiers cannot be bound as parameters, so they are quoted as SQL wants it.
+    # Identifiers cannot be bound as parameters, so they are quoted.
     return '"' + identifier.replace('"', '""') + '"'

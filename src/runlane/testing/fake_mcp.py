@@ -1,8 +1,8 @@
-"""A fake MCP server as processes of their own: over streamable HTTP, old event streams, and stdio.
+"""A fake MCP server in separate processes: over streamable HTTP, SSE (the older transport), and stdio.
 
-`FakeMcp` starts the one for HTTP; for stdio, whoever is tested starts `fake.command`. Both write what they did to one
-file, so that it can be read from anywhere and survives a kill. It listens on this machine only, and ends with whoever
-started it.
+`FakeMcp` starts the one for HTTP; for stdio, the code under test starts `fake.command`. Both append to one journal
+file, which any process can read and which survives a kill. The server listens on this machine only, and ends with the
+process that started it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CALL_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class FakeMcpCall:
-    """A call of a tool, as the server saw it. `over` is http, sse or stdio."""
+    """A tool call as the server received it. `over` is http, sse or stdio."""
 
     tool: str
     over: str
@@ -44,7 +44,7 @@ class FakeMcp(LocalServer):
 
     echo(text), add(a, b), slow(seconds), fail(message), huge(size), picture(), headers(), environment(),
     once(name), which counts how often it was called for a name, and drop(), which breaks the connection instead of
-    answering. Lists of tools come in pages of three.
+    answering. Tools are listed in pages of three.
     """
 
     name = "FakeMcp"
@@ -56,33 +56,33 @@ class FakeMcp(LocalServer):
 
     @property
     def url(self) -> str:
-        """The address for streamable HTTP."""
+        """The URL for streamable HTTP."""
         return f"http://{HOST}:{self.port}/mcp"
 
     @property
     def sse_url(self) -> str:
-        """The address of an old server, which knows event streams only."""
+        """The URL of a server with the older transport, SSE only."""
         return f"http://{HOST}:{self.port}/sse"
 
     @property
     def command(self) -> list[str]:
-        """The program of the server over stdio, and its arguments."""
+        """The command of the server over stdio."""
         return [sys.executable, "-m", "runlane.testing.fake_mcp", "--home", str(self._folder), "--stdio"]
 
     @property
     def connections(self) -> int:
-        """How often somebody opened a connection, of whatever kind."""
+        """How many connections of any kind were opened."""
         return sum(entry["kind"] == "open" for entry in self._entries())
 
     @property
     def programs(self) -> list[int]:
-        """The pids of servers over stdio that were started, oldest first."""
+        """The pids of the servers that were started over stdio, oldest first."""
         return [entry["pid"] for entry in self._entries() if entry["kind"] == "program"]
 
     def calls(self, tool: str | None = None) -> list[FakeMcpCall]:
-        """The calls so far, or those of one tool."""
-        told = [entry for entry in self._entries() if entry["kind"] == "call"]
-        calls = [FakeMcpCall(**{key: value for key, value in entry.items() if key != "kind"}) for entry in told]
+        """Return the calls so far, or those of one tool."""
+        entries = [entry for entry in self._entries() if entry["kind"] == "call"]
+        calls = [FakeMcpCall(**{key: value for key, value in entry.items() if key != "kind"}) for entry in entries]
         return [call for call in calls if tool in (None, call.tool)]
 
     def control(
@@ -95,10 +95,10 @@ class FakeMcp(LocalServer):
         odd_name: str | None = None,
         schema_size: int = 0,
     ) -> None:
-        """How to behave from now on; what is not given is as in the beginning.
+        """Change the behaviour; what is not given is reset to its default.
 
-        `status` answers every HTTP request with it, `token` refuses those with another bearer token, `legacy` knows
-        the handshake and sessions of 2025 only. `extra_tools`, one of an `odd_name` and one with a schema of
+        `status` is the answer to every HTTP request, `token` rejects other bearer tokens, `legacy` supports only the
+        handshake and sessions of 2025. `extra_tools`, a tool with an `odd_name` and one with a schema of
         `schema_size` are offered besides the others.
         """
         change = {
@@ -125,26 +125,26 @@ class FakeMcp(LocalServer):
     @property
     def _folder(self) -> Path:
         if self._home is None:
-            raise ValueError("The fake MCP server has no folder before start().")
+            raise ValueError("The fake MCP server has no folder yet. Call start() first.")
         return self._home
 
     def _entries(self) -> list[dict[str, Any]]:
         try:
-            told = (self._folder / JOURNAL).read_bytes()
+            content = (self._folder / JOURNAL).read_bytes()
         except FileNotFoundError:
             return []
-        # A line is written at once, but whoever reads meanwhile may see the beginning of it.
-        return [orjson.loads(line) for line in told.rpartition(b"\n")[0].splitlines()]
+        # A line is written by one call, but a concurrent reader may see only its beginning.
+        return [orjson.loads(line) for line in content.rpartition(b"\n")[0].splitlines()]
 
     def _prepare(self, home: Path) -> None:
-        """Nothing: the file of what happened begins with the first that does."""
+        """Do nothing: the journal is created by its first entry."""
 
     def _command(self, home: Path) -> list[str]:
         command = [sys.executable, "-m", "runlane.testing.fake_mcp", "--home", str(home), "--port", str(self.port)]
         return [*command, "--max-seconds", f"{self._max_seconds:g}"]
 
     def _ready(self, home: Path) -> bool:
-        # The pid tells our server from one that was killed.
+        # The pid distinguishes this server from one that was killed.
         try:
             return (home / READY).read_text() == str(self.pid)
         except FileNotFoundError:
@@ -152,14 +152,14 @@ class FakeMcp(LocalServer):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until a signal, the end of the parent, or the end of the time."""
+    """Serve until a signal, the end of the parent process, or the time limit."""
     parser = argparse.ArgumentParser(prog="python -m runlane.testing.fake_mcp", description=__doc__)
-    parser.add_argument("--home", type=Path, required=True, help="a folder for what happened")
+    parser.add_argument("--home", type=Path, required=True, help="a folder for the journal")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--stdio", action="store_true")
     parser.add_argument("--max-seconds", type=float, default=MAX_SECONDS)
     chosen = parser.parse_args(arguments)
-    # Here, so that a suite that only starts it does not load the library.
+    # Imported here, so that a suite that only starts the server does not load the library.
     from runlane.testing.fake_mcp_server import serve_http, serve_stdio
 
     if chosen.stdio:

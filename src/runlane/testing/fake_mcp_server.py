@@ -1,4 +1,4 @@
-"""What the fake MCP server does, inside its process: the tools, the file of what happened, and the ways to reach it."""
+"""The process of the fake MCP server: its tools, its journal, and its transports."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _TEXT = {"type": "string"}
 _NUMBER = {"type": "number"}
 _PIXEL = "iVBORw0KGgo="
 _TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
-    "echo": ("Says the same.", {"text": _TEXT}),
+    "echo": ("Returns the text.", {"text": _TEXT}),
     "add": ("The sum of two numbers.", {"a": _NUMBER, "b": _NUMBER}),
     "slow": ("Answers after a while.", {"seconds": _NUMBER}),
     "fail": ("Fails with a message.", {"message": _TEXT}),
-    "huge": ("A text of this size.", {"size": _NUMBER}),
+    "huge": ("Returns a string of this size.", {"size": _NUMBER}),
     "picture": ("A picture.", {}),
     "headers": ("The headers of the request.", {}),
     "environment": ("The environment of the server.", {}),
@@ -42,7 +42,7 @@ _TOOLS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 class FakeMcpState:
-    """What the server does, over whatever it is reached."""
+    """The state of the server, independent of its transport."""
 
     def __init__(self, home: Path, over: str) -> None:
         self._home = home
@@ -51,20 +51,20 @@ class FakeMcpState:
 
     @property
     def control(self) -> dict[str, Any]:
-        """How it was told to behave."""
+        """The current behaviour."""
         try:
             return orjson.loads((self._home / CONTROL).read_bytes())
         except FileNotFoundError:
             return {}
 
     def note(self, kind: str, **more: Any) -> None:
-        """Append to the file of what happened: one write, so that processes do not mix their lines."""
+        """Append to the journal: one write, so that processes do not mix their lines."""
         line = orjson.dumps({"kind": kind, "pid": os.getpid(), **more}) + b"\n"
         with (self._home / JOURNAL).open("ab", buffering=0) as journal:
             journal.write(line)
 
     def server(self, over: str | None = None) -> Server[Any]:
-        """A server of the library that does what this one does."""
+        """Return a server of the library with this behaviour."""
         over = over or self._over
 
         async def called(context: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
@@ -95,8 +95,8 @@ class FakeMcpState:
         if control.get("schema_size"):
             offered["big"] = ("", {"text": {"type": "string", "description": "x" * control["schema_size"]}})
         tools = [
-            types.Tool(name=name, description=told, input_schema=_schema(fields))
-            for name, (told, fields) in offered.items()
+            types.Tool(name=name, description=description, input_schema=_schema(fields))
+            for name, (description, fields) in offered.items()
         ]
         begin = int(params.cursor) if params is not None and params.cursor else 0
         page = _PAGE if len(tools) < 100 else 50
@@ -156,11 +156,11 @@ def _text(text: str, structured: Any = None) -> types.CallToolResult:
 
 def serve_stdio(home: Path) -> None:
     """Serve over stdin and stdout until stdin ends."""
-    scene = FakeMcpState(home, "stdio")
-    scene.note("program")
+    state = FakeMcpState(home, "stdio")
+    state.note("program")
 
     async def run() -> None:
-        server = scene.server()
+        server = state.server()
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
@@ -173,36 +173,36 @@ def serve_http(home: Path, port: int, max_seconds: float) -> None:
 
 
 async def _serve_http(home: Path, port: int, max_seconds: float) -> None:
-    scene = FakeMcpState(home, "http")
-    manager = StreamableHTTPSessionManager(scene.server())
+    state = FakeMcpState(home, "http")
+    manager = StreamableHTTPSessionManager(state.server())
     old = SseServerTransport("/messages/")
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        control, path = scene.control, scope["path"]
-        told = dict(scope["headers"]).get(b"authorization", b"").decode()
+        control, path = state.control, scope["path"]
+        authorization = dict(scope["headers"]).get(b"authorization", b"").decode()
         if path == "/_drop":
-            await _say(send, 200)
-            scene.drop()
+            await _respond(send, 200)
+            state.drop()
         elif control.get("status"):
-            await _say(send, control["status"])
-        elif control.get("token") and told != f"Bearer {control['token']}":
-            await _say(send, 401)
+            await _respond(send, control["status"])
+        elif control.get("token") and authorization != f"Bearer {control['token']}":
+            await _respond(send, 401)
         elif path == "/mcp":
             await manager.asgi_app(scope, receive, send)
         elif path == "/sse" and scope["method"] == "GET":
-            server = scene.server("sse")
+            server = state.server("sse")
             async with old.connect_sse(scope, receive, send) as (read, write):
                 await server.run(read, write, server.create_initialization_options())
         elif path == "/messages/":
             await old.handle_post_message(scope, receive, send)
         else:
-            await _say(send, 405)
+            await _respond(send, 405)
 
     config = uvicorn.Config(
         app, host=HOST, port=port, lifespan="off", log_level="error", timeout_graceful_shutdown=1, access_log=False
     )
     server = _Server(config)
-    scene.connections = cast("set[Any]", server.server_state.connections)
+    state.connections = cast("set[Any]", server.server_state.connections)
     parent = os.getppid()
     loop = asyncio.get_running_loop()
     until = loop.time() + max_seconds
@@ -214,7 +214,7 @@ async def _serve_http(home: Path, port: int, max_seconds: float) -> None:
         loop.add_signal_handler(which, stop)
     async with manager.run():
         serving = asyncio.create_task(server.serve())
-        while not server.started and not serving.done():  # noqa: ASYNC110 - the library tells nobody
+        while not server.started and not serving.done():  # noqa: ASYNC110 - the library does not notify
             await asyncio.sleep(0.01)
         if server.started:
             (home / READY).write_text(str(os.getpid()))
@@ -224,13 +224,13 @@ async def _serve_http(home: Path, port: int, max_seconds: float) -> None:
         await serving
 
 
-async def _say(send: Send, status: int) -> None:
+async def _respond(send: Send, status: int) -> None:
     await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to us."""
+    """Does not install signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Any:

@@ -1,7 +1,7 @@
-"""A fake provider as a process of its own: real sockets, real wire formats, answers from a script.
+"""A fake provider in a separate process: real sockets, real wire formats, answers from a script.
 
 `FakeProvider` starts it for a test. From a shell: python -m runlane.testing.fake_provider --port 0 --script FILE. It
-listens on this machine only, and ends with whoever started it.
+listens on this machine only, and ends with the process that started it.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ class FakeProvider(LocalServer):
 
     @property
     def url(self) -> str:
-        """The address for Anthropic's clients (ANTHROPIC_BASE_URL)."""
+        """The base URL for Anthropic clients (ANTHROPIC_BASE_URL)."""
         return f"http://{HOST}:{self.port}"
 
     @property
     def openai_url(self) -> str:
-        """The address for OpenAI's clients (OPENAI_BASE_URL)."""
+        """The base URL for OpenAI clients (OPENAI_BASE_URL)."""
         return f"{self.url}/v1"
 
     def stats(self) -> dict[str, Any]:
-        """Counts of calls, how many there were at once, and the last of them."""
+        """Return the counts of calls, how many were concurrent, and the last of them."""
         return self._ask("GET", "/_stats")
 
     def requests(self, last: int = 50) -> list[dict[str, Any]]:
-        """The last calls with their bodies, oldest first."""
+        """Return the last calls with their bodies, oldest first."""
         return self._ask("GET", f"/_requests?last={last}")
 
     def control(self, **changes: Any) -> dict[str, Any]:
-        """Change what FakeControl names; its counts afterwards."""
+        """Change the fields of FakeControl; return the counts."""
         change = FakeControl.model_validate(changes)
         return self._ask("POST", "/_control", change.model_dump_json(exclude_unset=True).encode())
 
@@ -71,7 +71,7 @@ class FakeProvider(LocalServer):
         return [*command, "--script", str(home / "script.json"), "--max-seconds", f"{self._max_seconds:g}"]
 
     def _ready(self, home: Path) -> bool:
-        # The pid tells our server from one of somebody else's that took the port first.
+        # The pid distinguishes this server from another one that took the port first.
         try:
             return bool(self.stats().get("pid") == self.pid)
         except (OSError, http.client.HTTPException, ValueError):
@@ -86,12 +86,12 @@ class FakeProvider(LocalServer):
         finally:
             link.close()
         if answer.status != 200:
-            raise ValueError(f"The fake provider refuses: {content.decode(errors='replace')}")
+            raise ValueError(f"The fake provider rejected the request: {content.decode(errors='replace')}")
         return orjson.loads(content)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Serve until a signal, the end of the parent, or the end of the time."""
+    """Serve until a signal, the end of the parent process, or the time limit."""
     parser = argparse.ArgumentParser(prog="python -m runlane.testing.fake_provider", description=__doc__)
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--script", type=Path, required=True, help="a JSON file with a list of answers")

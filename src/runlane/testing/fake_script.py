@@ -1,8 +1,8 @@
-"""What a fake provider answers: written down, so that the same conversation has the same answers every time.
+"""The script of a fake provider, so that the same conversation has the same answers every time.
 
-An answer with `when` is used for every request whose last message contains it. The others are used in order, by how
-often the model has spoken in the conversation, and the last one repeats: a call that is made again after a crash gets
-what it would have got the first time.
+An answer with `when` is used for every request whose last message contains it. The others are used in order, by the
+number of model answers in the conversation, and the last one repeats: a call that is repeated after a crash gets the
+same answer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class _Part(BaseModel):
 
 
 class FakeCall(_Part):
-    """A tool that the model asks for. A text as arguments is sent as it is, valid or not."""
+    """A tool call of the model. A string as arguments is sent unchanged, valid or not."""
 
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict[str, Any])
@@ -26,11 +26,11 @@ class FakeCall(_Part):
 
 
 class FakeFault(_Part):
-    """What goes wrong instead of an answer.
+    """A failure instead of an answer.
 
-    `status`: refused with this status. `break`: the connection is cut in the middle of the answer. `stop`: the answer
-    ends in the middle as if that were all. `late`: the refusal comes in the middle of the answer. `hang`: nothing
-    comes. `garbage`: a success that cannot be read. With `times` it goes wrong so often, then right.
+    `status`: rejected with this status. `break`: the connection breaks in the middle of the answer. `stop`: the answer
+    ends in the middle as if it were complete. `late`: the rejection arrives in the middle of the answer. `hang`: no
+    answer. `garbage`: a success that cannot be parsed. With `times` it happens N times, then the answer succeeds.
     """
 
     kind: Literal["status", "break", "stop", "late", "hang", "garbage"] = "status"
@@ -43,7 +43,7 @@ class FakeFault(_Part):
 
 
 class FakeAnswer(_Part):
-    """One answer: thoughts, text and tools to call, in this order. Tokens are counted if they are not given."""
+    """One answer: reasoning, text and tool calls, in this order. Tokens are counted if they are not given."""
 
     text: str = ""
     thinking: str = ""
@@ -59,10 +59,10 @@ class FakeAnswer(_Part):
 
 
 class FakeControl(_Part):
-    """What can be changed while the provider runs; what is not given stays.
+    """Changes of a running provider; fields that are not given stay as they are.
 
-    `answers` replaces the script. With `max_in_flight` or `max_per_minute`, calls above it are refused with status 429.
-    `fault` befalls every call. `reset` begins all counts anew.
+    `answers` replaces the script. With `max_in_flight` or `max_per_minute`, calls above it are rejected with status
+    429. `fault` applies to every call. `reset` sets all counts to zero.
     """
 
     answers: list[str | FakeAnswer] | None = None
@@ -88,19 +88,19 @@ class Script:
         self._happened: dict[int, int] = {}
 
     def chosen(self, turn: int, last: str) -> FakeAnswer:
-        """The answer after `turn` answers, when this was said last. A fault that is over is not in it."""
-        in_order = [place for place, entry in enumerate(self._answers) if entry.when is None]
-        place = next(
-            (place for place, entry in enumerate(self._answers) if entry.when is not None and entry.when in last), None
+        """Return the answer after `turn` answers to this last message. A fault happens `times` times."""
+        in_order = [index for index, entry in enumerate(self._answers) if entry.when is None]
+        index = next(
+            (index for index, entry in enumerate(self._answers) if entry.when is not None and entry.when in last), None
         )
-        if place is None:
+        if index is None:
             if not in_order:
                 return FakeAnswer(fault=FakeFault(status=400, message=f"The script has no answer to {last[:200]!r}."))
-            place = in_order[min(turn, len(in_order) - 1)]
-        entry = self._answers[place]
+            index = in_order[min(turn, len(in_order) - 1)]
+        entry = self._answers[index]
         if entry.fault is not None and entry.fault.times is not None:
-            happened = self._happened.get(place, 0)
+            happened = self._happened.get(index, 0)
             if happened >= entry.fault.times:
                 return entry.model_copy(update={"fault": None})
-            self._happened[place] = happened + 1
+            self._happened[index] = happened + 1
         return entry

@@ -1,7 +1,7 @@
-"""The server of a fake provider: plain HTTP on this machine, every call counted and measured.
+"""The HTTP server of a fake provider, on this machine only, with counts of all calls.
 
-It is its own small server because tests need what frameworks hide: connections cut in the middle, answers that never
-come, and to know the moment when somebody hangs up.
+It is a separate small server because tests need what frameworks hide: connections that break in the middle of an
+answer, answers that never arrive, and the moment when a client disconnects.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ import orjson
 from pydantic import ValidationError
 
 from runlane.testing.fake_script import Answers, FakeAnswer, FakeControl, FakeFault, Script
-from runlane.testing.fake_wire import WIRES, Asked, Wire
+from runlane.testing.fake_wire import WIRES, FakeRequest, Wire
 
 HOST: Final = "127.0.0.1"
 KEPT: Final = 500
 _MINUTE: Final = 60.0
 _SHOWN: Final = 300
 _MAX_HEAD: Final = 64 * 1024
-_GARBAGE: Final = b"data: {this is no JSON\n\n"
+_GARBAGE: Final = b"data: {this is not JSON\n\n"
 _MAX_BODY: Final = 64 * 1024 * 1024
 _TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(slots=True)
 class Call:
-    """One call, as the log shows it: a hash of its key, and names of headers. `outcome` is a status, or another end."""
+    """One call in the log, with a hash of its key and names of headers. `outcome` is a status or another end."""
 
     number: int
     path: str
@@ -49,13 +49,13 @@ class Call:
     body: Any = field(repr=False)
     outcome: str = "open"
 
-    def shown(self) -> dict[str, Any]:
-        """All of it but the body."""
+    def summary(self) -> dict[str, Any]:
+        """Return all fields except the body."""
         return {name: getattr(self, name) for name in self.__slots__ if name != "body"}
 
 
 class Meter:
-    """Counts of calls and how many there were at the same time."""
+    """Counts of calls, and how many were concurrent."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -69,14 +69,14 @@ class Meter:
         self._since = time.monotonic()
 
     def per_minute(self) -> int:
-        """Calls that began within the last minute and were not refused."""
+        """Return the calls that began within the last minute and were not rejected."""
         now = time.monotonic()
         while self._begun and self._begun[0] <= now - _MINUTE:
             self._begun.popleft()
         return len(self._begun)
 
     def begin(self, *, refused: bool = False) -> None:
-        """A call is being answered. One that is refused is over at once and does not count."""
+        """Count the start of a call. A rejected call does not count as in flight."""
         if refused:
             return
         self._flow(1)
@@ -85,13 +85,13 @@ class Meter:
         self.most_per_minute = max(self.most_per_minute, self.per_minute())
 
     def end(self, outcome: str, *, refused: bool = False) -> None:
-        """It is not any more."""
+        """Count the end of a call."""
         self.outcomes[outcome] += 1
         if not refused:
             self._flow(-1)
 
     def stats(self) -> dict[str, Any]:
-        """The counts. `in_flight_seconds` is how long calls were open, all together."""
+        """Return the counts. `in_flight_seconds` is the total time of all calls."""
         self._flow(0)
         return {
             "pid": os.getpid(),
@@ -102,7 +102,7 @@ class Meter:
             "in_flight_seconds": self._busy_seconds,
             "calls_per_minute": self.per_minute(),
             "most_per_minute": self.most_per_minute,
-            "log": [call.shown() for call in self.log],
+            "log": [call.summary() for call in self.log],
         }
 
     def _flow(self, change: int) -> None:
@@ -113,7 +113,7 @@ class Meter:
 
 
 class _Reader(asyncio.StreamReader):
-    """A reader that tells when the other side has gone, without taking what it may still send."""
+    """A reader that notices a disconnect without consuming further input."""
 
     def __init__(self) -> None:
         super().__init__(limit=_MAX_HEAD)
@@ -125,7 +125,7 @@ class _Reader(asyncio.StreamReader):
 
 
 class FakeServer:
-    """A fake provider within this process. `async with FakeServer(["Hello."]) as fake: fake.url`."""
+    """A fake provider in this process. `async with FakeServer(["Hello."]) as fake: fake.url`."""
 
     def __init__(self, answers: Answers, port: int = 0) -> None:
         self._script = Script(answers)
@@ -137,14 +137,14 @@ class FakeServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port it listens on."""
         if self._server is None:
-            raise RuntimeError("The fake provider has no port before it has started.")
+            raise RuntimeError("The fake provider has no port yet. Call start() first.")
         return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:
-        """For Anthropic's clients. OpenAI's want /v1 behind it."""
+        """The base URL for Anthropic clients; for OpenAI clients, append /v1."""
         return f"http://{HOST}:{self.port}"
 
     async def start(self) -> Self:
@@ -162,7 +162,7 @@ class FakeServer:
         return self
 
     async def stop(self) -> None:
-        """End all connections. Safe at any time."""
+        """Close all connections. Safe at any time."""
         server, self._server = self._server, None
         if server is not None:
             server.close()
@@ -181,7 +181,7 @@ class FakeServer:
         await self.stop()
 
     def control(self, change: FakeControl) -> None:
-        """Change limits, faults or answers; what was not given stays, what is given as None is taken away."""
+        """Change limits, faults or answers; fields that are not given stay, and None removes a value."""
         if change.answers is not None:
             self._script = Script(change.answers)
         if change.reset:
@@ -196,7 +196,7 @@ class FakeServer:
             while await self._one(reader, writer):
                 pass
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # Whoever hangs up or does not speak HTTP is no concern of ours.
+            pass  # The client disconnected, or sent no valid HTTP.
         finally:
             writer.close()
 
@@ -219,13 +219,13 @@ class FakeServer:
         return True
 
     def _own(self, method: str, path: str, query: str, body: bytes) -> tuple[int, Any]:
-        """What is no call of a model: questions about the provider, and orders to it."""
+        """Answer the requests of tests: statistics of the provider, and changes of its behaviour."""
         match method, path:
             case "GET", "/_stats":
                 return 200, self.meter.stats()
             case "GET", "/_requests":
                 last = int(parse_qs(query).get("last", ["50"])[0])
-                return 200, [call.shown() | {"body": call.body} for call in list(self.meter.log)[-last:]]
+                return 200, [call.summary() | {"body": call.body} for call in list(self.meter.log)[-last:]]
             case "POST", "/_control":
                 try:
                     self.control(FakeControl.model_validate_json(body))
@@ -233,7 +233,7 @@ class FakeServer:
                     return 400, {"error": str(error)}
                 return 200, self.meter.stats()
             case _:
-                return 404, {"error": {"message": f"The fake provider knows no {method} {path}."}}
+                return 404, {"error": {"message": f"The fake provider has no {method} {path}."}}
 
     async def _call(
         self,
@@ -244,8 +244,8 @@ class FakeServer:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> bool:
-        told = orjson.loads(body)
-        asked = wire.asked(told)
+        content = orjson.loads(body)
+        request = wire.parse_request(content)
         meter = self.meter
         meter.calls += 1
         key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ")
@@ -253,17 +253,17 @@ class FakeServer:
             number=meter.calls,
             path=path,
             key=hashlib.sha256(key.encode()).hexdigest()[:12],
-            model=asked.model,
-            turn=asked.turn,
-            last=asked.last[:_SHOWN],
-            stream=asked.stream,
+            model=request.model,
+            turn=request.turn,
+            last=request.last[:_SHOWN],
+            stream=request.stream,
             headers=sorted(headers),
-            body=told,
+            body=content,
         )
         meter.log.append(call)
-        refusal = self._refusal() or _wrong_tools(told, path)
+        refusal = self._refusal() or _wrong_tools(content, path)
         meter.begin(refused=refusal is not None)
-        answer = FakeAnswer(fault=refusal) if refusal is not None else self._script.chosen(asked.turn, asked.last)
+        answer = FakeAnswer(fault=refusal) if refusal is not None else self._script.chosen(request.turn, request.last)
         if self._control.fault is not None and refusal is None:
             answer = answer.model_copy(update={"fault": self._control.fault})
 
@@ -272,7 +272,7 @@ class FakeServer:
                 call.outcome = outcome
                 self.meter.end(outcome, refused=refusal is not None)
 
-        answering = asyncio.ensure_future(_answer(wire, answer, asked, writer, ended))
+        answering = asyncio.ensure_future(_answer(wire, answer, request, writer, ended))
         leaving = asyncio.ensure_future(_gone(reader))
         try:
             await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -298,12 +298,12 @@ class FakeServer:
 
 
 def _wrong_tools(body: Mapping[str, Any], path: str) -> FakeFault | None:
-    """Tools with names that the provider does not take: it refuses the whole request."""
+    """Return the rejection of a request with an invalid tool name."""
     tools: list[dict[str, Any]] = body.get("tools") or []
     for tool in tools:
-        told: dict[str, Any] = tool.get("function") or tool
-        name = str(told.get("name", ""))
-        # Anthropic takes longer ones.
+        content: dict[str, Any] = tool.get("function") or tool
+        name = str(content.get("name", ""))
+        # Anthropic accepts longer names.
         if not _TOOL_NAME.fullmatch(name) or len(name) > (128 if path == "/v1/messages" else 64):
             return FakeFault(status=400, type="invalid_request_error", message=f"Invalid tool name: {name!r}.")
     return None
@@ -315,9 +315,10 @@ async def _gone(reader: asyncio.StreamReader) -> None:
 
 
 async def _answer(
-    wire: Wire, answer: FakeAnswer, asked: Asked, writer: asyncio.StreamWriter, ended: Callable[[str], None]
+    wire: Wire, answer: FakeAnswer, request: FakeRequest, writer: asyncio.StreamWriter, ended: Callable[[str], None]
 ) -> bool:
-    """Answer, or not; whether the connection is still good. `ended` is told before the last of it can be read."""
+    """Send the answer or fault; return whether the connection can be reused. `ended` is called before the client can
+    read the end of the answer."""
     await asyncio.sleep(answer.delay_seconds)
     fault = answer.fault
     match fault.kind if fault is not None else None:
@@ -325,26 +326,26 @@ async def _answer(
             await asyncio.Event().wait()
         case "garbage":
             ended("garbage")
-            kind = b"text/event-stream" if asked.stream else b"application/json"
+            kind = b"text/event-stream" if request.stream else b"application/json"
             _head(writer, 200, kind, f"content-length: {len(_GARBAGE)}".encode())
             writer.write(_GARBAGE)
         case "status" if fault is not None:
             ended(str(fault.status))
             wait = fault.retry_after_seconds
             _send(writer, fault.status, wire.error(fault), b"" if wait is None else f"retry-after: {wait:g}".encode())
-        case _ if asked.stream:
-            return await _stream(wire, answer, asked, writer, ended)
+        case _ if request.stream:
+            return await _stream(wire, answer, request, writer, ended)
         case _:
             ended("200")
-            _send(writer, 200, wire.whole(answer, asked))
+            _send(writer, 200, wire.whole(answer, request))
     return True
 
 
 async def _stream(
-    wire: Wire, answer: FakeAnswer, asked: Asked, writer: asyncio.StreamWriter, ended: Callable[[str], None]
+    wire: Wire, answer: FakeAnswer, request: FakeRequest, writer: asyncio.StreamWriter, ended: Callable[[str], None]
 ) -> bool:
     _head(writer, 200, b"text/event-stream", b"transfer-encoding: chunked")
-    events = list(wire.stream(answer, asked))
+    events = list(wire.stream(answer, request))
     fault = answer.fault
     if fault is not None:
         events = events[: len(events) // 2]

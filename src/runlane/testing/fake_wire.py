@@ -1,7 +1,7 @@
 """The wire formats of a fake provider: chat completions and responses of OpenAI, messages of Anthropic.
 
-Each reads a request into what a script needs to know of it, and writes an answer as the events of a stream and as a
-whole. Ids and signatures follow from the answer and its place, so they are the same each time.
+Each parses a request into what a script needs, and serializes an answer as the events of a stream and as a whole. Ids
+and signatures depend only on the answer and its position, so they are the same each time.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Body = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A request: how often the model has spoken, and what was said to it last."""
+class FakeRequest:
+    """A parsed request: the number of model answers so far, and the last message."""
 
     model: str
     turn: int
@@ -32,11 +32,11 @@ class Asked:
 class Wire(Protocol):
     """One wire format."""
 
-    def asked(self, body: Body) -> Asked: ...
+    def parse_request(self, body: Body) -> FakeRequest: ...
 
-    def stream(self, answer: FakeAnswer, asked: Asked) -> Iterator[bytes]: ...
+    def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]: ...
 
-    def whole(self, answer: FakeAnswer, asked: Asked) -> Body: ...
+    def whole(self, answer: FakeAnswer, request: FakeRequest) -> Body: ...
 
     def error(self, fault: FakeFault) -> Body: ...
 
@@ -44,12 +44,12 @@ class Wire(Protocol):
 
 
 def signature_of(thinking: str) -> str:
-    """What a provider would sign a thought with."""
+    """Return the signature of a reasoning block."""
     return f"signed-{hashlib.sha256(thinking.encode()).hexdigest()[:16]}"
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content, whatever form it has."""
+    """Return the text of a message content of any form."""
     if isinstance(content, str):
         return content
     if isinstance(content, list):
@@ -63,32 +63,32 @@ def text_of(content: Any) -> str:
 class ChatWire:
     """POST /v1/chat/completions."""
 
-    def asked(self, body: Body) -> Asked:
+    def parse_request(self, body: Body) -> FakeRequest:
         messages: list[Body] = body.get("messages") or []
         turn = sum(1 for message in messages if message.get("role") == "assistant")
         last = text_of(messages[-1].get("content")) if messages else ""
-        return Asked(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(messages)))
+        return FakeRequest(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(messages)))
 
-    def stream(self, answer: FakeAnswer, asked: Asked) -> Iterator[bytes]:
-        yield self._chunk(asked, {"role": "assistant", "content": ""})
+    def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
+        yield self._chunk(request, {"role": "assistant", "content": ""})
         for piece in _pieces(answer.thinking, answer):
-            yield self._chunk(asked, {"reasoning_content": piece})
+            yield self._chunk(request, {"reasoning_content": piece})
         for piece in _pieces(answer.text, answer):
-            yield self._chunk(asked, {"content": piece})
+            yield self._chunk(request, {"content": piece})
         for index, call in enumerate(answer.calls):
-            begun = {"id": _call_id(call, asked, index), "type": "function", "index": index}
-            yield self._chunk(asked, {"tool_calls": [begun | {"function": {"name": call.name, "arguments": ""}}]})
+            begun = {"id": _call_id(call, request, index), "type": "function", "index": index}
+            yield self._chunk(request, {"tool_calls": [begun | {"function": {"name": call.name, "arguments": ""}}]})
             for piece in _pieces(_arguments(call), answer):
-                yield self._chunk(asked, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
-        yield self._chunk(asked, {}, self._finish(answer))
-        usage = self._usage(answer, asked)
-        yield _data(self._head(asked) | {"object": "chat.completion.chunk", "choices": [], "usage": usage})
+                yield self._chunk(request, {"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        yield self._chunk(request, {}, self._finish(answer))
+        usage = self._usage(answer, request)
+        yield _data(self._head(request) | {"object": "chat.completion.chunk", "choices": [], "usage": usage})
         yield b"data: [DONE]\n\n"
 
-    def whole(self, answer: FakeAnswer, asked: Asked) -> Body:
+    def whole(self, answer: FakeAnswer, request: FakeRequest) -> Body:
         calls = [
             {
-                "id": _call_id(call, asked, index),
+                "id": _call_id(call, request, index),
                 "type": "function",
                 "function": {"name": call.name, "arguments": _arguments(call)},
             }
@@ -100,10 +100,10 @@ class ChatWire:
         if calls:
             message["tool_calls"] = calls
         choice = {"index": 0, "message": message, "finish_reason": self._finish(answer)}
-        return self._head(asked) | {
+        return self._head(request) | {
             "object": "chat.completion",
             "choices": [choice],
-            "usage": self._usage(answer, asked),
+            "usage": self._usage(answer, request),
         }
 
     def error(self, fault: FakeFault) -> Body:
@@ -112,47 +112,47 @@ class ChatWire:
     def late_error(self, fault: FakeFault) -> bytes:
         return _data(_openai_error(fault))
 
-    def _head(self, asked: Asked) -> Body:
-        return {"id": f"chatcmpl-{asked.turn}", "created": 1_700_000_000, "model": asked.model}
+    def _head(self, request: FakeRequest) -> Body:
+        return {"id": f"chatcmpl-{request.turn}", "created": 1_700_000_000, "model": request.model}
 
-    def _chunk(self, asked: Asked, delta: Body, finish: str | None = None) -> bytes:
+    def _chunk(self, request: FakeRequest, delta: Body, finish: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _data(self._head(asked) | {"object": "chat.completion.chunk", "choices": [choice]})
+        return _data(self._head(request) | {"object": "chat.completion.chunk", "choices": [choice]})
 
     def _finish(self, answer: FakeAnswer) -> str:
         if answer.finish == "stop":
             return "tool_calls" if answer.calls else "stop"
         return "length" if answer.finish == "length" else "content_filter"
 
-    def _usage(self, answer: FakeAnswer, asked: Asked) -> Body:
-        tokens_in, tokens_out = _tokens(answer, asked)
+    def _usage(self, answer: FakeAnswer, request: FakeRequest) -> Body:
+        tokens_in, tokens_out = _tokens(answer, request)
         return {"prompt_tokens": tokens_in, "completion_tokens": tokens_out, "total_tokens": tokens_in + tokens_out}
 
 
 class ResponsesWire:
     """POST /v1/responses."""
 
-    def asked(self, body: Body) -> Asked:
-        told: Any = body.get("input")
-        items: list[Body] = [{"role": "user", "content": told}] if isinstance(told, str) else told or []
+    def parse_request(self, body: Body) -> FakeRequest:
+        given: Any = body.get("input")
+        items: list[Body] = [{"role": "user", "content": given}] if isinstance(given, str) else given or []
         turn, speaking = 0, False
         for item in items:
             spoke = item.get("role") == "assistant" or item.get("type") in {"function_call", "reasoning"}
             turn += spoke and not speaking
             speaking = spoke
         last = text_of(items[-1]) if items else ""
-        return Asked(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(items)))
+        return FakeRequest(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(items)))
 
-    def stream(self, answer: FakeAnswer, asked: Asked) -> Iterator[bytes]:
-        for number, event in enumerate(self._events(answer, asked)):
+    def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
+        for number, event in enumerate(self._events(answer, request)):
             yield _named(event["type"], event | {"sequence_number": number})
 
-    def whole(self, answer: FakeAnswer, asked: Asked) -> Body:
+    def whole(self, answer: FakeAnswer, request: FakeRequest) -> Body:
         status = "incomplete" if answer.finish != "stop" else "completed"
-        tokens_in, tokens_out = _tokens(answer, asked)
+        tokens_in, tokens_out = _tokens(answer, request)
         reason = {"length": "max_output_tokens", "refusal": "content_filter"}.get(answer.finish)
-        return self._head(asked, status) | {
-            "output": self._items(answer, asked),
+        return self._head(request, status) | {
+            "output": self._items(answer, request),
             "incomplete_details": {"reason": reason} if reason else None,
             "usage": {
                 "input_tokens": tokens_in,
@@ -171,15 +171,15 @@ class ResponsesWire:
         code = error["code"] or error["type"]
         return _named("error", {"type": "error", "code": code, "message": error["message"], "sequence_number": 9999})
 
-    def _events(self, answer: FakeAnswer, asked: Asked) -> Iterator[Body]:
-        yield {"type": "response.created", "response": self._head(asked, "in_progress")}
-        for index, item in enumerate(self._items(answer, asked)):
+    def _events(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[Body]:
+        yield {"type": "response.created", "response": self._head(request, "in_progress")}
+        for index, item in enumerate(self._items(answer, request)):
             where = {"output_index": index, "item_id": item["id"]}
             match item["type"]:
                 case "reasoning":
                     yield from self._thought(answer, item, where)
                 case "message":
-                    yield from self._said(answer, item, where)
+                    yield from self._message_events(answer, item, where)
                 case _:
                     yield _added(index, item | {"arguments": "", "status": "in_progress"})
                     for piece in _pieces(item["arguments"], answer):
@@ -187,7 +187,7 @@ class ResponsesWire:
                     done = {"name": item["name"], "arguments": item["arguments"]}
                     yield {"type": "response.function_call_arguments.done"} | done | where
             yield {"type": "response.output_item.done", "output_index": index, "item": item}
-        whole = self.whole(answer, asked)
+        whole = self.whole(answer, request)
         yield {"type": f"response.{whole['status']}", "response": whole}
 
     def _thought(self, answer: FakeAnswer, item: Body, where: Body) -> Iterator[Body]:
@@ -199,7 +199,7 @@ class ResponsesWire:
         yield {"type": "response.reasoning_summary_text.done", "text": answer.thinking} | part
         yield {"type": "response.reasoning_summary_part.done", "part": item["summary"][0]} | part
 
-    def _said(self, answer: FakeAnswer, item: Body, where: Body) -> Iterator[Body]:
+    def _message_events(self, answer: FakeAnswer, item: Body, where: Body) -> Iterator[Body]:
         yield _added(where["output_index"], item | {"content": [], "status": "in_progress"})
         part = where | {"content_index": 0}
         empty: Body = {"type": "output_text", "text": "", "annotations": []}
@@ -209,13 +209,13 @@ class ResponsesWire:
         yield {"type": "response.output_text.done", "text": answer.text, "logprobs": []} | part
         yield {"type": "response.content_part.done", "part": item["content"][0]} | part
 
-    def _items(self, answer: FakeAnswer, asked: Asked) -> list[Body]:
+    def _items(self, answer: FakeAnswer, request: FakeRequest) -> list[Body]:
         items: list[Body] = []
         if answer.thinking:
             items.append(
                 {
                     "type": "reasoning",
-                    "id": f"rs_{asked.turn}",
+                    "id": f"rs_{request.turn}",
                     "summary": [{"type": "summary_text", "text": answer.thinking}],
                     "encrypted_content": signature_of(answer.thinking),
                 }
@@ -225,7 +225,7 @@ class ResponsesWire:
             items.append(
                 {
                     "type": "message",
-                    "id": f"msg_{asked.turn}",
+                    "id": f"msg_{request.turn}",
                     "role": "assistant",
                     "status": "completed",
                     "content": [content],
@@ -234,8 +234,8 @@ class ResponsesWire:
         items += [
             {
                 "type": "function_call",
-                "id": f"fc_{asked.turn}_{index}",
-                "call_id": _call_id(call, asked, index),
+                "id": f"fc_{request.turn}_{index}",
+                "call_id": _call_id(call, request, index),
                 "name": call.name,
                 "arguments": _arguments(call),
                 "status": "completed",
@@ -244,12 +244,12 @@ class ResponsesWire:
         ]
         return items
 
-    def _head(self, asked: Asked, status: str) -> Body:
+    def _head(self, request: FakeRequest, status: str) -> Body:
         return {
-            "id": f"resp_{asked.turn}",
+            "id": f"resp_{request.turn}",
             "object": "response",
             "created_at": 1_700_000_000,
-            "model": asked.model,
+            "model": request.model,
             "status": status,
             "output": [],
             "parallel_tool_calls": True,
@@ -261,36 +261,36 @@ class ResponsesWire:
 class AnthropicWire:
     """POST /v1/messages."""
 
-    def asked(self, body: Body) -> Asked:
+    def parse_request(self, body: Body) -> FakeRequest:
         messages: list[Body] = body.get("messages") or []
         turn = sum(1 for message in messages if message.get("role") == "assistant")
         last = text_of(messages[-1].get("content")) if messages else ""
-        return Asked(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(messages)))
+        return FakeRequest(str(body.get("model")), turn, last, bool(body.get("stream")), len(orjson.dumps(messages)))
 
-    def stream(self, answer: FakeAnswer, asked: Asked) -> Iterator[bytes]:
-        message: Body = self.whole(answer, asked) | {"content": [], "stop_reason": None}
+    def stream(self, answer: FakeAnswer, request: FakeRequest) -> Iterator[bytes]:
+        message: Body = self.whole(answer, request) | {"content": [], "stop_reason": None}
         message["usage"] = message["usage"] | {"output_tokens": 1}
         yield _named("message_start", {"type": "message_start", "message": message})
-        for index, block in enumerate(self._blocks(answer, asked)):
+        for index, block in enumerate(self._blocks(answer, request)):
             yield from self._block(index, block, answer)
-        whole = self.whole(answer, asked)
+        whole = self.whole(answer, request)
         delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None}
         usage = {"output_tokens": whole["usage"]["output_tokens"]}
         yield _named("message_delta", {"type": "message_delta", "delta": delta, "usage": usage})
         yield _named("message_stop", {"type": "message_stop"})
 
-    def whole(self, answer: FakeAnswer, asked: Asked) -> Body:
-        tokens_in, tokens_out = _tokens(answer, asked)
+    def whole(self, answer: FakeAnswer, request: FakeRequest) -> Body:
+        tokens_in, tokens_out = _tokens(answer, request)
         stop = {"length": "max_tokens", "refusal": "refusal"}.get(answer.finish)
-        blocks = self._blocks(answer, asked)
+        blocks = self._blocks(answer, request)
         for block in blocks:
             if block["type"] == "tool_use" and isinstance(block["input"], str):
                 block["input"] = {}
         return {
-            "id": f"msg_{asked.turn}",
+            "id": f"msg_{request.turn}",
             "type": "message",
             "role": "assistant",
-            "model": asked.model,
+            "model": request.model,
             "content": blocks,
             "stop_reason": stop or ("tool_use" if answer.calls else "end_turn"),
             "stop_sequence": None,
@@ -315,7 +315,7 @@ class AnthropicWire:
     def late_error(self, fault: FakeFault) -> bytes:
         return _named("error", self.error(fault))
 
-    def _blocks(self, answer: FakeAnswer, asked: Asked) -> list[Body]:
+    def _blocks(self, answer: FakeAnswer, request: FakeRequest) -> list[Body]:
         blocks: list[Body] = []
         if answer.thinking:
             signature = signature_of(answer.thinking)
@@ -323,7 +323,7 @@ class AnthropicWire:
         if answer.text:
             blocks.append({"type": "text", "text": answer.text})
         blocks += [
-            {"type": "tool_use", "id": _call_id(call, asked, index), "name": call.name, "input": call.arguments}
+            {"type": "tool_use", "id": _call_id(call, request, index), "name": call.name, "input": call.arguments}
             for index, call in enumerate(answer.calls)
         ]
         return blocks
@@ -365,14 +365,14 @@ def _arguments(call: FakeCall) -> str:
     return call.arguments if isinstance(call.arguments, str) else orjson.dumps(call.arguments).decode()
 
 
-def _call_id(call: FakeCall, asked: Asked, index: int) -> str:
-    return call.id if call.id is not None else f"call_{asked.turn}_{index}"
+def _call_id(call: FakeCall, request: FakeRequest, index: int) -> str:
+    return call.id if call.id is not None else f"call_{request.turn}_{index}"
 
 
-def _tokens(answer: FakeAnswer, asked: Asked) -> tuple[int, int]:
-    said = len(answer.text) + len(answer.thinking) + sum(len(_arguments(call)) for call in answer.calls)
-    tokens_in = asked.size // 4 if answer.tokens_in is None else answer.tokens_in
-    return tokens_in, said // 4 if answer.tokens_out is None else answer.tokens_out
+def _tokens(answer: FakeAnswer, request: FakeRequest) -> tuple[int, int]:
+    characters = len(answer.text) + len(answer.thinking) + sum(len(_arguments(call)) for call in answer.calls)
+    tokens_in = request.size // 4 if answer.tokens_in is None else answer.tokens_in
+    return tokens_in, characters // 4 if answer.tokens_out is None else answer.tokens_out
 
 
 def _openai_error(fault: FakeFault) -> Body:

@@ -1,7 +1,7 @@
-"""A server of our own on this machine: its directory, its port, its start and its end.
+"""A local server for tests: its directory, its port, its start and its end.
 
-What differs between PostgreSQL and Redis is in `servers`. What is the same is here, because the hard part is
-the same: to be ready when start() returns, to come back on the same port after a crash, to leave nothing.
+The differences between PostgreSQL and Redis are in `servers`. The hard part is common: the server is ready when start()
+returns, restarts on the same port after a crash, and leaves nothing behind.
 """
 
 import secrets
@@ -25,13 +25,13 @@ POLL_SECONDS = 0.01
 FAMILY_SECONDS = 15
 PORT_TRIES = 5
 
-# Below the range that systems hand out to outgoing connections. A port from that range can be taken by any
-# client while a killed server is down, even by one that connects to itself while it retries.
+# Below the range of ephemeral ports. A port from that range can be taken by any client while a killed server is down,
+# even by a client that connects to itself while it retries.
 PORTS = range(20_000, 32_000)
 
 
 class LocalServer(ABC):
-    """What both servers share: a directory, a port, a child process and its orderly or violent end."""
+    """A directory, a port, and a child process that can be stopped or killed."""
 
     name: str
     orphan_signal = "TERM"
@@ -61,7 +61,7 @@ class LocalServer(ABC):
     def url(self) -> str: ...
 
     def start(self) -> Self:
-        """Return when the server accepts work. After kill(), it has the same port and data directory."""
+        """Start the server and wait until it is ready. After kill(), it has the same port and data directory."""
         if self._child is not None and self._child.alive():
             return self
         try:
@@ -77,7 +77,7 @@ class LocalServer(ABC):
         return self
 
     def stop(self) -> None:
-        """End the server and remove its data. Safe at any time, any number of times."""
+        """Stop the server and remove its data. Safe at any time, any number of times."""
         self._halt()
         if self._home is not None:
             shutil.rmtree(self._home)
@@ -86,12 +86,12 @@ class LocalServer(ABC):
         self._home = self._port = self._lifeline = None
 
     def restart(self) -> None:
-        """An orderly stop and a start with the same port and data."""
+        """Stop the server and start it with the same port and data."""
         self._halt()
         self.start()
 
     def kill(self) -> None:
-        """Crash the server: SIGKILL to its main process. start() brings it back with what it had stored."""
+        """Crash the server: SIGKILL to its main process. start() restarts it with its stored data."""
         if self._child is None:
             raise ServerError(f"{self.name} is not running, so it cannot be killed. Call start() first.")
         self._child.send(signal.SIGKILL)
@@ -116,7 +116,7 @@ class LocalServer(ABC):
     def _ready(self, home: Path) -> bool: ...
 
     def _launch(self, home: Path) -> None:
-        # Another process can take a free port before the server binds it. Only a first start may then move.
+        # Another process can take a free port before the server binds it. Only a first start may then choose another.
         tries = PORT_TRIES if self._port is None else 1
         for left in reversed(range(tries)):
             if tries > 1:
@@ -156,7 +156,7 @@ class LocalServer(ABC):
         self._forget_child()
 
     def _forget_child(self) -> None:
-        """Wait for the end of a child that was told to go, or that went by itself."""
+        """Wait for the end of a child that was signalled, or that ended by itself."""
         child, self._child = self._child, None
         if child is None:
             return
@@ -170,7 +170,7 @@ class LocalServer(ABC):
 
 
 def tail(text: str) -> str:
-    """The last lines of a log, which say why a server ended."""
+    """Return the last lines of a log, which contain the reason why a server ended."""
     return "\n".join(text.splitlines()[-30:])
 
 
@@ -178,7 +178,7 @@ def _free_port() -> int:
     for _ in range(200):
         port = PORTS.start + secrets.randbelow(len(PORTS))
         with socket.socket() as probe:
-            # As the servers do it: connections that are only waiting to be forgotten do not count.
+            # As the servers do: connections in TIME_WAIT do not occupy the port.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((HOST, port))

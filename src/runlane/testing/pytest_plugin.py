@@ -1,4 +1,4 @@
-"""pytest fixtures: an app of yours that executes its runs on a fresh database for each test.
+"""pytest fixtures: an app that executes its runs on a new database for each test.
 
 Load it with `pytest_plugins = ["runlane.testing.pytest_plugin"]` in the topmost conftest.py and define `runlane_app`
 there. This is the only module that imports pytest, so the package does not depend on it. `running_app` is an async
@@ -54,7 +54,7 @@ def runlane_settings(runlane_database_url: str) -> Settings:
 
 
 async def _running_app(runlane_app: App, runlane_settings: Settings) -> AsyncGenerator[RunningApp]:
-    """The app with a worker and the duties in the event loop of the test, for async tests."""
+    """The app with a worker and the background services in the event loop of the test, for async tests."""
     async with RunningApp(runlane_app, runlane_settings) as running:
         yield running
 
@@ -69,7 +69,7 @@ running_app = pytest.fixture(_no_running_app) if async_fixture is None else asyn
 
 @pytest.fixture
 def running_app_in_thread(runlane_app: App, runlane_settings: Settings) -> Generator[RunningApp]:
-    """The app with a worker and the duties in the thread of `app.blocking`, for tests that are plain functions."""
+    """The app with a worker and the background services in the thread of `app.blocking`, for synchronous tests."""
     running = RunningApp(runlane_app, runlane_settings)
     runlane_app.blocking(running.start())
     try:
@@ -87,11 +87,11 @@ def runlane_postgres() -> Generator[PostgresServer | ExternalPostgres]:
 
 @pytest.fixture(scope="session")
 def runlane_postgres_template(runlane_postgres: PostgresServer | ExternalPostgres) -> Generator[str]:
-    """The name of a migrated database. Tests get copies of it, which is faster than to migrate each one."""
+    """The name of a migrated database. Tests get copies of it, which is faster than migrating each one."""
     name = f"runlane_template_{secrets.token_hex(6)}"
     settings = load_settings(database_url=SecretStr(runlane_postgres.create_database(name)), redis_url=None)
     try:
-        # In a thread, because a fixture may be set up below a running event loop.
+        # In a thread, because a fixture may be set up in a running event loop.
         with ThreadPoolExecutor(max_workers=1) as thread:
             thread.submit(lambda: asyncio.run(upgrade(settings))).result()
         yield name
@@ -103,7 +103,7 @@ def runlane_postgres_template(runlane_postgres: PostgresServer | ExternalPostgre
 def runlane_postgres_url(
     runlane_postgres: PostgresServer | ExternalPostgres, runlane_postgres_template: str
 ) -> Generator[str]:
-    """The URL of a migrated Postgres database that this test alone uses."""
+    """The URL of a migrated Postgres database that only this test uses."""
     name = f"runlane_test_{secrets.token_hex(6)}"
     try:
         yield runlane_postgres.create_database(name, runlane_postgres_template)

@@ -1,7 +1,7 @@
-"""An app that executes its runs inside a test: connected to a database of its own, with a worker and the duties.
+"""An app that executes its runs inside a test: with its own database, a worker and the background services.
 
-It works in every event loop: below `asyncio.run`, in a test framework's loop, or in the thread of `app.blocking`. The
-fixtures of `runlane.testing.pytest_plugin` are made of it.
+It works in every event loop: in `asyncio.run`, in the loop of a test framework, or in the thread of `app.blocking`. The
+fixtures of `runlane.testing.pytest_plugin` use it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.02
 
 
 class RunningApp:
-    """Configures an app, connects it, and starts one worker and the duties; the end of the block undoes all of it."""
+    """Configures and connects an app, with one worker and the background services. The end of the block undoes it."""
 
     def __init__(self, app: App, settings: Settings, *, concurrency: int = 10) -> None:
         self.app = app
@@ -35,11 +35,11 @@ class RunningApp:
     def worker(self) -> Worker:
         """The worker that executes the runs."""
         if self._worker is None:
-            raise RuntimeError('The app has no worker before start(). Use "async with RunningApp(app, settings)".')
+            raise RuntimeError('The app has no worker yet. Use "async with RunningApp(app, settings)".')
         return self._worker
 
     async def start(self) -> Self:
-        """Configure and connect the app and start its worker. ConfigurationError if it is connected already."""
+        """Configure and connect the app and start its worker. Raises ConfigurationError if it is connected already."""
         self.app.configure(self._settings)
         try:
             await self._open.enter_async_context(self.app)
@@ -55,7 +55,7 @@ class RunningApp:
         return self
 
     async def stop(self) -> None:
-        """Stop what start() started and close the app's connection. Runs that have not ended stay in the database."""
+        """Stop what start() started and close the app. Runs that have not ended stay in the database."""
         await self._open.aclose()
 
     async def __aenter__(self) -> Self:
@@ -72,12 +72,12 @@ class RunningApp:
         timeout: float = WAIT_SECONDS,
         **options: Any,
     ) -> Run:
-        """Enqueue a run of a task and return it once it has ended. Options as for `app.enqueue`."""
+        """Enqueue a run of a task, wait for its end and return it. Options as for `app.enqueue`."""
         accepted = await self.app.enqueue(task, input, **options)
         return await self.app.wait(accepted.run_id, timeout)
 
     async def question(self, run_id: str, *, step: str | None = None, timeout: float = WAIT_SECONDS) -> Question:
-        """Wait until a run asks a person, and return what it asks; `step` is the id or path of the step that asks."""
+        """Wait for an open question of a run, and return it; `step` is the id or path of the step that asks."""
         try:
             async with asyncio.timeout(timeout):
                 while True:
@@ -102,7 +102,7 @@ class RunningApp:
         step: str | None = None,
         timeout: float = WAIT_SECONDS,
     ) -> Question:
-        """Wait until a run asks a person, answer, and return what it asked."""
+        """Wait for an open question of a run, answer it, and return it."""
         asked = await self.question(run_id, step=step, timeout=timeout)
         await self.app.resume(run_id, response, step=asked.path, answered_by="test")
         return asked

@@ -1,9 +1,8 @@
 """A real PostgreSQL and a real Redis-compatible server, for tests and benchmarks.
 
-Each has its own temporary directory and port and needs nothing on the machine but the programs. It can be
-restarted and killed, because what a crash leaves behind is the thing a suite must see. Where the environment
-names a running server, that one is used, and it cannot be crashed.
-"""
+Each has its own temporary directory and port and needs only the programs. It can be restarted and killed, because a
+suite must see the state after a crash. A running server that the environment names is used instead, and cannot be
+crashed."""
 
 import os
 import signal
@@ -16,18 +15,18 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from runlane.testing import databases
-from runlane.testing.account import settle
+from runlane.testing.account import choose_account
 from runlane.testing.binaries import ServerError, find_postgres, find_redis
 from runlane.testing.child import clean_environment
 from runlane.testing.local import HOST, START_SECONDS, LocalServer, tail
 
-# No test cuts the machine's power, so nothing waits for the disk. Commits still reach the operating system
-# before they are answered: with synchronous_commit=off, a killed server would lose the last of them.
+# No test cuts the power of the machine, so no commit waits for the disk. Commits still reach the operating system
+# before they are acknowledged: with synchronous_commit=off, a killed server would lose the last of them.
 POSTGRES_OPTIONS: Mapping[str, str] = {
     "fsync": "off",
     "full_page_writes": "off",
     "max_connections": "200",
-    # In files of the data directory: containers often have a tiny /dev/shm, and a killed server leaks there.
+    # In files of the data directory: containers often have a tiny /dev/shm, and a killed server leaks memory there.
     "dynamic_shared_memory_type": "mmap",
 }
 
@@ -36,7 +35,7 @@ REDIS_OPTIONS: Mapping[str, str] = {"save": "", "appendonly": "no"}
 
 
 class PostgresServer(LocalServer):
-    """A PostgreSQL cluster of its own. `options` override or add server settings, such as fsync."""
+    """A PostgreSQL cluster. `options` override or add server settings, such as fsync."""
 
     name = "PostgreSQL"
     orphan_signal = "QUIT"
@@ -53,15 +52,15 @@ class PostgresServer(LocalServer):
         return f"postgresql://app@{HOST}:{self.port}/postgres"
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database, empty or a copy of `template`, and return its URL; also below a running loop."""
+        """Create a database, empty or a copy of `template`, and return its URL; works in a running event loop too."""
         return databases.create(self.url, name, template)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it exists, and end the connections to it."""
+        """Drop a database if it exists, and close the connections to it."""
         databases.drop(self.url, name)
 
     def _prepare(self, home: Path) -> None:
-        self._account, self._bindir = settle(find_postgres(), home)
+        self._account, self._bindir = choose_account(find_postgres(), home)
         command = [str(self._bindir / "initdb"), "-D", str(home / "data"), "-U", "app", "-A", "trust"]
         command += ["-E", "UTF8", "--locale=C", "--no-sync"]
         answer = subprocess.run(
@@ -81,7 +80,7 @@ class PostgresServer(LocalServer):
             raise ServerError(f"initdb failed. The end of its output:\n{tail(answer.stdout.decode(errors='replace'))}")
 
     def _command(self, home: Path) -> list[str]:
-        # A socket's path has a short limit; below a long TMPDIR the server does without one.
+        # The path of a socket has a short limit; with a long TMPDIR the server has none.
         sockets = str(home) if len(str(home)) < 80 else ""
         options = {"listen_addresses": HOST, "unix_socket_directories": sockets, **self._options}
         command = [str(self._bindir / "postgres"), "-D", str(home / "data"), "-p", str(self.port)]
@@ -90,8 +89,8 @@ class PostgresServer(LocalServer):
         return command
 
     def _ready(self, home: Path) -> bool:
-        # The port opens before recovery ends; the eighth line says when sessions are let in. The first line
-        # tells our server's file from one that a killed server left.
+        # The port opens before recovery ends; the eighth line is set when sessions are accepted. The first line
+        # distinguishes the file of this server from one that a killed server left.
         try:
             lines = (home / "data" / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
@@ -100,7 +99,7 @@ class PostgresServer(LocalServer):
 
 
 class RedisServer(LocalServer):
-    """A Redis-compatible server that keeps nothing on disk unless `options` say so."""
+    """A Redis-compatible server that stores nothing on disk unless `options` enable it."""
 
     name = "Redis"
     stop_steps = ((signal.SIGTERM, 10), (signal.SIGKILL, 0))
@@ -125,7 +124,7 @@ class RedisServer(LocalServer):
         return command
 
     def _ready(self, home: Path) -> bool:
-        # The pid tells our server from one of somebody else's that took the port first.
+        # The pid distinguishes this server from another one that took the port first.
         try:
             with socket.create_connection((HOST, self.port), timeout=1) as link:
                 link.sendall(b"PING\r\nINFO server\r\nQUIT\r\n")
@@ -136,7 +135,7 @@ class RedisServer(LocalServer):
 
 
 class _External:
-    """A server that somebody else runs: usable, but not ours to stop or crash."""
+    """A server that this suite did not start: it can be used, but not stopped or crashed."""
 
     def __init__(self, url: str, default_port: int, variable: str) -> None:
         self.url = url
@@ -145,22 +144,22 @@ class _External:
 
     @property
     def pid(self) -> int:
-        raise self._not_ours("has no pid that we know")
+        raise self._not_owned("has no known pid")
 
     def start(self) -> Self:
-        """Nothing to do: it runs already."""
+        """Do nothing: it is running."""
         return self
 
     def stop(self) -> None:
-        """Nothing to do: it goes on running."""
+        """Do nothing: it keeps running."""
 
     def restart(self) -> None:
-        raise self._not_ours("cannot be restarted")
+        raise self._not_owned("cannot be restarted")
 
     def kill(self) -> None:
-        raise self._not_ours("cannot be killed")
+        raise self._not_owned("cannot be killed")
 
-    def _not_ours(self, problem: str) -> ServerError:
+    def _not_owned(self, problem: str) -> ServerError:
         return ServerError(
             f"The server named by {self._variable} {problem}: this suite did not start it. "
             f"Unset {self._variable} to run these tests against a server of their own."
@@ -168,7 +167,7 @@ class _External:
 
 
 class ExternalPostgres(_External):
-    """The PostgreSQL server of TEST_DATABASE_URL. Its user must be allowed to create databases."""
+    """The PostgreSQL server of TEST_DATABASE_URL. Its user must have the right to create databases."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url, 5432, "TEST_DATABASE_URL")
@@ -191,7 +190,7 @@ class ExternalRedis(_External):
 def postgres_for_tests(
     options: Mapping[str, str] | None = None,
 ) -> Generator[PostgresServer | ExternalPostgres]:
-    """The server of TEST_DATABASE_URL if that is set (its options are its owner's affair), else our own."""
+    """The server of TEST_DATABASE_URL if that is set (`options` do not apply to it), else a new one."""
     url = os.environ.get("TEST_DATABASE_URL")
     if url:
         yield ExternalPostgres(url)
@@ -202,7 +201,7 @@ def postgres_for_tests(
 
 @contextmanager
 def redis_for_tests(options: Mapping[str, str] | None = None) -> Generator[RedisServer | ExternalRedis]:
-    """The server of TEST_REDIS_URL if that is set (its options are its owner's affair), else our own."""
+    """The server of TEST_REDIS_URL if that is set (`options` do not apply to it), else a new one."""
     url = os.environ.get("TEST_REDIS_URL")
     if url:
         yield ExternalRedis(url)

@@ -22,7 +22,7 @@ from runlane.offload import LARGE_BYTES, offload_if
 from runlane.outbound import Outbound, OutboundLimits, OutboundResponse
 from runlane.outbound.retry_after import retry_after_seconds
 from runlane.redaction import REDACTED, Redactor
-from runlane.templates.url_template import fill_header, header_places, parse_url
+from runlane.templates.url_template import fill_header, header_placeholders, parse_url
 from runlane.tools.caller import ToolCaller, ToolFailed, fitting
 
 Values = Callable[[str, Collection[str]], Awaitable[Mapping[str, str]]]
@@ -88,7 +88,7 @@ class HttpTools:
             message = f'The URL of the tool "{tool.name}" is not valid. {error}'
             raise ToolFailed("invalid_url", message, begun=False) from None
         for value in tool.headers.values():
-            names |= header_places(value)[1]
+            names |= header_placeholders(value)[1]
         if not names:
             return {}
         found = await redactor.learning(self._values)(tenant, names)
@@ -119,13 +119,15 @@ def _request(tool: Tool, arguments: Mapping[str, Any], secrets: Mapping[str, str
         "idempotency-key": quote(key, safe="/:@!$&'()*+,;=~-._# []"),
     }
     for name, value in tool.headers.items():
-        placed |= header_places(value)[0]
+        placed |= header_placeholders(value)[0]
         filled = fill_header(name, value, arguments, secrets)
         if filled is not None:
             headers[name.lower()] = filled
     rest = {name: value for name, value in arguments.items() if name not in placed}
     if tool.method not in _WITH_BODY:
-        return _Request(template.fill(arguments, secrets, None if template.whole else rest), headers, None)
+        return _Request(
+            template.fill(arguments, secrets, None if template.takes_all_arguments else rest), headers, None
+        )
     body: Any = {"all": dict(arguments), "rest": rest, "body": arguments.get("body")}[tool.body]
     if tool.body == "body" and body is None:
         return _Request(template.fill(arguments, secrets), headers, None)

@@ -104,7 +104,7 @@ async def test_what_is_wrong_is_told_with_its_place(idle_api: Api) -> None:
     told = problem_of(
         await api.post("/sync", {"orchestrations": [bad], "agents": [{"id": "writer"}]}), 422, "invalid_definitions"
     )
-    assert 'There is no agent "writr" (did you mean "writer"?)' in told["message"]
+    assert 'The agent "writr" does not exist (did you mean "writer"?)' in told["message"]
     secret = {"name": "t", "url": "https://example.com", "headers": {"Authorization": "Bearer abcdefghijkl"}}
     answer = await api.post("/sync", {"tools": [secret]})
     problem_of(answer, 422, "invalid_definitions")

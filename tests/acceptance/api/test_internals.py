@@ -40,7 +40,7 @@ async def test_a_failure_names_no_internals_to_callers(
 
 async def test_what_is_not_there_names_no_settings(idle_api: Api) -> None:
     told = problem_of(await idle_api.get("/runs/run_none"), 404, "run_not_found")
-    assert told["message"] == 'No run "run_none" is kept here. Check the id and the retention time.'
+    assert told["message"] == 'The run "run_none" does not exist. Check the id and the retention time.'
 
 
 async def test_a_server_whose_database_refuses_writes_is_not_ready(

@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from runlane.access.secrets import SecretVault
 from runlane.redaction import LOGS, REDACTED
-from runlane.settings import Settings, hide
+from runlane.settings import Settings, redact_settings
 from tests.acceptance.api.serving import API, Api
 
 TOKEN = "secret-of-a-tenant"
@@ -24,8 +24,8 @@ async def guesses(idle_api: Api) -> dict[str, str]:
     settings = idle_api.parts.app.settings
     assert settings.secret_key is not None
     await SecretVault(idle_api.parts.database, settings).set("default", "TOKEN", TOKEN, actor="test")
-    hide(Settings(database_url=SecretStr(f"postgresql://app:{PASSWORD}@db.local/shop")))
-    hide(settings)
+    redact_settings(Settings(database_url=SecretStr(f"postgresql://app:{PASSWORD}@db.local/shop")))
+    redact_settings(settings)
     known = {"master key": settings.secret_key.get_secret_value(), "password": PASSWORD, "secret": TOKEN}
     assert all(LOGS.occurs(value) for value in known.values())
     return known | {"begin of the password": PASSWORD[:9]}

@@ -1,1 +1,1 @@
-"""Importers: definitions of other formats, and OpenAPI descriptions."""
+"""Importers of definitions in other formats, and of OpenAPI descriptions."""

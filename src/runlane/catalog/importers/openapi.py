@@ -1,8 +1,8 @@
-"""OpenAPI: the operations of a description (3.0 or 3.1, JSON) as tools.
+"""Import the operations of an OpenAPI description (3.0 or 3.1, JSON) as tools.
 
-Each operation becomes one tool of type http whose arguments are its parameters and the fields of its body. What cannot
-be called faithfully is left out and told, with the reason; nothing is fetched, and schemas that refer to themselves
-are cut where they do.
+Each operation becomes one tool of type http whose arguments are its parameters and the fields of its body. Operations
+that cannot be called correctly are skipped and reported with the reason; nothing is fetched, and recursive schemas are
+cut off.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from runlane.templates.json_schema import check_schema
 from runlane.templates.url_template import parse_url
 
 MAX_OPERATIONS: Final = 2000
-# What providers of models take as the name of a tool.
+# Tool names that model providers accept.
 _MAX_NAME: Final = 64
 _MAX_DESCRIPTION: Final = 1000
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
 _OTHERS: Final = ("head", "options", "trace")
 _WITH_BODY: Final = ("post", "put", "patch")
-_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_PATH_PARAMETER: Final = re.compile(r"\{([^{}]*)\}")
 _MEDIA: Final = re.compile(r"[A-Za-z0-9!#$&^_.+/;= -]{1,200}")
-# The description itself says that parameters of these names mean nothing.
+# OpenAPI defines that parameters of these names are ignored.
 _NO_PARAMETERS: Final = {"accept", "content-type", "authorization"}
 
 
 @dataclass(frozen=True, slots=True)
 class SkippedOperation:
-    """Something of the description that did not become a tool, or not wholly."""
+    """A part of the description that was not imported, or not completely."""
 
     operation: str
     why: str
@@ -42,7 +42,7 @@ class SkippedOperation:
 
 @dataclass(slots=True)
 class ImportedTools:
-    """Tools as they are written in files, what has no tool, and what is different from the description."""
+    """Tools as they are written in files, skipped operations, and differences from the description."""
 
     tools: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     left_out: list[SkippedOperation] = field(default_factory=list[SkippedOperation])
@@ -50,13 +50,13 @@ class ImportedTools:
 
 
 class _Cannot(Exception):
-    """An operation cannot be a tool."""
+    """An operation cannot be imported."""
 
 
 def import_openapi(
     spec: Any, *, name_prefix: str = "", base_url: str | None = None, headers: Mapping[str, str] | None = None
 ) -> ImportedTools:
-    """The tools of a description. Raises InvalidRequest if it is none."""
+    """Return the tools of a description. Raises InvalidRequest if it is not valid."""
     document = _document(spec)
     if name_prefix and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}", name_prefix) is None:
         raise InvalidRequest(f"The prefix {name_prefix!r} must have 1 to 32 letters, digits, '_' or '-'.")
@@ -72,17 +72,15 @@ def import_openapi(
 
 def _document(spec: Any) -> Mapping[str, Any]:
     if not isinstance(spec, Mapping):
-        raise InvalidRequest("An OpenAPI description is a JSON object.")
+        raise InvalidRequest("An OpenAPI description must be a JSON object.")
     document = cast("Mapping[str, Any]", spec)
-    wrong = unstorable(dict(document))
-    if wrong is not None:
-        raise InvalidRequest(f"The OpenAPI description cannot be used. {wrong}")
+    problem = unstorable(dict(document))
+    if problem is not None:
+        raise InvalidRequest(f"The OpenAPI description cannot be used. {problem}")
     version = document.get("openapi")
     if not isinstance(version, str) or not version.startswith(("3.0", "3.1", "3.2")):
-        told = f"swagger {document['swagger']}" if "swagger" in document else repr(version)
-        raise InvalidRequest(
-            f"This is no description of OpenAPI 3.0 or 3.1 (its version is {told[:40]}). Convert it first."
-        )
+        text = f"swagger {document['swagger']}" if "swagger" in document else repr(version)
+        raise InvalidRequest(f"The version {text[:40]} is not OpenAPI 3.0 or 3.1. Convert the description first.")
     if not isinstance(document.get("paths"), Mapping):
         raise InvalidRequest("The OpenAPI description has no paths.")
     return document
@@ -101,18 +99,18 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str,
 
 @dataclass(slots=True)
 class _Arguments:
-    """What a tool takes, while it is put together."""
+    """The arguments of a tool, while they are collected."""
 
     properties: dict[str, Any] = field(default_factory=dict[str, Any])
     required: list[str] = field(default_factory=list[str])
-    # The argument of each parameter in the path, by the parameter's name.
+    # The argument of each path parameter, by the name of the parameter.
     path: dict[str, str] = field(default_factory=dict[str, str])
     query: list[str] = field(default_factory=list[str])
     headers: dict[str, str] = field(default_factory=dict[str, str])
 
-    def add(self, wanted: str, schema: Any, *, required: bool, description: Any = None) -> str:
-        """Take one more; its name, which is another one if there is such a one already."""
-        name = re.sub(r"\W+", "_", wanted, flags=re.ASCII).strip("_") or "value"
+    def add(self, requested: str, schema: Any, *, required: bool, description: Any = None) -> str:
+        """Add an argument and return its name, which is changed if it exists already."""
+        name = re.sub(r"\W+", "_", requested, flags=re.ASCII).strip("_") or "value"
         name = name if not name[0].isdigit() and name not in ("data", "secret") else f"p_{name}"
         while name in self.properties:
             name = f"{name}_"
@@ -125,7 +123,7 @@ class _Arguments:
 
 
 class _Maker:
-    """Makes the tools of one description."""
+    """Creates the tools of one description."""
 
     def __init__(self, document: Mapping[str, Any], prefix: str, base_url: str | None, headers: dict[str, str]) -> None:
         self._document = document
@@ -136,7 +134,7 @@ class _Maker:
         self.found = ImportedTools()
 
     def add(self, path: str, item: Mapping[str, Any], method: str, operation: Mapping[str, Any]) -> None:
-        """One operation more."""
+        """Add one operation."""
         where = f"{method.upper()} {path}"[:300]
         try:
             self.found.tools.append(self._tool(where, path, item, method, operation))
@@ -149,16 +147,18 @@ class _Maker:
         self, where: str, path: str, item: Mapping[str, Any], method: str, operation: Mapping[str, Any]
     ) -> dict[str, Any]:
         if method in _OTHERS:
-            raise _Cannot(f"{method.upper()} gives a tool nothing to answer with.")
+            raise _Cannot(f"{method.upper()} returns no content for a tool.")
         schemas = SchemaConverter(self._document)
         arguments = _Arguments()
         for parameter in self._parameters(item, operation):
             self._add_parameter(where, parameter, method, arguments, schemas)
         body = self._add_body(where, operation, method, arguments, schemas)
         if schemas.circles:
-            self._note(where, "A schema contains itself; anything fits where it does.")
+            self._note(where, "A schema contains itself; there, any value is accepted.")
         if schemas.missing:
-            self._note(where, "A $ref of a schema leads nowhere within the description; anything fits there.")
+            self._note(
+                where, "A $ref of a schema cannot be resolved within the description; there, any value is accepted."
+            )
         url = self._url(path, item, operation, arguments)
         schema = {
             "type": "object",
@@ -166,10 +166,10 @@ class _Maker:
             "required": arguments.required,
             "additionalProperties": False,
         }
-        wrong = check_schema(schema)
-        if wrong is not None:
-            raise _Cannot(f"Its schemas are not valid: {wrong}.")
-        self._tell_security(where, operation)
+        problem = check_schema(schema)
+        if problem is not None:
+            raise _Cannot(f"Its schemas are not valid: {problem}.")
+        self._note_security(where, operation)
         tool: dict[str, Any] = {
             "name": self._name(where, path, method, operation),
             "label": str(operation.get("summary") or "")[:200],
@@ -190,7 +190,7 @@ class _Maker:
             for raw in _list(owner.get("parameters")):
                 parameter = local(raw, self._document)
                 if not isinstance(parameter, Mapping):
-                    raise _Cannot("A parameter is missing: its $ref leads nowhere within the description.")
+                    raise _Cannot("A parameter is missing: its $ref cannot be resolved within the description.")
                 known = cast("Mapping[str, Any]", parameter)
                 found[str(known.get("in")), str(known.get("name"))] = known
         return list(found.values())
@@ -198,38 +198,38 @@ class _Maker:
     def _add_parameter(
         self, where: str, parameter: Mapping[str, Any], method: str, arguments: _Arguments, schemas: SchemaConverter
     ) -> None:
-        name, place = str(parameter.get("name") or ""), str(parameter.get("in"))
-        required = parameter.get("required") is True or place == "path"
+        name, position = str(parameter.get("name") or ""), str(parameter.get("in"))
+        required = parameter.get("required") is True or position == "path"
         raw = parameter.get("schema")
         contents = parameter.get("content")
-        wrong = ""
+        problem = ""
         if raw is None and isinstance(contents, Mapping):
             first = next(iter(cast("Mapping[str, Any]", contents).values()), None)
             raw = _table(first).get("schema")
-        if place not in ("path", "query", "header") or not name:
-            wrong = f'The parameter "{name}" is in {place}, which tools do not send.'
+        if position not in ("path", "query", "header") or not name:
+            problem = f'The parameter "{name}" is in {position}, which is not supported.'
         elif parameter.get("style") in ("deepObject", "spaceDelimited", "pipeDelimited", "matrix", "label"):
-            wrong = f'The parameter "{name}" is written in the style {parameter["style"]}, which tools do not know.'
+            problem = f'The parameter "{name}" has the style {parameter["style"]}, which is not supported.'
         elif parameter.get("explode") is False and _is_list(raw, self._document):
-            wrong = f'The parameter "{name}" is a list with commas, which tools do not write.'
-        if place == "header" and name.lower() in {*_NO_PARAMETERS, *map(str.lower, self._headers)}:
+            problem = f'The parameter "{name}" is a list with commas, which is not supported.'
+        if position == "header" and name.lower() in {*_NO_PARAMETERS, *map(str.lower, self._headers)}:
             return
-        if place == "header" and is_sensitive(name):
+        if position == "header" and is_sensitive(name):
             self._note(
-                where, f'The header "{name}" holds a credential. Give it: {name}: {{secret.{secret_name(name)}}}.'
+                where, f'The header "{name}" contains a credential. Pass it: {name}: {{secret.{secret_name(name)}}}.'
             )
             return
-        if wrong:
+        if problem:
             if required:
-                raise _Cannot(wrong)
-            self._note(where, f"{wrong} It is left out.")
+                raise _Cannot(problem)
+            self._note(where, f"{problem} It was skipped.")
             return
         argument = arguments.add(
             name, schemas.plain(raw or {}), required=required, description=parameter.get("description")
         )
-        if place == "path":
+        if position == "path":
             arguments.path[name] = argument
-        elif place == "header":
+        elif position == "header":
             arguments.headers[name] = f"{{{argument}}}"
         elif method in _WITH_BODY or argument != name:
             arguments.query.append(f"{_literal(name)}={{{argument}}}")
@@ -237,32 +237,32 @@ class _Maker:
     def _add_body(
         self, where: str, operation: Mapping[str, Any], method: str, arguments: _Arguments, schemas: SchemaConverter
     ) -> str:
-        """Take the body's fields, or the body; what of the arguments is then sent as JSON."""
+        """Add the fields of the body, or the body itself; return which arguments are sent as JSON."""
         found = local(operation.get("requestBody"), self._document)
         if not isinstance(found, Mapping):
             return "rest" if method in _WITH_BODY else "all"
         body = cast("Mapping[str, Any]", found)
         contents = _table(body.get("content"))
         kinds = [kind for kind in contents if _is_json(kind)]
-        wrong = ""
+        problem = ""
         if method not in _WITH_BODY:
-            wrong = f"A body of {method.upper()} is not sent."
+            problem = f"A body of {method.upper()} is not sent."
         elif not kinds:
-            wrong = f"Its body is {', '.join(list(contents)[:3]) or 'not described'}; tools send JSON."
-        if wrong:
+            problem = f"Its body is {', '.join(list(contents)[:3]) or 'not described'}; tools send JSON."
+        if problem:
             if body.get("required") is True:
-                raise _Cannot(wrong)
-            self._note(where, wrong)
+                raise _Cannot(problem)
+            self._note(where, problem)
             return "all" if method not in _WITH_BODY else "rest"
         kind = next((kind for kind in kinds if kind.lower().startswith("application/json")), kinds[0])
         if kind != "application/json" and _MEDIA.fullmatch(kind):
             arguments.headers["Content-Type"] = kind
-        schema = schemas.plain(_table(contents[kind]).get("schema", {}), asked=True)
+        schema = schemas.plain(_table(contents[kind]).get("schema", {}), for_request=True)
         fields = _fields(schema)
         if fields is None or fields.keys() & arguments.properties.keys():
             name = arguments.add("body", schema, required=body.get("required") is True)
             if name != "body":
-                raise _Cannot('It has a parameter called "body" besides its body.')
+                raise _Cannot('It has a parameter named "body" besides its body.')
             return "body"
         arguments.properties.update(fields)
         arguments.required += [name for name in _list(cast("dict[str, Any]", schema).get("required")) if name in fields]
@@ -271,15 +271,15 @@ class _Maker:
     def _url(self, path: str, item: Mapping[str, Any], operation: Mapping[str, Any], arguments: _Arguments) -> str:
         base = self._base_url or _server(operation, item, self._document)
         if not base.startswith(("http://", "https://")):
-            raise _Cannot("It has no server with a full URL. Give a base URL.")
+            raise _Cannot("It has no server with an absolute URL. Pass a base URL.")
 
-        def place(found: re.Match[str]) -> str:
+        def replace(found: re.Match[str]) -> str:
             if found[1] not in arguments.path:
                 raise _Cannot(f"The path has {{{found[1]}}}, which no parameter describes.")
             return f"{{{arguments.path[found[1]]}}}"
 
         query = "&".join(arguments.query)
-        url = f"{base.rstrip('/')}{_PLACE.sub(place, path)}{'?' if query else ''}{query}"
+        url = f"{base.rstrip('/')}{_PATH_PARAMETER.sub(replace, path)}{'?' if query else ''}{query}"
         try:
             parse_url(url)
         except UrlTemplateError as error:
@@ -289,25 +289,25 @@ class _Maker:
         return url
 
     def _name(self, where: str, path: str, method: str, operation: Mapping[str, Any]) -> str:
-        wanted = operation.get("operationId")
-        if not isinstance(wanted, str) or not wanted:
-            wanted = f"{method}{path}"
-        name = re.sub(r"[^A-Za-z0-9_-]+", "_", f"{self._prefix}{wanted}").strip("_-") or method
+        requested = operation.get("operationId")
+        if not isinstance(requested, str) or not requested:
+            requested = f"{method}{path}"
+        name = re.sub(r"[^A-Za-z0-9_-]+", "_", f"{self._prefix}{requested}").strip("_-") or method
         name = name[:_MAX_NAME]
         number = 2
         while name in self._taken:
             name = f"{name[: _MAX_NAME - len(str(number)) - 1].rstrip('_')}_{number}"
             number += 1
         if number > 2:
-            self._note(where, f"Another operation has the same name, so this one is called {name}.")
+            self._note(where, f"Another operation has the same name, so this one is named {name}.")
         self._taken.add(name)
         return name
 
-    def _tell_security(self, where: str, operation: Mapping[str, Any]) -> None:
-        wanted = [entry for entry in _list(operation.get("security", self._document.get("security"))) if entry]
+    def _note_security(self, where: str, operation: Mapping[str, Any]) -> None:
+        requested = [entry for entry in _list(operation.get("security", self._document.get("security"))) if entry]
         schemes = _table(_table(self._document.get("components")).get("securitySchemes"))
         given = set(map(str.lower, self._headers))
-        for name in _table(wanted[0] if wanted else None):
+        for name in _table(requested[0] if requested else None):
             scheme = _table(local(schemes.get(name), self._document))
             header, cure = _credential(scheme)
             if header is None or header.lower() not in given:
@@ -318,7 +318,7 @@ class _Maker:
 
 
 def _server(*owners: Mapping[str, Any]) -> str:
-    """The first server of the innermost owner that has one, with the defaults of its variables."""
+    """Return the first server of the innermost owner that has one, with the defaults of its variables."""
     for owner in owners:
         for server in _list(owner.get("servers"))[:1]:
             if isinstance(server, Mapping):
@@ -328,7 +328,7 @@ def _server(*owners: Mapping[str, Any]) -> str:
 
 def _server_url(server: Mapping[str, Any]) -> str:
     variables = _table(server.get("variables"))
-    return _PLACE.sub(lambda found: _default(variables.get(found[1])), str(server.get("url") or ""))
+    return _PATH_PARAMETER.sub(lambda found: _default(variables.get(found[1])), str(server.get("url") or ""))
 
 
 def _default(variable: Any) -> str:
@@ -340,12 +340,12 @@ def _check_base(url: str) -> None:
         template = parse_url(url)
     except UrlTemplateError as error:
         raise InvalidRequest(f"The base URL cannot be used. {error}") from None
-    if template.parameters or template.fields or template.whole:
-        raise InvalidRequest("The base URL is a host and a path, without parameters or places.")
+    if template.parameters or template.fields or template.takes_all_arguments:
+        raise InvalidRequest("The base URL must be a host and a path, without parameters or placeholders.")
 
 
 def _credential(scheme: Mapping[str, Any]) -> tuple[str | None, str]:
-    """The header that a credential is sent in, if it is one, and how to give it."""
+    """Return the header that contains a credential, if it is sent in one, and how to pass it."""
     name = str(scheme.get("name"))[:100]
     match scheme.get("type"), scheme.get("in"):
         case "apiKey", "query":
@@ -357,17 +357,17 @@ def _credential(scheme: Mapping[str, Any]) -> tuple[str | None, str]:
         case _:
             kind = "Basic" if str(scheme.get("scheme")).lower() == "basic" else "Bearer"
             header, value = "Authorization", f"{kind} {{secret.NAME}}"
-    return header, f"Give a header such as {header}: {value}."
+    return header, f"Pass a header such as {header}: {value}."
 
 
 def _about(operation: Mapping[str, Any], where: str) -> str:
     parts = [str(operation[key]).strip() for key in ("summary", "description") if operation.get(key)]
-    told = "\n\n".join(dict.fromkeys(parts)) or where
-    return told if len(told) <= _MAX_DESCRIPTION else f"{told[: _MAX_DESCRIPTION - 1]}…"
+    text = "\n\n".join(dict.fromkeys(parts)) or where
+    return text if len(text) <= _MAX_DESCRIPTION else f"{text[: _MAX_DESCRIPTION - 1]}…"
 
 
 def _fields(schema: Any) -> dict[str, Any] | None:
-    """The fields of a body that is a plain object; None if it has to be one argument."""
+    """Return the fields of a body that is a plain object; None if it must be one argument."""
     if not isinstance(schema, dict):
         return None
     table = cast("dict[str, Any]", schema)

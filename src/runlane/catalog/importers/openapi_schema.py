@@ -1,7 +1,7 @@
-"""Schemas of OpenAPI descriptions as plain JSON Schema: references filled in, words of 3.0 put into those of today.
+"""Convert schemas of OpenAPI descriptions to JSON Schema: references resolved, keywords of 3.0 translated.
 
-A schema that contains itself is cut where it does, and the whole is bounded: a few lines of references can otherwise
-stand for more than fits into memory.
+A recursive schema is cut off where it refers to itself, and the total size is bounded: a few lines of references can
+expand to more than fits into memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, Final, cast
 MAX_NODES: Final = 5000
 MAX_DEPTH: Final = 30
 _MAX_HOPS: Final = 20
-# Words that describe a schema's own parts: one schema, a list of them, or an object of them.
+# Keywords with subschemas: one schema, a list of them, or an object of them.
 _ONE: Final = {"items", "additionalProperties", "not", "contains", "propertyNames", "if", "then", "else"}
 _MANY: Final = {"allOf", "anyOf", "oneOf", "prefixItems"}
 _NAMED: Final = {"properties", "patternProperties"}
-# What is for people and code generators only, or refers to something that is not there any more.
+# Keywords for people and code generators, or with references that the conversion removes.
 _DROPPED: Final = {
     "example", "examples", "xml", "externalDocs", "discriminator", "deprecated", "nullable", "readOnly", "writeOnly",
     "$id", "$schema", "$anchor", "$defs", "definitions", "$dynamicRef", "$dynamicAnchor", "$comment", "$vocabulary",
@@ -24,12 +24,12 @@ _DROPPED: Final = {
 
 
 class SchemaTooLarge(Exception):
-    """A schema is larger than a model should read."""
+    """A schema is too large for a model."""
 
 
 class SchemaConverter:
-    """Turns the schemas of one operation into plain ones. `circles` says whether one contained itself,
-    `missing` whether one refers to what is not there."""
+    """Converts the schemas of one operation. `circles` is true if one is recursive, `missing` if a reference cannot be
+    resolved."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
@@ -37,12 +37,11 @@ class SchemaConverter:
         self.circles = False
         self.missing = False
 
-    def plain(self, schema: Any, *, asked: bool = False) -> Any:
-        """The schema without references. With `asked` it is one of a request, which has no fields that only an answer
-        has."""
-        return self._plain(schema, asked, (), 0)
+    def plain(self, schema: Any, *, for_request: bool = False) -> Any:
+        """Return the schema without references; `for_request`, without the fields that are read-only."""
+        return self._plain(schema, for_request, (), 0)
 
-    def _plain(self, schema: Any, asked: bool, within: tuple[str, ...], depth: int) -> Any:
+    def _plain(self, schema: Any, for_request: bool, within: tuple[str, ...], depth: int) -> Any:
         self._nodes += 1
         if self._nodes > MAX_NODES or depth > MAX_DEPTH:
             raise SchemaTooLarge(f"more than {MAX_NODES} parts or {MAX_DEPTH} levels")
@@ -54,33 +53,33 @@ class SchemaConverter:
             if target in within:
                 self.circles = True
                 return {}
-            there = _at(target, self._document)
-            self.missing = self.missing or there is None
-            found = self._plain(there, asked, (*within, target), depth + 1)
+            target_schema = _at(target, self._document)
+            self.missing = self.missing or target_schema is None
+            found = self._plain(target_schema, for_request, (*within, target), depth + 1)
             beside = {key: value for key, value in table.items() if key in ("description", "default")}
             return {**cast("dict[str, Any]", found), **beside} if isinstance(found, dict) else found
         made = {
-            key: self._part(key, value, asked, within, depth)
+            key: self._part(key, value, for_request, within, depth)
             for key, value in table.items()
             if key not in _DROPPED and not key.startswith("x-")
         }
-        if asked:
-            _without_answers(table, made, self._document)
-        return _of_today(table, made)
+        if for_request:
+            _remove_read_only(table, made, self._document)
+        return _translate_keywords(table, made)
 
-    def _part(self, key: str, value: Any, asked: bool, within: tuple[str, ...], depth: int) -> Any:
+    def _part(self, key: str, value: Any, for_request: bool, within: tuple[str, ...], depth: int) -> Any:
         if key in _ONE:
-            return self._plain(value, asked, within, depth + 1)
+            return self._plain(value, for_request, within, depth + 1)
         if key in _MANY and isinstance(value, list):
-            return [self._plain(item, asked, within, depth + 1) for item in cast("list[Any]", value)]
+            return [self._plain(item, for_request, within, depth + 1) for item in cast("list[Any]", value)]
         if key in _NAMED and isinstance(value, Mapping):
             named = cast("Mapping[str, Any]", value)
-            return {name: self._plain(item, asked, within, depth + 1) for name, item in named.items()}
+            return {name: self._plain(item, for_request, within, depth + 1) for name, item in named.items()}
         return value
 
 
 def local(value: Any, document: Mapping[str, Any]) -> Any:
-    """What a value is behind its references within the document; None if they lead nowhere or elsewhere."""
+    """Resolve the references of a value within the document; return None if that is not possible."""
     for _ in range(_MAX_HOPS):
         target = cast("Mapping[str, Any]", value).get("$ref") if isinstance(value, Mapping) else None
         if not isinstance(target, str):
@@ -99,8 +98,8 @@ def _at(target: str, document: Mapping[str, Any]) -> Any:
     return found
 
 
-def _without_answers(table: Mapping[str, Any], made: dict[str, Any], document: Mapping[str, Any]) -> None:
-    """Leave out the fields that only an answer has."""
+def _remove_read_only(table: Mapping[str, Any], made: dict[str, Any], document: Mapping[str, Any]) -> None:
+    """Remove the read-only fields."""
     fields = table.get("properties")
     if not isinstance(fields, Mapping):
         return
@@ -112,8 +111,8 @@ def _without_answers(table: Mapping[str, Any], made: dict[str, Any], document: M
                 made["required"] = [item for item in made["required"] if item != name]
 
 
-def _of_today(table: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
-    """3.0 has words of its own for null and for bounds that do not count."""
+def _translate_keywords(table: Mapping[str, Any], made: dict[str, Any]) -> dict[str, Any]:
+    """Translate the keywords of 3.0 for null and for exclusive bounds."""
     if table.get("nullable") is True and isinstance(made.get("type"), str):
         made["type"] = [made["type"], "null"]
         if isinstance(made.get("enum"), list) and None not in made["enum"]:

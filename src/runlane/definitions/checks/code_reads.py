@@ -1,7 +1,7 @@
-"""What the code of a condition or script reads from the state, found in its syntax tree without running it.
+"""What the code of a condition or script reads from the state, found in its syntax tree without executing it.
 
-Only what is certain is returned. Code that may add keys by itself, that uses the state as a whole or that binds the
-name `state` again says nothing about the keys it expects, and neither does a key that it asks for with `.get` or `in`.
+Only what is certain is returned. Nothing is certain about code that may add keys, that uses the state as a whole or
+that rebinds the name `state`, nor about a key that is read with `.get` or tested with `in`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 _STATE: Final = "state"
-# With these, code may read and write names in ways that its syntax does not show.
+# With these, code may read and write names in ways that are not visible in its syntax.
 _DYNAMIC: Final = frozenset({"eval", "exec", "locals", "globals", "vars", "dir"})
 _READING_METHODS: Final = frozenset({"get", "keys", "items", "values"})
 _CHANGING_METHODS: Final = frozenset({"update", "setdefault", "pop", "popitem", "clear"})
-# Where a value of the state can stand without being handed to something that may change it.
+# Nodes that use a value of the state without passing it to code that may change it.
 _READING_NODES: Final = (
     ast.Compare, ast.BoolOp, ast.UnaryOp, ast.If, ast.IfExp, ast.While, ast.Assert, ast.FormattedValue, ast.For,
     ast.comprehension, ast.Expression, ast.Expr,
@@ -61,7 +61,7 @@ def code_reads(code: str, mode: Mode) -> CodeReads:
     """Return what the code certainly expects of the state; nothing for code that cannot be parsed."""
     text = code.replace("\r\n", "\n").replace("\r", "\n")
     if mode == "eval":
-        # Brackets let an expression have several lines, as they do when it is evaluated.
+        # Parentheses allow an expression of several lines, as in its evaluation.
         text = f"(\n{text}\n)"
     try:
         with warnings.catch_warnings():
@@ -80,10 +80,10 @@ class _Analysis:
         self._lines_before = lines_before
         self._nodes = list(ast.walk(tree))
         self._parents = {id(child): node for node in self._nodes for child in ast.iter_child_nodes(node)}
-        # Keys and fields, by their key, that may be missing: the code asks whether they exist, or sets them.
+        # Keys, and fields by key, that may be missing: the code tests whether they exist, or sets them.
         self._optional: set[str] = set()
         self._optional_fields: defaultdict[str, set[str]] = defaultdict(set)
-        # Keys whose values the code may change, so that their fields cannot be told.
+        # Keys whose values the code may change, so that their fields are unknown.
         self._changed: set[str] = set()
 
     def result(self) -> CodeReads:
@@ -110,7 +110,7 @@ class _Analysis:
         )
 
     def _is_dynamic(self) -> bool:
-        """Whether names may be read and bound in ways that the syntax does not show, or `state` is bound again."""
+        """Return whether `state` is rebound, or names may be used in ways that are not visible in the syntax."""
         for node in self._nodes:
             match node:
                 case ast.Name(id=name) if name in _DYNAMIC:
@@ -126,7 +126,7 @@ class _Analysis:
         return False
 
     def _accesses(self) -> list[tuple[str, ast.expr]] | None:
-        """Every key that is read or set, with its node; None if the state is used as a whole in another way."""
+        """Return every key that is read or set, with its node; None if the state is used as a whole in another way."""
         found: list[tuple[str, ast.expr]] = []
         for node in self._nodes:
             if not isinstance(node, ast.Name) or node.id != _STATE or self._only_asks(node):
@@ -139,7 +139,7 @@ class _Analysis:
         return found
 
     def _only_asks(self, name: ast.Name) -> bool:
-        """Whether this use of the whole state cannot add a key. Keys that it asks for become optional."""
+        """Return whether this use of the whole state cannot add a key. Keys that it tests become optional."""
         parent = self._parent(name)
         match parent:
             case ast.Compare(left=left, ops=[ast.In() | ast.NotIn()], comparators=[right]) if right is name:
@@ -157,7 +157,7 @@ class _Analysis:
                 return False
 
     def _note(self, key: str, access: ast.expr) -> None:
-        """Note what this use of a key says about what may be missing or changed."""
+        """Record what this use of a key implies about optional and changed keys."""
         parent = self._parent(access)
         if isinstance(access, ast.Attribute | ast.Subscript) and not isinstance(access.ctx, ast.Load):
             self._optional.add(key)
@@ -177,7 +177,7 @@ class _Analysis:
         return self._parents.get(id(node))
 
     def _part_named(self, access: ast.AST | None, value: ast.expr) -> str | None:
-        """The name in `value.name` or `value["name"]`, unless it is a method that is called."""
+        """Return the name in `value.name` or `value["name"]`, unless it is a method call."""
         match access:
             case ast.Attribute(value=inner, attr=name) if inner is value and not name.startswith("__"):
                 parent = self._parent(access)
@@ -188,7 +188,7 @@ class _Analysis:
                 return None
 
     def _field(self, key: str, access: ast.expr) -> str | None:
-        """The field that is read from the value of this key, if the value certainly has to have it."""
+        """Return the field that is read from the value of this key, if the value must have it."""
         field = self._part_named(self._parent(access), access)
         return None if key in self._changed or field in self._optional_fields[key] else field
 

@@ -1,7 +1,7 @@
 """Conditions and scripts of an orchestration: the keys, form fields and options that they name must exist.
 
 A missing key is None when a condition is evaluated, so a misspelt one takes the wrong branch without an error. The
-checks here report only what is certain; see `code_reads` for what is left alone.
+checks report only what is certain; see `code_reads` for what is not checked.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from runlane.definitions.checks.code_reads import CodeReads, Comparison, Mode, StateRead, code_reads
-from runlane.definitions.checks.placeholders import HUMAN_KEY, key_cure, known_keys, templates_of
+from runlane.definitions.checks.placeholders import HUMAN_KEY, key_hint, known_keys, templates_of
 from runlane.definitions.forms import RESPONSE
 from runlane.definitions.problem import Location, Problems, listing, near
 from runlane.definitions.schema.definition import Orchestration
@@ -23,7 +23,7 @@ from runlane.templates.template import placeholders_in
 class FormFields:
     """The forms whose answers are stored under one key of the state.
 
-    `sure` means that nothing else can be stored there; otherwise a field may come with the run's input.
+    `sure` means that nothing else can be stored there; otherwise the input of a run may contain a field.
     """
 
     steps: tuple[str, ...]
@@ -31,31 +31,33 @@ class FormFields:
     sure: bool
 
     def missing(self, field: str) -> str:
-        """Say that no form has this field, and which fields there are."""
+        """Return a message that no form has this field, with the existing fields."""
         steps = ", ".join(f'"{step}"' for step in self.steps)
         what = f"form of step {steps} has" if len(self.steps) == 1 else f"forms of steps {steps} have"
         return f'The {what} no field "{field}"{near(field, self.fields)}. Fields: {listing(self.fields)}.'
 
 
-def check_conditions(orchestration: Orchestration, given: Collection[str], place: Location, problems: Problems) -> None:
-    """Note keys, fields of forms and options that conditions, scripts and placeholders name and that do not exist."""
+def check_conditions(
+    orchestration: Orchestration, given: Collection[str], location: Location, problems: Problems
+) -> None:
+    """Report keys, form fields and options in conditions, scripts and placeholders that do not exist."""
     known = known_keys(orchestration, given)
     forms = forms_of(orchestration, given)
     for step in orchestration.steps:
         for field, code, mode in code_of(step):
             found = code_reads(code, mode)
-            here = place.at(step=step.id, field=field)
+            here = location.at(step=step.id, field=field)
             _check_reads(found, known, forms, here, problems, with_line=mode == "exec")
             _check_comparisons(found, forms, here, problems, with_line=mode == "exec")
             if mode == "exec" and not found.sets_result:
                 problems.warn(here, "The script never sets result, so the step fails. End it with: result = ...")
             if isinstance(step, SwitchStep) and found.whole is not None:
-                _check_cases(step, found.whole, forms, place, problems)
-        _check_placeholders(step, forms, place, problems)
+                _check_cases(step, found.whole, forms, location, problems)
+        _check_placeholders(step, forms, location, problems)
 
 
 def code_of(step: Step) -> Iterator[tuple[str, str, Mode]]:
-    """Return the fields of a step that are code, with what they are parsed as."""
+    """Return the fields of a step that are code, with the mode of the parser."""
     match step:
         case IfElseStep():
             yield "if_condition", step.if_condition, "eval"
@@ -73,7 +75,7 @@ def code_of(step: Step) -> Iterator[tuple[str, str, Mode]]:
 
 
 def forms_of(orchestration: Orchestration, given: Collection[str]) -> dict[str, FormFields]:
-    """Return the keys whose values are answers of human steps and of nothing else, with the fields they may have."""
+    """Return the keys that contain only answers of human steps, with the fields of their forms."""
     asking: dict[str, list[HumanStep]] = {}
     others: set[str] = set(given)
     for step in orchestration.steps:
@@ -94,7 +96,7 @@ def forms_of(orchestration: Orchestration, given: Collection[str]) -> dict[str, 
                 fields.setdefault(RESPONSE, [])
         declared = orchestration.state_schema.get(key)
         if declared is not None and isinstance(declared.default, dict):
-            # What the default has is there before anyone has answered.
+            # The fields of the default exist before the first answer.
             continue
         forms[key] = FormFields(
             tuple(step.id for step in steps),
@@ -108,7 +110,7 @@ def _check_reads(
     found: CodeReads,
     known: Collection[str],
     forms: Mapping[str, FormFields],
-    place: Location,
+    location: Location,
     problems: Problems,
     *,
     with_line: bool,
@@ -122,14 +124,14 @@ def _check_reads(
         seen.add((read.key, field))
         where = f"Line {read.line}: " if with_line else ""
         if read.key not in known:
-            cure = f'{key_cure(read.key, known)[:-1]}; if it may be missing, write state.get("{read.key}").'
-            problems.error(place, f'{where}Nothing gives "state.{read.key}"{cure}', loose=True)
+            hint = f'{key_hint(read.key, known)[:-1]}; if it may be missing, write state.get("{read.key}").'
+            problems.error(location, f'{where}"state.{read.key}" is never set{hint}', tolerable=True)
         elif form is not None and field is not None and field not in form.fields:
-            _report(form, place, where + form.missing(field), problems)
+            _report(form, location, where + form.missing(field), problems)
 
 
 def _check_comparisons(
-    found: CodeReads, forms: Mapping[str, FormFields], place: Location, problems: Problems, *, with_line: bool
+    found: CodeReads, forms: Mapping[str, FormFields], location: Location, problems: Problems, *, with_line: bool
 ) -> None:
     for comparison in dict.fromkeys(found.comparisons):
         form = forms.get(comparison.key)
@@ -137,17 +139,17 @@ def _check_comparisons(
             continue
         why = _why_never(comparison, form.fields.get(comparison.field, ()))
         if why is not None:
-            _report(form, place, (f"Line {comparison.line}: " if with_line else "") + why, problems)
+            _report(form, location, (f"Line {comparison.line}: " if with_line else "") + why, problems)
 
 
 def _why_never(comparison: Comparison, fields: Collection[HumanField]) -> str | None:
-    """Why a comparison never holds; None if it may."""
+    """Return why a comparison is never true; None if it may be."""
     value = comparison.value
     if not fields or not value:
         return None
     types = {field.type for field in fields}
     if types == {"boolean"} and not comparison.member:
-        return f'The field "{comparison.field}" is true or false, not "{value}". Compare it with True or False.'
+        return f'The field "{comparison.field}" is a boolean, not "{value}". Compare it with True or False.'
     if types == {"number"} and not comparison.member:
         return f'The field "{comparison.field}" is a number, not "{value}". Compare it with a number.'
     if types != ({"multiselect"} if comparison.member else {"select"}):
@@ -162,38 +164,38 @@ def _why_never(comparison: Comparison, fields: Collection[HumanField]) -> str | 
 
 
 def _check_cases(
-    step: SwitchStep, whole: StateRead, forms: Mapping[str, FormFields], place: Location, problems: Problems
+    step: SwitchStep, whole: StateRead, forms: Mapping[str, FormFields], location: Location, problems: Problems
 ) -> None:
     form = forms.get(whole.key)
     if form is None or whole.field is None:
         return
     fields = form.fields.get(whole.field, ())
     if any(field.type != "select" for field in fields):
-        # A switch compares booleans and numbers as text, so only options are certain.
+        # A switch compares booleans and numbers as strings, so only options are certain.
         return
     for case in step.switch_cases:
         why = _why_never(Comparison(whole.key, whole.field, case, 1), fields)
         if why is not None:
-            problems.warn(place.at(step=step.id, field=f"switch_cases.{case}"), f"This case is never taken: {why}")
+            problems.warn(location.at(step=step.id, field=f"switch_cases.{case}"), f"This case is never taken: {why}")
 
 
-def _check_placeholders(step: Step, forms: Mapping[str, FormFields], place: Location, problems: Problems) -> None:
+def _check_placeholders(step: Step, forms: Mapping[str, FormFields], location: Location, problems: Problems) -> None:
     for field, value in templates_of(step):
         try:
             paths = placeholders_in(value)
         except TemplateError:
-            # Reported by the check of placeholders.
+            # Reported by check_placeholders.
             continue
         for path in paths:
             key, *subs = path.split(".")
             form = forms.get(key)
             if form is None or not subs or subs[0].lstrip("-").isdecimal() or subs[0] in form.fields:
                 continue
-            _report(form, place.at(step=step.id, field=field), form.missing(subs[0]), problems)
+            _report(form, location.at(step=step.id, field=field), form.missing(subs[0]), problems)
 
 
-def _report(form: FormFields, place: Location, message: str, problems: Problems) -> None:
+def _report(form: FormFields, location: Location, message: str, problems: Problems) -> None:
     if form.sure:
-        problems.error(place, message, loose=True)
+        problems.error(location, message, tolerable=True)
     else:
-        problems.warn(place, message)
+        problems.warn(location, message)

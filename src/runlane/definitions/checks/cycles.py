@@ -1,7 +1,7 @@
-"""Nesting: what runs inside what, and that nothing does so for ever.
+"""Nested execution: no orchestration or agent may start itself, directly or indirectly.
 
-Orchestrations start others by their steps, by agents and by tools; agents call each other by tools. A circle of these
-would go on until somebody has paid for it, so it is refused before it is stored.
+Orchestrations start others by their steps, by agents and by tools; agents call each other by tools. A cycle would
+continue until a cost limit stops it, so it is refused before it is stored.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from runlane.definitions.scope import ALL_TOOLS, DefinitionScope, ParsedDefiniti
 
 
 def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
-    """Note circles that the given definitions are on."""
-    # Of the many tools, those that call nothing of ours cannot be on a circle.
+    """Report cycles that contain the given definitions."""
+    # Most tools call no definition, and cannot be on a cycle.
     calling = {name: tool for name, tool in scope.tools.items() if tool.tool_type in ("agent", "orchestration")}
     lean = DefinitionScope(scope.orchestrations, scope.agents, calling)
     _check_orchestrations(given, lean, problems)
@@ -24,7 +24,7 @@ def check_nesting(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
 
 
 def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str, str]:
-    """The orchestrations that a run of this one may start, with the step that does."""
+    """Return the orchestrations that a run of this one may start, with the step that does."""
     found: dict[str, str] = {}
     users: dict[str, str] = {}
     for step in orchestration.steps:
@@ -49,7 +49,7 @@ def nested_in(orchestration: Orchestration, scope: DefinitionScope) -> dict[str,
 
 
 def agents_from(names: Iterable[str], scope: DefinitionScope) -> list[Agent]:
-    """These agents and all that they may call."""
+    """Return these agents and all that they may call."""
     waiting, seen = list(names), set[str]()
     found: list[Agent] = []
     while waiting:
@@ -69,18 +69,18 @@ def _check_orchestrations(given: Sequence[ParsedDefinition], scope: DefinitionSc
     suspects = _suspects(nested)
     for parsed in given:
         if isinstance(parsed.definition, Orchestration) and parsed.definition.id in suspects:
-            circle = _circle(parsed.definition.id, nested, suspects)
-            if circle:
-                step = nested[parsed.definition.id].get(circle[1])
+            cycle = _find_cycle(parsed.definition.id, nested, suspects)
+            if cycle:
+                step = nested[parsed.definition.id].get(cycle[1])
                 problems.error(
-                    parsed.place.at(step=step),
-                    f"The orchestration would start itself, without an end: {' -> '.join(circle)}. Break the circle.",
+                    parsed.location.at(step=step),
+                    f"The orchestration would start itself endlessly: {' -> '.join(cycle)}. Break the cycle.",
                 )
 
 
 def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, problems: Problems) -> None:
-    """Agents call tools, and tools of type agent call agents; "all" stands between them, or there would be a link from
-    every agent to every tool."""
+    """Report cycles of agents and tools of type agent. "all" is a node of its own, or each agent would have a link to
+    every tool."""
     links: dict[str, dict[str, str]] = {
         f"tool:{tool.name}": {f"agent:{tool.called_agent}": ""} for tool in scope.tools.values() if tool.called_agent
     }
@@ -89,7 +89,7 @@ def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
         named = {f"tool:{name}": "" for name in agent.tools if f"tool:{name}" in links}
         links[f"agent:{agent.id}"] = {ALL_TOOLS: ""} if ALL_TOOLS in agent.tools else named
     suspects = _suspects(links)
-    told: set[frozenset[str]] = set()
+    reported: set[frozenset[str]] = set()
     for parsed in given:
         match parsed.definition:
             case Agent(id=name):
@@ -98,17 +98,19 @@ def _check_agents(given: Sequence[ParsedDefinition], scope: DefinitionScope, pro
                 start, field = f"tool:{name}", "agent_id"
             case _:
                 continue
-        circle = _circle(start, links, suspects) if start in suspects else []
-        if circle and frozenset(circle) not in told:
-            told.add(frozenset(circle))
-            cure = 'Name the tools of the agent instead of "all".' if ALL_TOOLS in circle else "Break the circle."
-            way = " -> ".join(item.replace(":", " ") for item in circle)
-            problems.error(parsed.place.at(field=field), f"The agent would call itself, without an end: {way}. {cure}")
+        cycle = _find_cycle(start, links, suspects) if start in suspects else []
+        if cycle and frozenset(cycle) not in reported:
+            reported.add(frozenset(cycle))
+            fix = 'Name the tools of the agent instead of "all".' if ALL_TOOLS in cycle else "Break the cycle."
+            path = " -> ".join(item.replace(":", " ") for item in cycle)
+            problems.error(parsed.location.at(field=field), f"The agent would call itself endlessly: {path}. {fix}")
 
 
 def _suspects(links: Mapping[str, Mapping[str, str]]) -> set[str]:
-    """Those that are on a circle or lead to one."""
-    # What is left when those that nest nothing are taken away, again and again, is on a circle or leads to one.
+    """Return the names that are on a cycle or lead to one.
+
+    These remain after names without links have been removed repeatedly.
+    """
     users: dict[str, list[str]] = {}
     open_ends: dict[str, int] = {}
     for name, inner in links.items():
@@ -125,17 +127,17 @@ def _suspects(links: Mapping[str, Mapping[str, str]]) -> set[str]:
     return {name for name, count in open_ends.items() if count > 0}
 
 
-def _circle(start: str, nested: Mapping[str, Mapping[str, str]], suspects: Collection[str]) -> list[str]:
-    """The shortest way from a name back to itself, or nothing."""
+def _find_cycle(start: str, nested: Mapping[str, Mapping[str, str]], suspects: Collection[str]) -> list[str]:
+    """Return the shortest path from a name back to itself, or an empty list."""
     came_from: dict[str, str] = {}
     waiting = [start]
     for name in waiting:
         for target in nested[name]:
             if target == start:
-                way = [start, name]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
+                path = [start, name]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return path[::-1]
             if target in suspects and target not in came_from:
                 came_from[target] = name
                 waiting.append(target)

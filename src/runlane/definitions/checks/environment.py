@@ -1,7 +1,7 @@
-"""What the settings of an installation say about definitions: models it can ask, addresses it may call, bounds.
+"""Checks against the settings of an installation: its models, the addresses it may call, its bounds.
 
-Definitions are often checked elsewhere than they run, and code may register more models. So what this installation
-does not have is a warning; only a bound that the operator has set is an error.
+Definitions are often checked in another environment than they run in, and code may register more models. So what this
+installation does not provide is a warning; only exceeding a bound of the operator is an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Environment:
 
 
 def environment_of(settings: Settings) -> Environment:
-    """Return the environment that these settings make."""
+    """Return the environment of these settings."""
     providers: dict[str, Collection[str]] = dict.fromkeys(OWN_PROVIDERS, ())
     providers |= {name: tuple(found.prices) for name, found in settings.providers.items()}
     return Environment(
@@ -46,40 +46,40 @@ def environment_of(settings: Settings) -> Environment:
     )
 
 
-def check_environment(definition: Definition, environment: Environment, place: Location, problems: Problems) -> None:
-    """Note models without a known provider, addresses that calls are refused to, and bounds that are passed."""
-    for here, name in _models(definition, environment.providers, place):
+def check_environment(definition: Definition, environment: Environment, location: Location, problems: Problems) -> None:
+    """Report models without a known provider, addresses that must not be called, and exceeded bounds."""
+    for here, name in _models(definition, environment.providers, location):
         _check_model(name, environment, here, problems)
     match definition:
         case Tool(tool_type="http", url=str(url)) | McpServer(server_type="remote", url=str(url)):
-            _check_address(url, environment.allowed, place.at(field="url"), problems)
-        case Orchestration(max_losses=int(asked)) if asked > environment.max_losses:
-            # Loose, because a run never gets more than the bound, whatever a bundle from elsewhere asks for.
+            _check_address(url, environment.allowed, location.at(field="url"), problems)
+        case Orchestration(max_losses=int(requested)) if requested > environment.max_losses:
+            # Tolerable, because a run never gets more than the bound, whatever an imported bundle requests.
             problems.error(
-                place.at(field="max_losses"),
-                f"max_losses={asked} is more than this installation allows ({environment.max_losses}). Lower it, or "
-                "let the operator raise RUNLANE_MAX_LOSSES.",
-                loose=True,
+                location.at(field="max_losses"),
+                f"max_losses={requested} is more than this installation allows ({environment.max_losses}). Lower it, "
+                "or let the operator raise RUNLANE_MAX_LOSSES.",
+                tolerable=True,
             )
         case _:
             pass
 
 
-def _models(definition: Definition, providers: Collection[str], place: Location) -> Iterator[tuple[Location, str]]:
+def _models(definition: Definition, providers: Collection[str], location: Location) -> Iterator[tuple[Location, str]]:
     match definition:
         case Agent():
             if definition.model is not None:
-                at = place.at(field="provider" if definition.provider else "model")
+                at = location.at(field="provider" if definition.provider else "model")
                 yield at, _with_provider(definition.model, definition.provider, providers)
             for name in definition.fallback_models:
-                yield place.at(field="fallback_models"), name
+                yield location.at(field="fallback_models"), name
         case Orchestration():
             for step in definition.steps:
                 if isinstance(step, (LlmStep, AgentStep, ToolStep, EvaluatorStep)):
                     if step.model is not None:
-                        yield place.at(step=step.id, field="model"), step.model
+                        yield location.at(step=step.id, field="model"), step.model
                     for name in step.fallback_models:
-                        yield place.at(step=step.id, field="fallback_models"), name
+                        yield location.at(step=step.id, field="fallback_models"), name
         case _:
             return
 
@@ -88,14 +88,14 @@ def _with_provider(name: str, provider: str | None, known: Collection[str]) -> s
     return name if not provider or name.partition(":")[0] in known else f"{provider}:{name}"
 
 
-def _check_model(name: str, environment: Environment, place: Location, problems: Problems) -> None:
+def _check_model(name: str, environment: Environment, location: Location, problems: Problems) -> None:
     if not environment.scripted_models and name.partition(":")[0] == SCRIPTED:
-        # Loose, because a bundle from elsewhere may be imported before its models are replaced.
+        # Tolerable, because a bundle may be imported before its models are replaced.
         problems.error(
-            place,
-            f'The model "{name}" cannot be used: scripted models are turned off in this installation. Choose another '
+            location,
+            f'The model "{name}" cannot be used: scripted models are disabled in this installation. Choose another '
             "model, or let the operator set RUNLANE_SCRIPTED_MODELS=true.",
-            loose=True,
+            tolerable=True,
         )
         return
     resolved = resolve_model(name, environment.providers)
@@ -104,25 +104,25 @@ def _check_model(name: str, environment: Environment, place: Location, problems:
     prefix, separator, _ = name.partition(":")
     if resolved.candidates:
         problems.warn(
-            place,
+            location,
             f'The model "{name}" has no provider, and more than one may serve it. '
             f"Write {' or '.join(resolved.candidates)}.",
         )
     elif separator:
         problems.warn(
-            place,
+            location,
             f'The model "{name}" has an unknown provider "{prefix}"{near(prefix, environment.providers)}. Providers: '
             f"{listing(sorted(environment.providers))}. Add it to RUNLANE_PROVIDERS, or register it in code.",
         )
     else:
         problems.warn(
-            place,
+            location,
             f'The model "{name}" has no provider. Write PROVIDER:{name}. Providers: '
             f"{listing(sorted(environment.providers))}.",
         )
 
 
-def _check_address(url: str, allowed: AllowList, place: Location, problems: Problems) -> None:
+def _check_address(url: str, allowed: AllowList, location: Location, problems: Problems) -> None:
     try:
         parts = urlsplit(url)
         host, port = normal_host(parts.hostname or ""), parts.port or (443 if parts.scheme == "https" else 80)
@@ -133,17 +133,17 @@ def _check_address(url: str, allowed: AllowList, place: Location, problems: Prob
         return
     address = literal(host)
     if address is not None:
-        why = None if allowed.has_address(address, port) else refusal(address)
+        reason = None if allowed.has_address(address, port) else refusal(address)
     elif odd_number(host):
-        why = "a number that stands for an address"
+        reason = "a number that resolves to an address"
     else:
-        why = "this machine" if host == "localhost" or host.endswith(".localhost") else None
-        if why is not None and any(allowed.has_address(loopback, port) for loopback in _LOOPBACK):
-            why = None
-    if why is not None:
+        reason = "this machine" if host == "localhost" or host.endswith(".localhost") else None
+        if reason is not None and any(allowed.has_address(loopback, port) for loopback in _LOOPBACK):
+            reason = None
+    if reason is not None:
         shown = f"[{host}]" if ":" in host else host
         problems.warn(
-            place,
-            f'Calls to "{host}" are refused: it is {why}. If it may be called, set '
+            location,
+            f'Calls to "{host}" are refused: it is {reason}. To allow them, set '
             f"RUNLANE_OUTBOUND_ALLOW={shown}:{port} on the workers.",
         )

@@ -1,4 +1,4 @@
-"""Placeholders in an orchestration's texts: each must refer to something that a run can have."""
+"""Placeholders in the templates of an orchestration: each must refer to a key that a run can have."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from runlane.definitions.schema.step import (
 from runlane.errors import TemplateError
 from runlane.templates.template import look_alikes_in, placeholders_in
 
-# A run has these from its start.
+# Every run has these from its start.
 MESSAGE_KEYS: Final = ("user_input", "user_query")
-# What steps put there by themselves.
+# Keys that steps set without an output_key.
 HUMAN_KEY: Final = "human_response"
 ERROR_KEY: Final = "error"
 ITEM_KEYS: Final = ("item", "index")
 
 
 def known_keys(orchestration: Orchestration, given: Collection[str] = ()) -> set[str]:
-    """Every key that the state of a run may have; `given` are those that callers are known to pass."""
+    """Return every key that the state of a run may have; `given` are keys that callers pass."""
     keys = {*MESSAGE_KEYS, *orchestration.state_schema, *given}
     for step in orchestration.steps:
         if step.output_key is not None:
@@ -44,12 +44,14 @@ def known_keys(orchestration: Orchestration, given: Collection[str] = ()) -> set
     return keys
 
 
-def check_places(orchestration: Orchestration, given: Collection[str], place: Location, problems: Problems) -> None:
-    """Note placeholders, and keys that steps are to be given, which nothing can fill."""
+def check_placeholders(
+    orchestration: Orchestration, given: Collection[str], location: Location, problems: Problems
+) -> None:
+    """Report placeholders and input_keys whose key is never set."""
     known = known_keys(orchestration, given)
     for step in orchestration.steps:
         for field, value in templates_of(step):
-            here = place.at(step=step.id, field=field)
+            here = location.at(step=step.id, field=field)
             try:
                 paths = placeholders_in(value)
             except TemplateError as error:
@@ -59,42 +61,44 @@ def check_places(orchestration: Orchestration, given: Collection[str], place: Lo
                 key = path.partition(".")[0]
                 if key not in known:
                     problems.error(
-                        here, f"Nothing fills the placeholder {{state.{path}}}{key_cure(key, known)}", loose=True
+                        here,
+                        f"The placeholder {{state.{path}}} never has a value{key_hint(key, known)}",
+                        tolerable=True,
                     )
             for text, path in look_alikes_in(value):
                 problems.warn(here, _not_a_placeholder(text, path))
         for key in step.input_keys:
             if key not in known:
-                here = place.at(step=step.id, field="input_keys")
-                problems.error(here, f'Nothing gives "{key}"{key_cure(key, known)}', loose=True)
+                here = location.at(step=step.id, field="input_keys")
+                problems.error(here, f'"{key}" is never set{key_hint(key, known)}', tolerable=True)
 
 
-def check_instructions(agent: Agent, place: Location, problems: Problems) -> None:
-    """Note placeholders in an agent's instructions, which are not filled."""
+def check_instructions(agent: Agent, location: Location, problems: Problems) -> None:
+    """Report placeholders in the instructions of an agent, which are not rendered."""
     try:
         paths = placeholders_in(agent.system_prompt)
     except TemplateError:
-        # Braces of any kind are text here.
+        # Instructions may contain any braces.
         return
     if paths:
         problems.warn(
-            place.at(field="system_prompt"),
-            f"{{state.{paths[0]}}} is sent to the model as it is: instructions have no placeholders. "
-            "Put it into the prompt_template of the step.",
+            location.at(field="system_prompt"),
+            f"{{state.{paths[0]}}} is sent to the model unchanged: instructions are not rendered. Put it "
+            "into the prompt_template of the step.",
         )
 
 
 def _not_a_placeholder(text: str, path: str | None) -> str:
     if path is None:
         return (
-            f'"{text}" is text: templates of other formats are not evaluated. Placeholders are {{state.key}} and '
+            f'"{text}" is plain text: templates of other formats are not evaluated. Placeholders are {{state.key}} and '
             "{{key}}."
         )
-    return f'"{text}" is text, not a placeholder. Write {{state.{path}}} to fill it from the state.'
+    return f'"{text}" is plain text, not a placeholder. To insert a value of the state, write {{state.{path}}}.'
 
 
 def templates_of(step: Step) -> Iterator[tuple[str, Any]]:
-    """The fields of a step whose texts are templates."""
+    """Return the fields of a step that contain templates."""
     fields: tuple[str, ...]
     match step:
         case EvaluatorStep():
@@ -119,10 +123,10 @@ def templates_of(step: Step) -> Iterator[tuple[str, Any]]:
             yield field, value
 
 
-def key_cure(key: str, known: Collection[str]) -> str:
-    """What to do about a key of the state that nothing gives."""
+def key_hint(key: str, known: Collection[str]) -> str:
+    """Return the fix for a key of the state that is never set."""
     names = sorted(known)
     return (
-        f"{near(key, names)}. Keys: {listing(names)}. Correct the name, let an earlier step have the output_key "
-        f'"{key}", or declare "{key}" in state_schema and give it with the run\'s input.'
+        f"{near(key, names)}. Keys: {listing(names)}. Correct the name, set output_key of an earlier step to "
+        f'"{key}", or declare "{key}" in state_schema and pass it in the input of the run.'
     )

@@ -1,6 +1,6 @@
-"""Checks over definitions as a whole: names are taken once, references lead somewhere, nothing nests for ever.
+"""Checks across definitions: unique names, existing targets of references, no cycles.
 
-What is given is checked; what is known already serves as the other end of references.
+The given definitions are checked; known ones are only targets of references.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from runlane.definitions.checks.conditions import check_conditions
 from runlane.definitions.checks.cycles import check_nesting
 from runlane.definitions.checks.environment import Environment, check_environment
 from runlane.definitions.checks.flow import check_flow
-from runlane.definitions.checks.placeholders import check_instructions, check_places
+from runlane.definitions.checks.placeholders import check_instructions, check_placeholders
 from runlane.definitions.checks.scripted_answers import check_agent_answers, check_answers
 from runlane.definitions.checks.tools import check_schemas, check_server, check_tool
 from runlane.definitions.problem import KIND_WORDS, Location, Problems, listing, near
@@ -30,31 +30,31 @@ def check(
     *,
     environment: Environment | None = None,
 ) -> None:
-    """Note what is wrong with the given definitions, which are in the scope."""
+    """Report all problems of the given definitions, which are in the scope."""
     _check_twice(given, problems)
     inputs = _inputs(scope)
     for parsed in given:
-        definition, place = parsed.definition, parsed.place
-        check_secrets(definition, definition.model_dump(mode="json"), place, problems)
-        check_schemas(definition, place, problems)
+        definition, location = parsed.definition, parsed.location
+        check_secrets(definition, definition.model_dump(mode="json"), location, problems)
+        check_schemas(definition, location, problems)
         if environment is not None:
-            check_environment(definition, environment, place, problems)
+            check_environment(definition, environment, location, problems)
         match definition:
             case Orchestration():
-                check_flow(definition, place, problems)
-                check_places(definition, inputs.get(definition.id, ()), place, problems)
-                check_conditions(definition, inputs.get(definition.id, ()), place, problems)
-                check_answers(definition, scope, place, problems)
-                _check_orchestration(definition, scope, place, problems)
+                check_flow(definition, location, problems)
+                check_placeholders(definition, inputs.get(definition.id, ()), location, problems)
+                check_conditions(definition, inputs.get(definition.id, ()), location, problems)
+                check_answers(definition, scope, location, problems)
+                _check_orchestration(definition, scope, location, problems)
             case Agent():
-                check_instructions(definition, place, problems)
-                check_agent_answers(definition, scope, place, problems)
-                _check_agent(definition, scope, place, problems)
+                check_instructions(definition, location, problems)
+                check_agent_answers(definition, scope, location, problems)
+                _check_agent(definition, scope, location, problems)
             case Tool():
-                check_tool(definition, place, problems)
-                _check_called(definition, scope, place, problems)
+                check_tool(definition, location, problems)
+                _check_called(definition, scope, location, problems)
             case McpServer():
-                check_server(definition, place, problems)
+                check_server(definition, location, problems)
     check_nesting(given, scope, problems)
 
 
@@ -63,15 +63,15 @@ def _check_twice(given: Sequence[ParsedDefinition], problems: Problems) -> None:
     for parsed in given:
         earlier = first.setdefault(parsed.key, parsed)
         if earlier is not parsed:
-            where = f" by {earlier.place.file}" if earlier.place.file else ""
-            problems.error(parsed.place, f"The name is taken{where} already. Give it another, or remove one of them.")
+            where = f" by {earlier.location.file}" if earlier.location.file else ""
+            problems.error(parsed.location, f"The name is already used{where}. Rename or remove one of them.")
 
 
 def _check_orchestration(
-    definition: Orchestration, scope: DefinitionScope, place: Location, problems: Problems
+    definition: Orchestration, scope: DefinitionScope, location: Location, problems: Problems
 ) -> None:
     for step in definition.steps:
-        here = place.at(step=step.id)
+        here = location.at(step=step.id)
         _check_retry(step, here, problems)
         if isinstance(step, (AgentStep, ToolStep, EvaluatorStep)) and step.agent_id is not None:
             _check_known("agent", step.agent_id, scope, here.at(field="agent_id"), problems)
@@ -89,93 +89,95 @@ def _check_orchestration(
                 pass
 
 
-def _check_retry(step: Step, place: Location, problems: Problems) -> None:
+def _check_retry(step: Step, location: Location, problems: Problems) -> None:
     for code in step.retry.on if step.retry is not None else ():
         if code in RUN_FAILURE_CODES:
             problems.error(
-                place.at(field="retry.on"),
-                f'"{code}" ends the run as a whole, so a step cannot be tried again after it. Remove it.',
+                location.at(field="retry.on"),
+                f'"{code}" ends the run as a whole, so a step cannot be retried after it. Remove it.',
             )
         elif code not in FAILURE_CODES:
             problems.error(
-                place.at(field="retry.on"),
-                f'"{code}" is not the code of a failure{near(code, FAILURE_CODES)}. Name codes of the reference, such '
-                'as "timeout" or "model_error".',
+                location.at(field="retry.on"),
+                f'"{code}" is not a failure code{near(code, FAILURE_CODES)}. Use a code of the reference, such as '
+                '"timeout" or "model_error".',
             )
 
 
-def _check_agent(definition: Agent, scope: DefinitionScope, place: Location, problems: Problems) -> None:
-    _check_tools(definition.tools, scope, place.at(field="tools"), problems, skip=definition.on_missing_tools == "skip")
+def _check_agent(definition: Agent, scope: DefinitionScope, location: Location, problems: Problems) -> None:
+    _check_tools(
+        definition.tools, scope, location.at(field="tools"), problems, skip=definition.on_missing_tools == "skip"
+    )
     for agent in definition.delegate_agent_ids:
-        _check_known("agent", agent, scope, place.at(field="delegate_agent_ids"), problems)
+        _check_known("agent", agent, scope, location.at(field="delegate_agent_ids"), problems)
     if definition.orchestration_id is not None:
-        at = place.at(field="orchestration_id")
+        at = location.at(field="orchestration_id")
         _check_known("orchestration", definition.orchestration_id, scope, at, problems)
 
 
-def _check_called(definition: Tool, scope: DefinitionScope, place: Location, problems: Problems) -> None:
-    """What a tool calls, if that is something of ours."""
+def _check_called(definition: Tool, scope: DefinitionScope, location: Location, problems: Problems) -> None:
+    """Check the definition or task that a tool calls."""
     if definition.called_agent is not None:
-        _check_known("agent", definition.called_agent, scope, place.at(field="agent_id"), problems)
+        _check_known("agent", definition.called_agent, scope, location.at(field="agent_id"), problems)
     if definition.called_orchestration is not None:
-        at = place.at(field="orchestration_id")
+        at = location.at(field="orchestration_id")
         _check_known("orchestration", definition.called_orchestration, scope, at, problems)
     if definition.tool_type == "task" and definition.task is not None:
-        _check_task(definition.task, scope, place.at(field="task"), problems)
+        _check_task(definition.task, scope, location.at(field="task"), problems)
 
 
-def _check_task(name: str, scope: DefinitionScope, place: Location, problems: Problems) -> None:
+def _check_task(name: str, scope: DefinitionScope, location: Location, problems: Problems) -> None:
     if scope.tasks is not None and name not in scope.tasks:
         problems.error(
-            place,
+            location,
             f'No task "{name}" is registered{near(name, scope.tasks)}. Registered: {listing(sorted(scope.tasks))}.',
-            loose=True,
+            tolerable=True,
         )
 
 
 def _check_tools(
-    names: Iterable[str], scope: DefinitionScope, place: Location, problems: Problems, *, skip: bool = False
+    names: Iterable[str], scope: DefinitionScope, location: Location, problems: Problems, *, skip: bool = False
 ) -> None:
-    """Note tools that do not exist; with `skip` the agent works without them, so each is only a warning."""
+    """Report tools that do not exist; with `skip` the agent works without them, so each is a warning."""
 
     def report(message: str) -> None:
         if skip:
-            problems.warn(place, f"{message} The agent works without it.")
+            problems.warn(location, f"{message} The agent works without it.")
         else:
-            problems.error(place, message, loose=True)
+            problems.error(location, message, tolerable=True)
 
     for name in names:
         if name == ALL_TOOLS:
             continue
         server = None if name in scope.tools else scope.servers.get(scope.server_of(name) or "")
         if server is not None and server.allowed_tools is not None:
-            wanted = name.removeprefix(f"{server.name}{TOOL_OF_SERVER}")
-            # Without a tool's name it means all that the server brings.
-            if wanted and wanted not in server.allowed_tools:
+            tool = name.removeprefix(f"{server.name}{TOOL_OF_SERVER}")
+            # Without the name of a tool it means all tools of the server.
+            if tool and tool not in server.allowed_tools:
                 report(
-                    f'The MCP server "{server.name}" does not allow "{wanted}"{near(wanted, server.allowed_tools)}. '
+                    f'The MCP server "{server.name}" does not allow "{tool}"{near(tool, server.allowed_tools)}. '
                     f"Its allowed_tools: {listing(server.allowed_tools)}."
                 )
         elif not scope.has_tool(name):
             known = sorted(scope.tools)
             report(
-                f'There is no tool "{name}"{near(name, known)}, and no MCP server whose name it begins with. '
+                f'The tool "{name}" does not exist{near(name, known)}, and its prefix is not an MCP server. '
                 f"Tools: {listing(known)}. Servers: {listing(sorted(scope.servers))}."
             )
 
 
-def _check_known(kind: Kind, name: str, scope: DefinitionScope, place: Location, problems: Problems) -> None:
+def _check_known(kind: Kind, name: str, scope: DefinitionScope, location: Location, problems: Problems) -> None:
     known = scope.agents if kind == "agent" else scope.orchestrations
     if name not in known and (kind, name) not in scope.broken:
         problems.error(
-            place,
-            f'There is no {KIND_WORDS[kind]} "{name}"{near(name, known)}. Known: {listing(sorted(known))}.',
-            loose=True,
+            location,
+            f'The {KIND_WORDS[kind]} "{name}" does not exist{near(name, known)}. Known: {listing(sorted(known))}.',
+            tolerable=True,
         )
 
 
 def _inputs(scope: DefinitionScope) -> dict[str, set[str]]:
-    """What is known to be passed to each orchestration by others."""
+    """Return the input keys that other definitions pass to each orchestration."""
     found: dict[str, set[str]] = {}
     for orchestration in scope.orchestrations.values():
         for step in orchestration.steps:
@@ -195,7 +197,7 @@ def _inputs(scope: DefinitionScope) -> dict[str, set[str]]:
 
 
 def _input_properties(tool: Tool) -> Iterable[str]:
-    """The keys that a tool of type orchestration passes on, as far as its schema names them."""
+    """Return the keys that a tool of type orchestration passes, as far as its schema lists them."""
     schema: Any = tool.input_schema
     for name in ("properties", "input", "properties"):
         schema = cast("Mapping[str, Any]", schema).get(name) if isinstance(schema, Mapping) else None

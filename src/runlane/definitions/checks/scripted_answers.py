@@ -1,4 +1,4 @@
-"""Models called scripted need answers: in the agent, or in the orchestration under a step's id or the script's name."""
+"""Scripted models need answers: in the agent, or in the orchestration under a step id or script name."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from runlane.definitions.scope import DefinitionScope
 from runlane.settings import SCRIPTED
 
 
-def check_answers(orchestration: Orchestration, scope: DefinitionScope, place: Location, problems: Problems) -> None:
-    """Note steps whose scripted model has no answers."""
+def check_answers(orchestration: Orchestration, scope: DefinitionScope, location: Location, problems: Problems) -> None:
+    """Report steps whose scripted model has no answers."""
     for step in orchestration.steps:
         for field, name, agent in _models(step, scope):
             prefix, _, script = name.partition(":")
             if prefix != SCRIPTED or script.endswith(".json"):
                 continue
-            here = place.at(step=step.id, field=field)
+            here = location.at(step=step.id, field=field)
             if script and script not in orchestration.answers:
                 problems.warn(
                     here,
@@ -34,24 +34,24 @@ def check_answers(orchestration: Orchestration, scope: DefinitionScope, place: L
                 )
 
 
-def check_agent_answers(agent: Agent, scope: DefinitionScope, place: Location, problems: Problems) -> None:
-    """Note an agent with a scripted model and no answers, unless steps that may have them use it."""
+def check_agent_answers(agent: Agent, scope: DefinitionScope, location: Location, problems: Problems) -> None:
+    """Report an agent with a scripted model and no answers, unless steps use it, which may have answers."""
     names = {agent.model, agent.provider}
     if SCRIPTED not in names or agent.answers or (agent.model or SCRIPTED) != SCRIPTED:
         return
     steps = (step for known in scope.orchestrations.values() for step in known.steps)
     if not any(getattr(step, "agent_id", None) == agent.id for step in steps):
         problems.warn(
-            place.at(field="answers"), 'The model "scripted" has no answers. Give the agent a list of answers.'
+            location.at(field="answers"), 'The model "scripted" has no answers. Give the agent a list of answers.'
         )
 
 
 def _models(step: Step, scope: DefinitionScope) -> Iterator[tuple[str, str, Agent | None]]:
-    """Return the models that a step names itself or through its agent, with the field that says so."""
+    """Return the models of a step and of its agent, with the field that names them."""
     if not isinstance(step, (LlmStep, AgentStep, ToolStep, EvaluatorStep)):
         return
     if isinstance(step, ToolStep) and step.arguments is not None:
-        # No model is asked.
+        # No model is called.
         return
     agent = None if isinstance(step, LlmStep) else scope.agents.get(step.agent_id or "")
     if step.model is not None:

@@ -1,4 +1,4 @@
-"""What everything that a person writes down has in common: how strictly it is read, and how ids and keys look."""
+"""The common base of all definitions: strict parsing, and the patterns of ids and keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Ids appear in paths, file names and stored rows; a path of a step is made of ids and must stay unambiguous.
+# Ids appear in URLs, file names and stored rows; the path of a step consists of ids and must be unambiguous.
 ID_PATTERN: Final = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,127}$"
 KEY_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 
@@ -16,6 +16,6 @@ Seconds = Annotated[float, Field(gt=0, le=31 * 86400)]
 
 
 class DefinitionModel(BaseModel):
-    """Read from JSON: unknown fields are errors, and nothing changes afterwards."""
+    """Parsed from JSON: unknown fields are errors, and instances are immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, protected_namespaces=())

@@ -1,7 +1,7 @@
-"""Definitions: orchestrations, agents, tools and MCP servers as a person writes them, in JSON.
+"""Definitions: orchestrations, agents, tools and MCP servers as they are written in JSON.
 
-Every field has one meaning, its default and a description; the reference and the JSON Schema for editors are made from
-these classes. Checks that need more than one definition, or the graph as a whole, are in `definitions/`.
+Every field has one meaning, a default and a description; the reference page and the JSON Schema for editors are
+generated from these classes. Checks that need several definitions, or the whole graph, are in `definitions/checks`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from runlane.definitions.schema.step import Step
 from runlane.domain.lane import DEFAULT_LANE, MAX_NAME
 
 MAX_STEPS: Final = 500
-# The tool with which a model gives an answer that has to fit a schema.
+# The tool with which a model returns an answer that must match a schema.
 FINAL_ANSWER: Final = "final_answer"
 
 OnCap = Literal["fail", "ask"]
 Effect = Literal["repeatable", "once", "ask"]
 _EFFECT: Final = (
-    "What happens when nobody knows whether a call had its effect, because the worker died: repeatable calls it again; "
-    "once and ask let a person decide. With ask a person must also approve every call beforehand."
+    "What happens when the worker died during a call, so that its effect is unknown: repeatable calls the tool again; "
+    "once and ask let a person decide. With ask, a person must also approve every call."
 )
 _MAX_OUTPUT: Final = 1024 * 1024
 
@@ -31,42 +31,50 @@ class StateField(DefinitionModel):
     """One key of the state."""
 
     type: Literal["any", "string", "number", "integer", "boolean", "list", "object"] = Field(
-        "any", description="What its values must be; checked at every write."
+        "any", description="Type of its values; checked at every write."
     )
-    default: Any = Field(None, description="Its value at the start.")
+    default: Any = Field(None, description="Initial value.")
     description: str = Field("", description="For people.")
 
 
 class Orchestration(DefinitionModel):
-    """Steps, the way through them, and the bounds of a run."""
+    """A graph of steps, and the limits of a run."""
 
-    id: Id = Field(description="Its name in URLs and files.")
+    id: Id = Field(description="Name in URLs and files.")
     name: str = Field("", max_length=200, description="For people; the id if empty.")
     description: str = Field("", max_length=20_000, description="For people.")
     steps: list[Step] = Field(min_length=1, max_length=MAX_STEPS, description="The steps, in any order.")
-    entry_step_id: Id | None = Field(None, description="Where a run begins; the first step if empty.")
-    state_schema: dict[StateKey, StateField] = Field(default_factory=dict, description="The state's known keys.")
+    entry_step_id: Id | None = Field(None, description="The step where a run begins; the first step if empty.")
+    state_schema: dict[StateKey, StateField] = Field(
+        default_factory=dict, description="The declared keys of the state."
+    )
     lane: str = Field(DEFAULT_LANE, min_length=1, max_length=MAX_NAME, description="The lane of its runs.")
     max_attempts: int = Field(
         3,
         ge=1,
         le=100,
-        description="Tries of a run in total when it fails by an error that is not a step's. A step that fails for "
-        "good ends the run at once: give it a retry.",
+        description="Total attempts of a run that fails by an error outside of its steps. A step that fails after its "
+        "retries ends the run: configure its `retry`.",
     )
     max_losses: int | None = Field(
         None,
         ge=1,
         le=1000,
-        description="Workers that may be lost under a run before it fails; none: RUNLANE_MAX_LOSSES, the upper bound.",
+        description="Workers that may be lost before a run fails. Default and upper bound: RUNLANE_MAX_LOSSES.",
     )
-    max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Executed steps of one run, in all.")
-    max_total_cost_usd: float | None = Field(None, gt=0, description="No model is asked once a run has cost this much.")
-    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
-    timeout_minutes: float = Field(30, gt=0, le=31 * 1440, description="Running time of a run; waiting is free.")
-    max_state_bytes: int = Field(4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="Size of the state.")
+    max_total_turns: int = Field(100, ge=1, le=10_000_000, description="Total steps that one run may execute.")
+    max_total_cost_usd: float | None = Field(
+        None, gt=0, description="No model is called once a run has cost this much."
+    )
+    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
+    timeout_minutes: float = Field(
+        30, gt=0, le=31 * 1440, description="Execution time limit of a run, without waiting times."
+    )
+    max_state_bytes: int = Field(
+        4 * 1024 * 1024, ge=1024, le=64 * 1024 * 1024, description="Maximum size of the state."
+    )
     answers: dict[str, list[Any]] = Field(
-        default_factory=dict, description="Scripts by name for models called scripted:name."
+        default_factory=dict, description="Scripts by name, for models named scripted:NAME."
     )
     avatar: str | None = Field(None, description="For editors.")
     trigger: Literal["manual", "scheduled"] = Field("manual", description="For editors.")
@@ -85,52 +93,57 @@ class Orchestration(DefinitionModel):
 
 
 class ModelSettings(DefinitionModel):
-    """How a model answers; what is empty is the provider's default."""
+    """Parameters of model calls; empty fields have the provider's default."""
 
-    temperature: float | None = Field(default=None, ge=0, le=2, description="How much chance there is in an answer.")
-    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="Length of an answer.")
-    top_p: float | None = Field(default=None, gt=0, le=1, description="Share of likely words that are considered.")
-    thinking: Literal["minimal", "low", "medium", "high"] | None = Field(
-        default=None, description="How long a model thinks before it answers, if it can."
+    temperature: float | None = Field(default=None, ge=0, le=2, description="Randomness of answers.")
+    max_tokens: int | None = Field(default=None, ge=1, le=1_000_000, description="Maximum length of an answer.")
+    top_p: float | None = Field(
+        default=None, gt=0, le=1, description="Probability mass of the tokens that are considered (nucleus sampling)."
     )
-    parallel_tool_calls: bool | None = Field(default=None, description="Whether it may ask for several tools at once.")
-    timeout_seconds: Seconds | None = Field(default=None, description="How long one call may take.")
+    thinking: Literal["minimal", "low", "medium", "high"] | None = Field(
+        default=None, description="Reasoning effort, for models that support it."
+    )
+    parallel_tool_calls: bool | None = Field(
+        default=None, description="Whether the model may call several tools at once."
+    )
+    timeout_seconds: Seconds | None = Field(default=None, description="Timeout of one call.")
 
 
 class Agent(DefinitionModel):
-    """A model with instructions and tools; or, with `orchestration_id`, an orchestration that answers like one."""
+    """A model with instructions and tools; or, with `orchestration_id`, an orchestration that answers like an agent."""
 
-    id: Id = Field(description="Its name in URLs, files and steps.")
+    id: Id = Field(description="Name in URLs, files and steps.")
     name: str = Field("", max_length=200, description="For people; the id if empty.")
     description: str = Field("", max_length=20_000, description="For people, and for agents that may call it.")
     type: Literal["conversational", "analysis", "code", "orchestrator", "delegate", "builder"] = Field(
-        "conversational", description="orchestrator: runs `orchestration_id`; the others differ for people only."
+        "conversational",
+        description="orchestrator: executes `orchestration_id`; the other types are labels for people.",
     )
-    system_prompt: str = Field("", max_length=200_000, description="Its instructions.")
-    model: str | None = Field(None, description="Its model; the default if empty.")
-    provider: str | None = Field(None, description="Put before a model name that has no provider.")
+    system_prompt: str = Field("", max_length=200_000, description="The instructions.")
+    model: str | None = Field(None, description="The model; the default model if empty.")
+    provider: str | None = Field(None, description="Provider of a model name without a prefix.")
     fallback_models: list[str] = Field(
-        default_factory=list, max_length=10, description="Asked in this order when its model cannot answer."
+        default_factory=list, max_length=10, description="Called in this order when the model cannot answer."
     )
-    model_settings: ModelSettings = Field(default_factory=ModelSettings, description="How it answers.")
+    model_settings: ModelSettings = Field(default_factory=ModelSettings, description="Parameters of model calls.")
     output_schema: dict[str, Any] | None = Field(
-        None, description="JSON Schema of an object. The answer must fit it, and is that object instead of a text."
+        None, description="JSON Schema of an object. The answer must match it, and is that object instead of a string."
     )
     tools: list[str] = Field(default_factory=list, description='Names of tools, or ["all"].')
     on_missing_tools: Literal["fail", "skip"] = Field(
         "fail",
-        description="What happens when one of its tools does not exist. fail: the definition is refused, and a step "
-        "fails. skip: the agent works without the tool, after a warning.",
+        description="What happens when one of its tools does not exist. fail: the definition is rejected, and a step "
+        "fails. skip: the agent works without the tool, with a warning.",
     )
-    orchestration_id: Id | None = Field(None, description="For orchestrators.")
-    delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call.")
-    max_turns: int = Field(30, ge=1, le=1000, description="Model calls for one task.")
-    history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns it is told.")
+    orchestration_id: Id | None = Field(None, description="For type orchestrator: what it executes.")
+    delegate_agent_ids: list[Id] = Field(default_factory=list, description="Agents that it may call as tools.")
+    max_turns: int = Field(30, ge=1, le=1000, description="Maximum model calls for one task.")
+    history_turns: int = Field(10, ge=0, le=1000, description="In a chat: how many earlier turns the model receives.")
     max_cost_usd_per_day: float | None = Field(
-        None, gt=0, description="No model is asked once all its tasks of a day (UTC) have cost this much."
+        None, gt=0, description="No model is called once all its tasks of a day (UTC) have cost this much."
     )
-    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked for more.")
-    answers: list[Any] = Field(default_factory=list, description="A script, for the model called scripted.")
+    on_cap: OnCap = Field("fail", description="What happens then: the step fails, or a person is asked to raise it.")
+    answers: list[Any] = Field(default_factory=list, description="Script of the model named scripted.")
     skip_default_tools: bool = Field(True, description="Kept for imported definitions.")
     repos: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
     db_configs: list[Any] = Field(default_factory=list, description="Kept for imported definitions.")
@@ -141,26 +154,26 @@ class Agent(DefinitionModel):
     @model_validator(mode="after")
     def _orchestrator(self) -> Agent:
         if (self.type == "orchestrator") != (self.orchestration_id is not None):
-            raise ValueError('orchestration_id belongs to agents of type "orchestrator", and they need it')
+            raise ValueError('orchestration_id is required for agents of type "orchestrator", and only for these')
         return self
 
 
 class Tool(DefinitionModel):
-    """Something an agent or a step can call: a web service, a script in the sandbox, a task, or another definition."""
+    """A callable of agents and steps: a web service, a script in the sandbox, a task, or another definition."""
 
-    name: Id = Field(description="What agents and steps call it.")
+    name: Id = Field(description="Name in agents and steps.")
     label: str = Field("", alias="generalName", max_length=200, description="For people.")
     description: str = Field("", max_length=20_000, description="What it does, for the model.")
-    tool_type: Literal["http", "python", "task", "orchestration", "agent"] = Field("http", description="What it calls.")
+    tool_type: Literal["http", "python", "task", "orchestration", "agent"] = Field("http", description="Kind of tool.")
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = Field("GET", description="For http.")
-    url: str | None = Field(None, max_length=4000, description="For http; {field} places are filled by arguments.")
+    url: str | None = Field(None, max_length=4000, description="For http; {field} is replaced by an argument.")
     headers: dict[str, str] = Field(
         default_factory=dict, description="For http. Secrets as {secret.NAME}, arguments as {field}."
     )
     body: Literal["all", "rest", "body"] = Field(
         "all",
-        description="For http with POST, PUT or PATCH, what is sent as JSON: all arguments, the rest of them that has "
-        "no place in url or headers, or the argument called body.",
+        description="For http with POST, PUT or PATCH, what is sent as JSON: all arguments, the rest of them without a "
+        "placeholder in url or headers, or the argument named body.",
     )
     code: str | None = Field(None, max_length=200_000, description="For python; arguments are in `args`.")
     task: str | None = Field(None, min_length=1, max_length=200, description="For task: a registered Python task.")
@@ -171,7 +184,7 @@ class Tool(DefinitionModel):
     effect: Effect = Field("repeatable", description=_EFFECT)
     requires_approval: bool = Field(False, description="A person must approve every call, and may edit its arguments.")
     timeout_seconds: Seconds = Field(
-        30, description="How long a call may take; agents and orchestrations have bounds of their own."
+        30, description="Timeout of a call; agents and orchestrations have their own limits."
     )
     max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
     created_at: str | None = Field(None, description="For people.")
@@ -184,12 +197,12 @@ class Tool(DefinitionModel):
 
     @property
     def called_agent(self) -> str | None:
-        """The agent that it calls, if it calls one."""
+        """The agent that it calls, if any."""
         return self.agent_id if self.tool_type == "agent" else None
 
     @property
     def called_orchestration(self) -> str | None:
-        """The orchestration that it calls, if it calls one."""
+        """The orchestration that it calls, if any."""
         return self.orchestration_id if self.tool_type == "orchestration" else None
 
     @model_validator(mode="after")
@@ -201,16 +214,16 @@ class Tool(DefinitionModel):
             "orchestration": ("an orchestration_id", self.orchestration_id),
             "agent": ("an agent_id", self.agent_id),
         }
-        wanted, given = needs[self.tool_type]
+        required, given = needs[self.tool_type]
         if not given:
-            raise ValueError(f"a tool of type {self.tool_type} needs {wanted}")
+            raise ValueError(f"a tool of type {self.tool_type} needs {required}")
         return self
 
 
 class McpServer(DefinitionModel):
-    """A server that brings tools by the Model Context Protocol; they are named server__tool."""
+    """A server that provides tools by the Model Context Protocol; they are named server__tool."""
 
-    name: Id = Field(description="The first part of its tools' names.")
+    name: Id = Field(description="Prefix of the names of its tools.")
     label: str = Field("", max_length=200, description="For people.")
     server_type: Literal["stdio", "remote"] = Field("remote", description="A process, or a URL.")
     command: str | None = Field(None, description="For stdio.")
@@ -219,10 +232,10 @@ class McpServer(DefinitionModel):
     url: str | None = Field(None, max_length=4000, description="For remote.")
     headers: dict[str, str] = Field(default_factory=dict, description="For remote. Secrets as {secret.NAME}.")
     token: str | None = Field(None, description="For remote: a bearer token, as {secret.NAME}.")
-    allowed_tools: list[str] | None = Field(None, description="Its tools that may be called; none: all of them.")
+    allowed_tools: list[str] | None = Field(None, description="Tools that may be called; all if empty.")
     effect: Effect = Field("repeatable", description=_EFFECT)
-    effects: dict[str, Effect] = Field(default_factory=dict, description="Tools of it that differ, by their names.")
-    timeout_seconds: Seconds = Field(60, description="How long a call may take.")
+    effects: dict[str, Effect] = Field(default_factory=dict, description="Effects of single tools, by name.")
+    timeout_seconds: Seconds = Field(60, description="Timeout of a call.")
     max_output_bytes: int = Field(_MAX_OUTPUT, ge=1, le=16 * _MAX_OUTPUT, description="A longer result is an error.")
     status: str | None = Field(None, description="Kept for imported definitions.")
 

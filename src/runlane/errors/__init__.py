@@ -1,0 +1,154 @@
+"""Every error Runlane raises, as one tree.
+
+RunlaneError
+├── InvalidRequest            the caller's input cannot be accepted; nothing was stored
+│   ├── UnknownTask           the task is not registered in this app
+│   ├── UnknownLane           the lane does not exist
+│   ├── InvalidInput          arguments do not fit the task's signature, or are not JSON
+│   ├── InputTooLarge         over the size limit
+│   ├── InvalidDefinitions    definitions have errors; each is listed with its location and fix
+│   ├── UnknownDefinition     the orchestration, agent, tool or MCP server does not exist
+│   ├── UrlTemplateError      a URL or header of a tool is not valid, or an argument is missing
+│   └── TemplateError         a template cannot be rendered
+│       ├── UnknownPlaceholder    the state has no value for it
+│       ├── InvalidPlaceholder    its syntax is not valid
+│       └── TemplateTooLarge      the rendered string is too long
+├── IdempotencyConflict       the key was used before with another body
+├── RunNotFound
+├── NotFound                  the tenant, key, role or secret does not exist
+├── UnknownSession            the chat session does not exist
+├── WrongState                the run is not in a state that allows this
+├── Conflict                  existing data does not allow this
+├── Unauthorized              no key, or one that is unknown, expired or revoked
+├── Forbidden                 the key's role does not allow this
+├── RateLimited               the tenant exceeded its rate; nothing was stored
+│   └── QueueLimited          the tenant has reached its limit of open runs
+├── Unavailable               the database cannot be reached; try again
+├── OutboundError             another server could not be called
+│   ├── OutboundRefused       its address, scheme or redirects are not allowed
+│   ├── OutboundTimeout       it did not answer in time
+│   ├── OutboundTooLarge      its response is too large
+│   └── OutboundUnreachable   it cannot be reached, or its response is not valid HTTP
+├── UnexpectedAnswer          a client received a response that is not from a Runlane server
+├── SecretUnreadable          a stored secret cannot be decrypted
+├── SecretQuotaExceeded       the tenant has reached its limit of secrets, or of their bytes
+├── TooManySecrets            a run has used more secrets than can be redacted in its output
+├── StorageRefused            the database rejects this value; a retry will not help
+├── ConfigurationError        the process cannot start with this configuration
+│   ├── DuplicateTask
+│   ├── AppNotFound           the app path does not import
+│   ├── InvalidSettings
+│   ├── NoSecretKey           no encryption key for secrets is configured
+│   ├── SchemaOutdated        the database is older than the code
+│   └── SchemaTooNew          the database is newer than the code
+├── Fail                      raised by a task: end the run, no more attempts
+└── Retry                     raised by a task: requeue the run without counting a failure
+Interrupted(BaseException)    raised inside a task by the worker; not for user code to catch
+├── RunCancelled
+└── LeaseLost                 another worker owns the run now
+
+Each class has a stable code and the HTTP status of its response.
+"""
+
+from __future__ import annotations
+
+from runlane.errors.base import RunlaneError, nearest
+from runlane.errors.denied import (
+    Conflict,
+    Forbidden,
+    IdempotencyConflict,
+    NotFound,
+    QueueLimited,
+    RateLimited,
+    RateQuota,
+    RunNotFound,
+    Unauthorized,
+    UnknownSession,
+    WrongState,
+)
+from runlane.errors.infrastructure import (
+    AppNotFound,
+    ConfigurationError,
+    DuplicateTask,
+    InvalidSettings,
+    NoSecretKey,
+    OutboundError,
+    OutboundRefused,
+    OutboundTimeout,
+    OutboundTooLarge,
+    OutboundUnreachable,
+    SchemaOutdated,
+    SchemaTooNew,
+    SecretQuotaExceeded,
+    SecretUnreadable,
+    StorageRefused,
+    TooManySecrets,
+    Unavailable,
+    UnexpectedAnswer,
+)
+from runlane.errors.invalid import (
+    InputTooLarge,
+    InvalidDefinitions,
+    InvalidInput,
+    InvalidPlaceholder,
+    InvalidRequest,
+    TemplateError,
+    TemplateTooLarge,
+    UnknownDefinition,
+    UnknownLane,
+    UnknownPlaceholder,
+    UnknownTask,
+    UrlTemplateError,
+)
+from runlane.errors.task import Fail, Interrupted, LeaseLost, Retry, RunCancelled
+
+__all__ = [
+    "AppNotFound",
+    "ConfigurationError",
+    "Conflict",
+    "DuplicateTask",
+    "Fail",
+    "Forbidden",
+    "IdempotencyConflict",
+    "InputTooLarge",
+    "Interrupted",
+    "InvalidDefinitions",
+    "InvalidInput",
+    "InvalidPlaceholder",
+    "InvalidRequest",
+    "InvalidSettings",
+    "LeaseLost",
+    "NoSecretKey",
+    "NotFound",
+    "OutboundError",
+    "OutboundRefused",
+    "OutboundTimeout",
+    "OutboundTooLarge",
+    "OutboundUnreachable",
+    "QueueLimited",
+    "RateLimited",
+    "RateQuota",
+    "Retry",
+    "RunCancelled",
+    "RunNotFound",
+    "RunlaneError",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "SecretQuotaExceeded",
+    "SecretUnreadable",
+    "StorageRefused",
+    "TemplateError",
+    "TemplateTooLarge",
+    "TooManySecrets",
+    "Unauthorized",
+    "Unavailable",
+    "UnexpectedAnswer",
+    "UnknownDefinition",
+    "UnknownLane",
+    "UnknownPlaceholder",
+    "UnknownSession",
+    "UnknownTask",
+    "UrlTemplateError",
+    "WrongState",
+    "nearest",
+]

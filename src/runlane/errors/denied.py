@@ -1,0 +1,120 @@
+"""Valid requests that are denied: not found, in conflict, not authorized, over a limit."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from runlane.errors.base import RunlaneError
+
+
+class IdempotencyConflict(RunlaneError):
+    """The idempotency key belongs to another request."""
+
+    code = "idempotency_conflict"
+    http_status = 409
+
+    def __init__(self, key: str, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f'The idempotency key "{key}" was used before for run {run_id} with another body. '
+            "Send the same body to get that run again, or use a new key."
+        )
+
+
+class RunNotFound(RunlaneError):
+    """The run does not exist, or its retention time is over."""
+
+    code = "run_not_found"
+    http_status = 404
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f'The run "{run_id}" does not exist. Check the id, RUNLANE_DATABASE_URL and the retention time.'
+        )
+
+    @property
+    def public_message(self) -> str:
+        return f'The run "{self.run_id}" does not exist. Check the id and the retention time.'
+
+
+class NotFound(RunlaneError):
+    """The tenant, key, role or secret does not exist, or the caller may not see it."""
+
+    code = "not_found"
+    http_status = 404
+
+
+class UnknownSession(RunlaneError):
+    """The chat session does not exist, or the caller may not see it."""
+
+    code = "session_not_found"
+    http_status = 404
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f'The chat session "{session_id}" does not exist. Send a message without session_id to begin a new one.'
+        )
+
+
+class WrongState(RunlaneError):
+    """The state of the run does not allow this."""
+
+    code = "wrong_state"
+    http_status = 409
+
+
+class Conflict(RunlaneError):
+    """Existing data does not allow this."""
+
+    code = "conflict"
+    http_status = 409
+
+
+class Unauthorized(RunlaneError):
+    """The caller is not authenticated. The message does not give the reason, so that it reveals no existing key."""
+
+    code = "unauthorized"
+    http_status = 401
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The API key is missing, unknown, expired or revoked. Send one: Authorization: Bearer sk-rl-... "
+            "(runlane keys create NAME --role ROLE creates one)."
+        )
+
+
+class Forbidden(RunlaneError):
+    """The caller is authenticated and not authorized to do this."""
+
+    code = "forbidden"
+    http_status = 403
+
+
+class RateQuota(NamedTuple):
+    """The rate of a tenant: its burst of runs, how many of these remain, and when all are available again."""
+
+    limit: int
+    remaining: int
+    reset_seconds: float
+
+
+class RateLimited(RunlaneError):
+    """A limit of the tenant is reached; nothing was stored. `limit` is its name: rate, queue or concurrency."""
+
+    quota: RateQuota | None = None
+
+    code = "rate_limited"
+    http_status = 429
+    limit: ClassVar[str] = "rate"
+
+    def __init__(self, message: str, retry_after_seconds: float) -> None:
+        self.retry_after_seconds = retry_after_seconds
+        super().__init__(message)
+
+
+class QueueLimited(RateLimited):
+    """The tenant has reached its limit of open runs."""
+
+    code = "queue_limited"
+    limit = "queue"

@@ -1,0 +1,56 @@
+"""Settings of the HTTP API and of tracing."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from runlane.settings.group import SettingsGroup
+
+
+class ApiSettings(SettingsGroup):
+    """Limits on requests and connections of one API process, and where spans are sent."""
+
+    api_max_body_bytes: int = Field(
+        default=16 * 1024 * 1024, ge=1024, description="Maximum size of a request body, enforced while it is read."
+    )
+    api_max_head_bytes: int = Field(
+        default=32 * 1024,
+        ge=1024,
+        le=1024 * 1024,
+        description="Maximum size of a request line and headers; each header counts 32 bytes more than its text. "
+        "Beyond it: 431.",
+    )
+    api_head_seconds: float = Field(
+        default=10.0, gt=0, le=3600, description="Time for a request line and headers to arrive. Beyond it: 408."
+    )
+    api_body_seconds: float = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="A request body that arrives at less than 1024 bytes per second over this time: 408.",
+    )
+    api_keep_alive_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=3600,
+        description="Idle connections are closed after this time. It must be longer than that of a proxy in front.",
+    )
+    api_max_connections: int = Field(
+        default=10_000,
+        ge=1,
+        description="Maximum number of connections per process; less if the limit on open files is lower. Beyond it "
+        "idle connections are closed; if none is idle: 503, except for /health and /ready.",
+    )
+    api_max_streams_per_key: int = Field(
+        default=5_000,
+        ge=1,
+        description="Open event streams and long polls of one API key, per process. Beyond it: 429.",
+    )
+    api_max_searches_per_key: int = Field(
+        default=4, ge=1, description="Concurrent text searches in runs of one API key, per process. Beyond it: 429."
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://",
+        description="Endpoint for spans (OTLP over HTTP), such as http://localhost:4318. Default: no tracing.",
+    )

@@ -1,0 +1,93 @@
+"""The settings of this process: read, validated, and their secrets kept out of its logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AliasChoices, SecretStr, ValidationError
+from pydantic_settings import SettingsError
+
+from runlane.errors import InvalidSettings, nearest
+from runlane.redaction import LOGS
+from runlane.settings.api import ApiSettings
+from runlane.settings.providers import ProviderSettings
+from runlane.settings.storage import StorageSettings
+from runlane.settings.worker import WorkerSettings
+
+# Read by the command line; not settings of a process.
+CLIENT_VARIABLES: Final = ("RUNLANE_URL", "RUNLANE_API_KEY")
+
+
+class Settings(StorageSettings, WorkerSettings, ApiSettings, ProviderSettings):
+    """The settings of a process. Durations are in seconds unless the name has another unit."""
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Return the settings of this process; `overrides` take precedence over the environment."""
+    try:
+        settings = Settings(**overrides)
+    except ValidationError as error:
+        problems = "; ".join(
+            f"{_environment_name(item['loc'])}: {item['msg'].removeprefix('Value error, ')}"
+            for item in error.errors(include_url=False, include_input=False)
+        )
+        raise InvalidSettings(f"The settings are not valid: {problems}.") from None
+    except SettingsError as error:
+        # The message leaves the value out: it may contain a secret.
+        field = next((name for name in Settings.model_fields if f'"{name}"' in str(error)), "*")
+        raise InvalidSettings(f"The settings are not valid: {variable_of(field)}: it is not valid JSON.") from None
+    redact_settings(settings)
+    return settings
+
+
+def redact_settings(settings: Settings) -> None:
+    """Redact the passwords and keys of the settings in the logs and traces of this process."""
+    keys = [provider.api_key for provider in settings.providers.values()]
+    for value in (*(value for _, value in settings), *keys):
+        if isinstance(value, SecretStr):
+            for text in _secrets_in(value):
+                LOGS.learn(text)
+
+
+def _secrets_in(value: SecretStr) -> Iterator[str]:
+    text = value.get_secret_value()
+    if "://" not in text:
+        yield from re.split(r"[\s,]+", text)
+        return
+    try:
+        parts = urlsplit(text)
+        username, password, host = parts.username or "", parts.password or "", parts.hostname or ""
+    except ValueError:
+        return
+    # A password that equals the user or database name is no secret, and redacting it would damage many log lines.
+    yield from {password, unquote(password)} - {username, host, parts.path.strip("/")}
+
+
+def variable_of(name: str) -> str:
+    """Return the environment variable of a setting."""
+    field = Settings.model_fields.get(name)
+    alias = field.validation_alias if field is not None else None
+    if isinstance(alias, AliasChoices):
+        alias = alias.choices[0]
+    return alias.upper() if isinstance(alias, str) else f"RUNLANE_{name.upper()}"
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return the RUNLANE_ variables that are not settings, each with a hint at the nearest known name."""
+    known = [*map(variable_of, Settings.model_fields), *CLIENT_VARIABLES]
+    return [
+        (name, nearest(name, known))
+        for name in sorted(environment)
+        if name.startswith("RUNLANE_") and name not in known
+    ]
+
+
+def _environment_name(location: tuple[int | str, ...]) -> str:
+    if not location:
+        return "RUNLANE_*"
+    first, *inner = (str(part) for part in location)
+    variable = next((known for name in Settings.model_fields if (known := variable_of(name)) == first.upper()), None)
+    return ".".join([variable or variable_of(first), *inner])
