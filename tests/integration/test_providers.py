@@ -551,12 +551,12 @@ async def test_a_limit_of_the_fake_provider_is_met_as_throttling() -> None:
 def test_registering_imports_no_provider() -> None:
     program = (
         "import sys\n"
-        "from runlane.llm.models import Models, Scene\n"
+        "from runlane.llm.models import ModelContext, ModelRegistry\n"
         "from runlane.llm.providers import register_providers\n"
         "from runlane.settings import load_settings\n"
-        "models = Models()\n"
+        "models = ModelRegistry()\n"
         "register_providers(models, load_settings(), None)\n"
-        "models.find('openai:gpt-5', Scene())\n"
+        "models.find('openai:gpt-5', ModelContext())\n"
         "print([name for name in ('pydantic_ai', 'openai', 'anthropic', 'google.genai', 'mcp') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)

@@ -38,7 +38,8 @@ from runlane.llm.models import (
     ToolCall,
     ToolOffer,
 )
-from runlane.rate_limits.limiter import CallSlot, Limiter, LimitTimeout
+from runlane.rate_limits.limiter import CallSlot, Limiter
+from runlane.rate_limits.queue import LimitTimeout
 from runlane.redaction import Redactor
 from runlane.steps.context import StepContext, visits_before
 from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
@@ -194,17 +195,17 @@ class Conversation:
             return await self._call(model, await self._after_delay(model, request), key)
         has_waited = False
 
-        async def waiting(reason: str) -> None:
+        async def on_wait(reason: str) -> None:
             nonlocal has_waited
             has_waited = True
             await work.emit(EventType.WAITING, reason=reason)
 
         try:
-            slot = await limiter.enter(
+            slot = await limiter.acquire(
                 credential,
                 tokens=_estimate(request),
-                patience_seconds=work.tools.patience.hold_seconds,
-                waiting=waiting,
+                timeout_seconds=work.tools.patience.hold_seconds,
+                on_wait=on_wait,
             )
         except LimitTimeout as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait

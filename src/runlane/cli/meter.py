@@ -34,7 +34,7 @@ def show_limits(*, url: str | None, api_key: str | None, json: bool) -> None:
     async def on_server(client: Client) -> Sequence[CredentialUsage]:
         return [_occupancy(told) for told in await client.limits()]
 
-    rows = with_either(url, api_key, on_server, lambda database: read_occupancy(load_settings(), database))
+    rows = with_either(url, api_key, on_server, read_occupancy)
     if json:
         print_json([_flat(row) for row in rows])
         return
@@ -43,10 +43,10 @@ def show_limits(*, url: str | None, api_key: str | None, json: bool) -> None:
         [
             [
                 row.limits.credential,
-                _of(row.busy and row.busy.in_flight, row.limits.limits.in_flight),
-                _of(row.busy and row.busy.requests, row.limits.limits.requests_per_minute),
-                _of(row.busy and row.busy.tokens, row.limits.limits.tokens_per_minute),
-                None if row.busy is None else row.busy.waiting,
+                _of(row.busy.in_flight, row.limits.limits.in_flight),
+                _of(row.busy.requests, row.limits.limits.requests_per_minute),
+                _of(row.busy.tokens, row.limits.limits.tokens_per_minute),
+                row.busy.waiting,
                 clock(row.backing_off_until_us),
                 row.limits.updated_by or "default",
             ]
@@ -178,7 +178,7 @@ def _flat(row: CredentialUsage) -> dict[str, Any]:
     return {
         "credential": row.limits.credential,
         "limits": asdict(row.limits.limits),
-        "now": None if row.busy is None else asdict(row.busy),
+        "now": asdict(row.busy),
         "backing_off_until_us": row.backing_off_until_us,
         "backing_off_reason": row.backing_off_reason,
         "updated_at_us": row.limits.updated_at_us,
@@ -197,12 +197,8 @@ def _set_limits(told: Mapping[str, Any]) -> LimitSetting:
 
 def _occupancy(told: Mapping[str, Any]) -> CredentialUsage:
     now = told["now"]
-    busy = (
-        None
-        if now is None
-        else CredentialInUse(
-            now["in_flight"], now["requests_this_minute"], now["tokens_this_minute"], now["waiting_processes"]
-        )
+    busy = CredentialInUse(
+        now["in_flight"], now["requests_this_minute"], now["tokens_this_minute"], now["waiting_processes"]
     )
     until = micros(told["backing_off_until"])
     return CredentialUsage(_set_limits(told), busy, until, told["backing_off_reason"] or "")

@@ -18,7 +18,7 @@ provider_limits = Table(
     Column("updated_by", Text, nullable=False),
 )
 
-# One row per credential that was used or changed: until when everybody on it slows down, and how often in a row.
+# One row per credential that was used or changed: the end of its back-off, and how many followed each other.
 provider_states = Table(
     "provider_states",
     metadata,
@@ -29,7 +29,7 @@ provider_states = Table(
     Column("streak", Integer, nullable=False, server_default="0"),
 )
 
-# The calls that are in flight, while the database counts them. A lease that nobody renews is a call that nobody makes.
+# The calls that are in flight. A lease that is not renewed expires and is not counted.
 provider_leases = Table(
     "provider_leases",
     metadata,
@@ -59,7 +59,7 @@ provider_waiters = Table(
     Column("seen_at", BigInteger, nullable=False),
 )
 
-# One row, once a process has Redis: who counts, Redis or the database, and since when. Each change is a new epoch.
+# Not used. It is removed together with the migration that creates it.
 provider_desk = Table(
     "provider_desk",
     metadata,
