@@ -19,10 +19,10 @@ T = TypeVar("T")
 class InflightCall:
     """One call. `late` means that its answer was asked for anew; `answered`, that it is there and is being kept."""
 
-    __slots__ = ("answered", "late", "name", "number", "todo")
+    __slots__ = ("answered", "late", "name", "number", "pending")
 
-    def __init__(self, todo: PendingStep, name: str, number: str) -> None:
-        self.todo = todo
+    def __init__(self, pending: PendingStep, name: str, number: str) -> None:
+        self.pending = pending
         self.name = name
         self.number = number
         self.late = False
@@ -44,18 +44,18 @@ class InflightCalls:
 
     def of(self, path: str) -> bool:
         """Whether a call of this step is in flight."""
-        return any(flight.todo.path == path for flight in self._open.values())
+        return any(flight.pending.path == path for flight in self._open.values())
 
-    async def make(self, todo: PendingStep, name: str, call: Callable[[InflightCall], Coroutine[Any, Any, T]]) -> T:
+    async def make(self, pending: PendingStep, name: str, call: Callable[[InflightCall], Coroutine[Any, Any, T]]) -> T:
         """The answer. If whoever asks is cancelled, the call goes on."""
         for task, other in self._open.items():
-            if (other.todo.path, other.name) != (todo.path, name):
+            if (other.pending.path, other.name) != (pending.path, name):
                 continue
             if other.answered:
                 return await _result(task)
             other.late = True
         self._made += 1
-        flight = InflightCall(todo, name, f"{self._attempt}.{self._made}")
+        flight = InflightCall(pending, name, f"{self._attempt}.{self._made}")
         task = asyncio.create_task(call(flight))
         self._open[task] = flight
         task.add_done_callback(self._landed)
@@ -65,7 +65,7 @@ class InflightCalls:
         """Wait for the calls in flight, so long at most; the steps of those that were cut off then."""
         if self._open:
             await asyncio.wait(self._open, timeout=seconds)
-        cut = [flight.todo for flight in self._open.values()]
+        cut = [flight.pending for flight in self._open.values()]
         await self.stop()
         return cut
 

@@ -109,8 +109,8 @@ class Engine:
             self.serial += 1
             serial = self.serial
         line = frame.line
-        todo = PendingStep(path, line.scope.orchestration, frame.step, line.layer.view, part, tries, delay)
-        frame.leaf = self.open[path] = OpenStep(frame, serial, todo)
+        pending = PendingStep(path, line.scope.orchestration, frame.step, line.layer.view, part, tries, delay)
+        frame.leaf = self.open[path] = OpenStep(frame, serial, pending)
         for scope in line.scope.outward():
             scope.open += 1
             scope.asking += part != "step"
@@ -169,12 +169,12 @@ class Engine:
         frame = leaf.frame
         if isinstance(outcome, Failed):
             if again is None:
-                again = _again(frame.step.retry, outcome, leaf.todo.tries)
+                again = _again(frame.step.retry, outcome, leaf.pending.tries)
             if again:
                 self._try_again(leaf, outcome)
                 return
         self._close(leaf)
-        if leaf.todo.part == "step":
+        if leaf.pending.part == "step":
             for scope in frame.line.scope.outward():
                 scope.turns += 1
         if isinstance(outcome, Failed):
@@ -227,10 +227,12 @@ class Engine:
         self.end = OrchestrationEnd(EndStatus.FAILED, None, dict(line.layer.values), error, source)
 
     def _try_again(self, leaf: OpenStep, error: Failed) -> None:
-        tries = leaf.todo.tries + 1
-        frame, todo = leaf.frame, leaf.todo
+        tries = leaf.pending.tries + 1
+        frame, pending = leaf.frame, leaf.pending
         delay = _delay(frame.step.retry, tries)
-        leaf.todo = PendingStep(todo.path, todo.orchestration, todo.step, todo.state, todo.part, tries, delay)
+        leaf.pending = PendingStep(
+            pending.path, pending.orchestration, pending.step, pending.state, pending.part, tries, delay
+        )
         self._tell_retry(frame, error, tries, delay)
 
     def _tell_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
@@ -329,11 +331,11 @@ class Engine:
         frame.line.frame = None
 
     def _close(self, leaf: OpenStep) -> None:
-        del self.open[leaf.todo.path]
+        del self.open[leaf.pending.path]
         leaf.frame.leaf = None
         for scope in leaf.frame.line.scope.outward():
             scope.open -= 1
-            scope.asking -= leaf.todo.part != "step"
+            scope.asking -= leaf.pending.part != "step"
 
     def _tell(self, event: str, step_id: str, path: str, data: dict[str, Any]) -> None:
         self.facts.append(StepEvent(event, {"orch_step_id": step_id, **data, "path": path}))

@@ -24,21 +24,21 @@ S = TypeVar("S", bound=Step)
 class OpenStep:
     """An open todo and the frame that awaits its outcome. `serial` is its place among all that were ever opened."""
 
-    __slots__ = ("frame", "serial", "todo")
+    __slots__ = ("frame", "pending", "serial")
 
-    def __init__(self, frame: AnyFrame, serial: int, todo: PendingStep) -> None:
+    def __init__(self, frame: AnyFrame, serial: int, pending: PendingStep) -> None:
         self.frame = frame
         self.serial = serial
-        self.todo = todo
+        self.pending = pending
 
     def dump(self) -> dict[str, Any]:
         """The leaf as JSON."""
-        todo = self.todo
+        pending = self.pending
         return {
-            "path": todo.path,
-            "part": todo.part,
-            "tries": todo.tries,
-            "delay": todo.delay_seconds,
+            "path": pending.path,
+            "part": pending.part,
+            "tries": pending.tries,
+            "delay": pending.delay_seconds,
             "serial": self.serial,
         }
 

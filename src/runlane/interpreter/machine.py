@@ -115,9 +115,9 @@ class Machine:
             "end": _dump_end(walk.end),
         }
 
-    def todos(self) -> list[PendingStep]:
+    def pending_steps(self) -> list[PendingStep]:
         """Everything that may be performed now, in the order in which it became possible."""
-        return [leaf.todo for leaf in self._walk.open.values()]
+        return [leaf.pending for leaf in self._walk.open.values()]
 
     def complete(self, path: str, outcome: Outcome, *, again: bool | None = None) -> list[StepEvent]:
         """Take the outcome of a todo, move on, and return the facts that follow from it.

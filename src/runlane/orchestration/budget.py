@@ -42,7 +42,7 @@ class SpendingTracker:
         self._settled: dict[str, tuple[float, int]] = {}
         # The caps that held at the last call of an open step, in words; and whether they were doubted already.
         self._caps: dict[str, list[str]] = {}
-        self._doubted = False
+        self._warned = False
 
     def learn(self, way: Sequence[StepRecord]) -> None:
         """Take over what earlier attempts have settled of steps that are tried again."""
@@ -62,32 +62,34 @@ class SpendingTracker:
         self,
         machine: Machine,
         open_steps: Mapping[str, Journal],
-        todo: PendingStep,
+        pending: PendingStep,
         agent: Agent | None,
         step_cap: float | None,
     ) -> None:
         """Raise if no model may be asked any more, or not before somebody has allowed it."""
         unsettled = {path: self._unsettled(path, journal) for path, journal in open_steps.items()}
-        run, own = self._journals(""), self._journals(todo.path)
+        run, own = self._journals(""), self._journals(pending.path)
         caps = [
             SpendingCap("run", bound.limit_usd, bound.spent_usd, bound.on_cap, bound.orchestration_id)
-            for bound in machine.budgets(todo.path, unsettled)
+            for bound in machine.budgets(pending.path, unsettled)
         ]
         if step_cap is not None:
-            caps.append(SpendingCap("step", step_cap, own.cost_usd or 0.0, todo.orchestration.on_cap, todo.step.id))
+            caps.append(
+                SpendingCap("step", step_cap, own.cost_usd or 0.0, pending.orchestration.on_cap, pending.step.id)
+            )
         caps += await self._caps_of_day(agent)
-        self._caps[todo.path] = [cap.title for cap in caps if cap.limit_usd is not None]
+        self._caps[pending.path] = [cap.title for cap in caps if cap.limit_usd is not None]
         journals = {cap.scope: own if cap.scope == "step" else run for cap in caps}
         capped = check_caps([self._raised(cap, journals[cap.scope]) for cap in caps])
         if capped is not None:
             raise self._refusal(capped, journals[capped.scope])
 
-    async def doubt(self, path: str, model: str) -> str | None:
+    async def unpriced_warning(self, path: str, model: str) -> str | None:
         """What to warn of when a model has answered at an unknown price, once in a run: caps do not see such calls."""
         caps = self._caps.get(path)
-        if not caps or self._doubted:
+        if not caps or self._warned:
             return None
-        self._doubted = True
+        self._warned = True
         claimed = self._claimed
         if claimed.attempt > 1 and await retry_unavailable(lambda: has_unpriced_call(self._database, claimed.run_id)):
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from runlane.steps.services import PreviousStep
+from runlane.steps.context import PreviousStep
 from runlane.templates.template import size_of
 
 # A run of many thousand steps must not keep all of them in memory.

@@ -45,10 +45,10 @@ class Outbox:
         self._entry.events.append((kind, text))
         self._entry_bytes += getsizeof(text)
 
-    def say_step(self, kind: str, todo: PendingStep, **more: Any) -> None:
+    def say_step(self, kind: str, pending: PendingStep, **more: Any) -> None:
         """Write an event of a step."""
-        step = todo.step
-        self.add_event(kind, orch_step_id=step.id, step_name=step.title, step_type=step.type, path=todo.path, **more)
+        step = pending.step
+        self.add_event(kind, orch_step_id=step.id, step_name=step.title, step_type=step.type, path=pending.path, **more)
 
     def add_step_events(self, facts: list[StepEvent]) -> None:
         """Write what the step machine says has happened."""

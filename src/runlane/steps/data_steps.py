@@ -25,17 +25,17 @@ _MAX_READ: Final = 16 * 1024 * 1024
 _SURE_STARTS: Final = 16
 
 
-async def print_(work: StepContext[PrintStep]) -> str:
+async def print_(context: StepContext[PrintStep]) -> str:
     """The text, filled."""
-    text = await work.render(work.step.print_content)
-    await work.emit(EventType.FINAL, response=text)
+    text = await context.render(context.step.print_content)
+    await context.emit(EventType.FINAL, response=text)
     return text
 
 
-async def merge(work: StepContext[MergeStep]) -> Any:
+async def merge(context: StepContext[MergeStep]) -> Any:
     """The values of the input keys, each under the name of the step that made it."""
-    orchestration, state = work.todo.orchestration, work.todo.state
-    keys = work.step.input_keys or _keys_that_meet(orchestration, work.step.id)
+    orchestration, state = context.pending.orchestration, context.pending.state
+    keys = context.step.input_keys or _keys_that_meet(orchestration, context.step.id)
     makers = {step.output_key: label(step) for step in reversed(orchestration.steps) if step.output_key is not None}
     found = [(makers.get(key, key), state[key]) for key in keys if key in state]
     if not found:
@@ -45,13 +45,13 @@ async def merge(work: StepContext[MergeStep]) -> Any:
             "output keys of the steps before it.",
         )
     # An input key may be named many times, so the values are counted before they are put together.
-    budget, sizes = work.budget(), dict[int, int]()
+    budget, sizes = context.budget(), dict[int, int]()
     for source, value in found:
         if id(value) not in sizes:
             sizes[id(value)] = size_of(value)
         budget.add(sizes[id(value)] + utf8_size(source))
-    await work.tools.room.take(budget.used)
-    match work.step.merge_strategy:
+    await context.memory.take(budget.used)
+    match context.step.merge_strategy:
         case "list":
             return [{"source": source, "data": value} for source, value in found]
         case "concat":
@@ -60,21 +60,21 @@ async def merge(work: StepContext[MergeStep]) -> Any:
             return dict(_distinct_names(found))
 
 
-async def extract_json(work: StepContext[ExtractJsonStep]) -> Any:
+async def extract_json(context: StepContext[ExtractJsonStep]) -> Any:
     """The JSON in the input: the whole of it, fenced blocks, or balanced braces. Several values become a list."""
-    texts = _texts(work)
+    texts = _texts(context)
     size = sum(len(value) for value in texts if isinstance(value, str))
     hits = await offload_if(size > LARGE_BYTES, _hits, texts)
-    budget = work.budget()
+    budget = context.budget()
     for hit in hits:
         budget.add(size_of(hit))
-    await work.tools.room.take(budget.used)
+    await context.memory.take(budget.used)
     if not hits:
-        if work.step.required:
+        if context.step.required:
             raise StepFailed("no_json", "There is no JSON in the input of this step.")
-        await work.emit(EventType.STEP_WARNING, message="There is no JSON in the input of this step.")
+        await context.emit(EventType.STEP_WARNING, message="There is no JSON in the input of this step.")
     result = None if not hits else hits[0] if len(hits) == 1 else hits
-    await work.emit(EventType.FINAL, response=result)
+    await context.emit(EventType.FINAL, response=result)
     return result
 
 
@@ -112,11 +112,11 @@ def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _texts(work: StepContext[ExtractJsonStep]) -> list[Any]:
-    state = work.todo.state
-    if work.step.input_keys:
-        return [state[key] for key in work.step.input_keys if key in state]
-    return [work.tools.history[-1].output if work.tools.history else message(state)]
+def _texts(context: StepContext[ExtractJsonStep]) -> list[Any]:
+    state = context.pending.state
+    if context.step.input_keys:
+        return [state[key] for key in context.step.input_keys if key in state]
+    return [context.history[-1].output if context.history else message(state)]
 
 
 def find_json(value: Any) -> list[Any]:

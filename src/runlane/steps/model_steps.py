@@ -27,27 +27,27 @@ _QUOTES: Final = " \t\r\n`'\"*."
 _SHOWN: Final = 200
 
 
-async def llm(work: StepContext[LlmStep]) -> Any:
+async def llm(context: StepContext[LlmStep]) -> Any:
     """One answer: a text, or an object that fits the step's schema."""
-    step = work.step
-    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
-    asking = Conversation(work, None, work.tools.journal, model=step.model)
+    step = context.step
+    said = await prompt(context, step.prompt_template, with_history=bool(step.include_full_history))
+    asking = Conversation(context, None, context.journal, model=step.model)
     asking.add_user_message(said)
     if step.output_schema is None:
         answer: Any = (await asking.ask()).text
     else:
-        answer = await fitting_answer(work, asking, step.output_schema, step.max_turns)
-    await work.emit(EventType.FINAL, response=answer)
+        answer = await fitting_answer(context, asking, step.output_schema, step.max_turns)
+    await context.emit(EventType.FINAL, response=answer)
     return answer
 
 
-async def agent(work: StepContext[AgentStep]) -> Any:
+async def agent(context: StepContext[AgentStep]) -> Any:
     """The agent's answer, after as many turns and tools as it takes."""
-    step = work.step
-    definition = cast("Agent", work.agent(step.agent_id))
-    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
+    step = context.step
+    definition = cast("Agent", context.agent(step.agent_id))
+    said = await prompt(context, step.prompt_template, with_history=bool(step.include_full_history))
     answer = await work_on(
-        work,
+        context,
         definition,
         AgentTask(
             said,
@@ -56,41 +56,41 @@ async def agent(work: StepContext[AgentStep]) -> Any:
             tool_calls=step.max_tool_calls,
             schema=step.output_schema or definition.output_schema,
             allowed=step.allowed_tools,
-            before=work.tools.conversation,
+            before=context.services.conversation,
         ),
-        work.tools.journal,
+        context.journal,
     )
-    await work.emit(EventType.FINAL, response=answer)
+    await context.emit(EventType.FINAL, response=answer)
     return answer
 
 
-async def tool(work: StepContext[ToolStep]) -> Any:
+async def tool(context: StepContext[ToolStep]) -> Any:
     """The result of one tool: the one that the step names, whatever a model would like."""
-    step, journal = work.step, work.tools.journal
-    usable = await find_tool(work, step.forced_tool, journal)
+    step, journal = context.step, context.journal
+    usable = await find_tool(context, step.forced_tool, journal)
     if step.arguments is not None:
-        arguments = cast("dict[str, Any]", await work.render_value(step.arguments))
+        arguments = cast("dict[str, Any]", await context.render_value(step.arguments))
         problem = usable.misfit(arguments)
         if problem is not None:
             raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{usable.name}": {problem}.')
     else:
-        arguments = await _written_arguments(work, usable)
-    use = ToolCallExecution(work, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
-    result = await use.result(ask_agent(work))
+        arguments = await _written_arguments(context, usable)
+    use = ToolCallExecution(context, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
+    result = await use.result(ask_agent(context))
     if result.failed:
         code, _, message = result.text.partition(": ")
         raise StepFailed(code if message and " " not in code else "tool_failed", message or result.text)
-    await work.emit(EventType.FINAL, response=result.value)
+    await context.emit(EventType.FINAL, response=result.value)
     return result.value
 
 
-async def evaluator(work: StepContext[EvaluatorStep]) -> Done:
+async def evaluator(context: StepContext[EvaluatorStep]) -> Done:
     """One of the routes. An answer that names none is asked again; it is never taken for the first one."""
-    step = work.step
-    asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
+    step = context.step
+    asking = Conversation(context, context.agent(step.agent_id), context.journal, model=step.model)
     routes = "\n".join(f"- {label}{_meaning(step, label)}" for label in step.route_map)
     template = step.evaluator_prompt or step.prompt_template
-    said = await prompt(work, template, with_history=bool(step.include_full_history))
+    said = await prompt(context, template, with_history=bool(step.include_full_history))
     asking.add_user_message(f"{said}\n\nAnswer with one of these labels and nothing else:\n{routes}")
     offers = tuple(
         ToolOffer(ROUTE + label, step.route_descriptions.get(label, ""), _REASONING) for label in step.route_map
@@ -100,13 +100,13 @@ async def evaluator(work: StepContext[EvaluatorStep]) -> Done:
         reply = await asking.ask(offers)
         label, reasoning = _route(reply, step)
         if reasoning:
-            await work.emit(EventType.LLM_REASONING, reasoning=reasoning, turn=asking.turn)
+            await context.emit(EventType.LLM_REASONING, reasoning=reasoning, turn=asking.turn)
         if label is not None:
             return Done(label, route=label)
         answers.append(_shown(reply))
         asking.refuse(f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}.")
     if step.fallback_route is not None:
-        await work.emit(
+        await context.emit(
             EventType.STEP_WARNING,
             message=f'No route was named in {asking.turn} tries; the fallback "{step.fallback_route}" is taken.',
         )
@@ -121,10 +121,10 @@ async def evaluator(work: StepContext[EvaluatorStep]) -> Done:
 _REASONING: Final[Mapping[str, Any]] = {"type": "object", "properties": {"reasoning": {"type": "string"}}}
 
 
-async def _written_arguments(work: StepContext[ToolStep], usable: CallableTool) -> Mapping[str, Any]:
-    step, offered = work.step, usable.offer
-    asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
-    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
+async def _written_arguments(context: StepContext[ToolStep], usable: CallableTool) -> Mapping[str, Any]:
+    step, offered = context.step, usable.offer
+    asking = Conversation(context, context.agent(step.agent_id), context.journal, model=step.model)
+    said = await prompt(context, step.prompt_template, with_history=bool(step.include_full_history))
     schema = orjson.dumps(dict(offered.input_schema)).decode()
     asking.add_user_message(
         f"{said}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"

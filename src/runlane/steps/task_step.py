@@ -12,22 +12,22 @@ from runlane.steps.context import StepContext
 from runlane.steps.services import RunServices
 
 
-async def task(work: StepContext[TaskStep]) -> Any:
+async def task(context: StepContext[TaskStep]) -> Any:
     """A registered task, with the arguments that the step gives it."""
-    arguments = await work.render_value(work.step.arguments)
-    return await call_task(work.tools, work.step.task, arguments, work.todo.path)
+    arguments = await context.render_value(context.step.arguments)
+    return await call_task(context.services, context.step.task, arguments, context.pending.path)
 
 
-async def call_task(tools: RunServices, name: str, arguments: Mapping[str, Any], path: str) -> Any:
+async def call_task(services: RunServices, name: str, arguments: Mapping[str, Any], path: str) -> Any:
     """The result of a task. `path` names the call within the run, also when it is made again."""
-    if name not in tools.tasks:
+    if name not in services.tasks:
         raise StepFailed(
             "unknown_task",
-            f'No task "{name}" is registered{nearest(name, tools.tasks)}. Pass the module that defines it to '
+            f'No task "{name}" is registered{nearest(name, services.tasks)}. Pass the module that defines it to '
             "runlane worker.",
         )
     try:
-        return await tools.call_task(name, arguments, path)
+        return await services.call_task(name, arguments, path)
     except (RunlaneError, StepFailed):
         raise
     except TimeoutError as error:

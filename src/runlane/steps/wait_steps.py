@@ -71,14 +71,14 @@ def until_room(wait: MemoryTimeout, key: str = "room") -> StepWait:
     return StepWait(kind=WaitKind.TIME, prompt=wait.reason, due_in_seconds=wait.retry_in_seconds, key=key, name="room")
 
 
-async def human(work: StepContext[HumanStep]) -> StepWait:
+async def human(context: StepContext[HumanStep]) -> StepWait:
     """Wait for a person."""
-    step, state = work.step, work.todo.state
+    step, state = context.step, context.pending.state
     given = (state[key] for key in step.input_keys if state.get(key) not in (None, "", [], {}))
-    last = work.tools.history[-1].output if work.tools.history else None
+    last = context.history[-1].output if context.history else None
     return StepWait(
         kind=WaitKind.HUMAN,
-        prompt=await work.render(step.human_prompt),
+        prompt=await context.render(step.human_prompt),
         fields=tuple(step.human_fields),
         context=next(given, last),
         due_in_seconds=step.expires_after_seconds,
@@ -86,14 +86,14 @@ async def human(work: StepContext[HumanStep]) -> StepWait:
     )
 
 
-async def wait(work: StepContext[WaitStep]) -> StepWait:
+async def wait(context: StepContext[WaitStep]) -> StepWait:
     """Wait for a time or an event."""
-    step = work.step
+    step = context.step
     if step.event is not None:
         return StepWait(kind=WaitKind.EVENT, event=step.event, due_in_seconds=step.expires_after_seconds)
     if step.seconds is not None:
         return StepWait(kind=WaitKind.TIME, due_in_seconds=step.seconds)
-    return StepWait(kind=WaitKind.TIME, until=_moment(await work.render_value(step.until)))
+    return StepWait(kind=WaitKind.TIME, until=_moment(await context.render_value(step.until)))
 
 
 def _moment(value: Any) -> datetime:
