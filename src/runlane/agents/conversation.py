@@ -58,7 +58,7 @@ AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
 
 
 class Conversation:
-    """What is said to a model and by it. `journal` is the step's, or the part of it that belongs to a tool call."""
+    """The messages to and from a model. `journal` is the step's, or the part of it that belongs to a tool call."""
 
     def __init__(
         self, context: StepContext[AsksModels], agent: Agent | None, journal: Journal, *, model: str | None
@@ -80,7 +80,7 @@ class Conversation:
         self.messages.append(Message("user", text))
 
     def refuse(self, why: str) -> None:
-        """Say why the last answer does not do. A call in it that nobody will make has this as its result."""
+        """Add why the last answer is not accepted. A call in it, which is not made, gets this as its result."""
         calls = self.messages[-1].calls
         if not calls:
             self.add_user_message(why)
@@ -116,7 +116,7 @@ class Conversation:
             key=f"{context.pending.path}#{self.turn}",
             number=visits_before(context.pending) + context.pending.tries + self.turn,
         )
-        return await self._somebody(request, key)
+        return await self._first_available(request, key)
 
     def _check_size(self) -> None:
         most = _MAX_CONVERSATION * self._context.services.max_step_bytes
@@ -132,7 +132,7 @@ class Conversation:
         flight.answered = True
         reply = _redacted_reply(reply, self._context.services.redactor)
         failpoint("call.answered")
-        # A script costs nobody anything, whatever it says.
+        # A scripted answer costs nothing, whatever it claims.
         if reply.cost_usd is None and credential:
             doubt = await self._context.unpriced_warning(reply.model)
             if doubt is not None:
@@ -152,7 +152,7 @@ class Conversation:
         await self._journal.keep_reply(flight.kept_as, reply, self._agent.id if self._agent is not None else None)
         return reply
 
-    async def _somebody(self, request: ModelRequest, key: str) -> ModelReply:
+    async def _first_available(self, request: ModelRequest, key: str) -> ModelReply:
         """The answer of the first model that gives one."""
         *first, last = self._models
         for position, (name, model) in enumerate(first):
@@ -174,7 +174,7 @@ class Conversation:
             try:
                 return await self._once(model, credential, request, key)
             except ModelFailed as error:
-                # A script fails on purpose; and nobody else could say that it is busy.
+                # A scripted failure is intended, and no other process needs to back off for it.
                 if not error.retryable or not credential or tries >= patience.tries:
                     raise
                 seconds = error.retry_after_seconds
@@ -229,7 +229,7 @@ class Conversation:
         if self._journal.find(over) is None:
             if self._journal.find(begun) is None:
                 await self._journal.keep(CallKind.BEGUN, begun, {"seconds": delay})
-            # The journal has the end of the wait, so the step that is performed again after it does not wait anew.
+            # The journal has the end of the wait, so the step that is performed again after it does not wait again.
             raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
         if delay > limit:
             # A wait stops the clock of the step, so the delay is held against its limit here.
@@ -246,7 +246,7 @@ class Conversation:
         await self._context.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
 
     async def _call(self, model: Model, request: ModelRequest, key: str, place: _Place | None = None) -> ModelReply:
-        """Make the call. From here on it comes to its end without whoever asked, and the place is its own."""
+        """Make the call. It completes even if its caller is cancelled, and it owns the place."""
         context, turn, name = self._context, self.turn + 1, self._journal.name(key)
         known = self._journal.find_reply(key)
         if known is not None:
@@ -296,7 +296,7 @@ class _Place:
                     if error.throttled:
                         # Before the slot is given back: nobody may begin between the provider's word and its being
                         # heard.
-                        # The reason is told to everybody who uses the credential.
+                        # The reason is shown to every process that uses the credential.
                         reason = self.redactor.clean(error.message)
                         await self.limiter.slow_down(self.credential, error.retry_after_seconds, reason)
                     raise

@@ -1,8 +1,8 @@
-"""Agents: a model that works on a task with its tools until it has an answer.
+"""The agent loop: a model works on a task with its tools until it has an answer.
 
-Every answer and every result is in the journal before the next call is made, so an agent whose worker dies goes on with
-the call that is missing. The tools that one answer asks for run side by side. An agent may hand a task to another one
-as if it were a tool; its calls are a part of the same journal.
+Every answer and every result is in the journal before the next call is made, so an agent whose worker dies continues
+with the call that is missing. The tool calls of one answer are made concurrently. An agent may call another one as a
+tool; its calls are part of the same journal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """What an agent is to do, and within which bounds. `before` is what was said earlier, in a chat."""
+    """A task for an agent and its bounds. `before` are the earlier messages of a chat."""
 
     text: str
     model: str | None
@@ -66,7 +66,7 @@ async def work_on(
         if done:
             return answer
         if asking.turn >= task.turns:
-            # A tool whose result nobody will read must not be called.
+            # A tool whose result the model will not read must not be called.
             raise StepFailed(
                 "turn_limit",
                 f'The agent "{agent.id}" has no answer after {task.turns} turns. Raise max_turns, or make the task '
@@ -86,7 +86,7 @@ async def work_on(
 async def fitting_answer(
     context: StepContext[AsksModels], asking: Conversation, schema: Mapping[str, Any], turns: int
 ) -> Any:
-    """An answer that fits a schema, from a model without tools."""
+    """Return an answer that matches a schema, from a model without tools."""
     while True:
         reply = await asking.ask((_final_answer(schema),), must_call=True)
         done, answer = await _answer(context, asking, reply, schema, context.journal)
@@ -97,13 +97,13 @@ async def fitting_answer(
 
 
 def ask_agent(context: StepContext[AsksModels], above: tuple[str, ...] = ()) -> AskAgent:
-    """Hands tasks to agents, as tools do. `above` are those that wait for the result, the first one first."""
+    """Return a function that calls agents as tools. `above` are the agents that wait for it, outermost first."""
 
     async def ask(agent_id: str, text: str, journal: Journal) -> Any:
         agent = context.services.agents.get(agent_id)
         if agent is None:
             raise StepFailed(
-                "unknown_agent", f'There is no agent "{agent_id}" here{nearest(agent_id, context.services.agents)}.'
+                "unknown_agent", f'The agent "{agent_id}" does not exist{nearest(agent_id, context.services.agents)}.'
             )
         if agent_id in above:
             way = " -> ".join((*above[above.index(agent_id) :], agent_id))
@@ -155,7 +155,7 @@ async def _use_tools(
     journal: Journal,
     above: tuple[str, ...],
 ) -> None:
-    """Make the calls side by side and tell the model what came of them, in their order."""
+    """Make the calls concurrently and add their results to the conversation, in their order."""
     turn = asking.turn - 1
 
     async def use(call: ToolCall) -> ToolResult:
@@ -174,7 +174,7 @@ async def _use_tools(
     # All of them come to their end, also beside one that fails: what they did is kept.
     results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
     _raise_first(results)
-    # The results are kept. If there is no room for them, the step goes on with them later.
+    # The results are stored. If there is no memory for them, the step continues with them later.
     await context.memory.take(sum(utf8_size(result.text) for result in cast("list[ToolResult]", results)))
     for call, result in zip(calls, cast("list[ToolResult]", results), strict=True):
         asking.answer_call(call, result.text, failed=result.failed)

@@ -1,4 +1,4 @@
-"""Prompts: what a model is told. The task comes last, what it may need to know before it."""
+"""Prompts: the values, answers and outputs that a model may need, followed by the task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HUMAN_KEY: Final = "human_response"
 
 
 def message(state: Mapping[str, Any]) -> str:
-    """The run's message."""
+    """Return the run's message."""
     return text_of(state.get("user_input", state.get("user_query", "")))
 
 
@@ -50,7 +50,7 @@ def label(step: Step | PreviousStep) -> str:
 
 
 def abridged(value: Any) -> str:
-    """A value as text, cut if it is long; the cut is told."""
+    """Return a value as text, truncated with a note if it is long."""
     text = text_of(value)
     if len(text) <= MAX_VALUE_CHARACTERS:
         return text
@@ -58,7 +58,7 @@ def abridged(value: Any) -> str:
 
 
 def human_keys(pending: PendingStep) -> list[str]:
-    """Where answers of people are in the state."""
+    """Return the state keys of answers of people."""
     keys = [step.output_key or HUMAN_KEY for step in pending.orchestration.steps if isinstance(step, HumanStep)]
     return list(dict.fromkeys(keys))
 

@@ -1,8 +1,8 @@
-"""Using tools: a call is checked, approved if somebody must approve it, made, and its result kept.
+"""One tool call: it is checked, approved if necessary, made, and its result stored.
 
-What a tool may do twice is its own to say. A call that must not be doubled is announced in the journal before it is
-made; if an announced call has no result, nobody knows whether it had its effect, and a person decides. The key that
-goes along with a call is the same whenever it is made again.
+The definition of a tool declares whether it may be called twice. A call that must not be doubled is announced in the
+journal before it is made; if an announced call has no result, its effect is unknown, and a person decides. The
+idempotency key of a call is the same whenever it is made again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ToolCallExecution:
             try:
                 self._arguments = edited_arguments(answer, self._usable.arguments_schema)
             except InvalidInput as error:
-                # Whoever edits is told at once; this one was asked by a release that did not look.
+                # Edits are validated when they are stored; this one comes from a release that did not validate.
                 return ToolResult(f"A person edited the arguments. {error}", failed=True)
             return None
         if decision == "approve":
@@ -108,9 +108,9 @@ class ToolCallExecution:
         )
 
     async def _announce(self, error: str | None = None) -> ToolResult | None:
-        """Say that the call is about to be made; or the result, if it was made before and somebody knows it.
+        """Announce the call; return its result instead if it was made before and the result is known.
 
-        `error` is what came of it a moment ago, which tells a person where to look.
+        `error` is how it just failed, which shows a person where to look.
         """
         number = 1
         while self._journal.find(f"begun/{self._place}/{number}") is not None:
@@ -187,7 +187,7 @@ class ToolCallExecution:
                     return self._describe(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
-                    # It may have had its effect. The journal says so: whoever performs the step next asks.
+                    # It may have had its effect. The announcement in the journal makes the next attempt ask a person.
                     await self._announce(self._describe(error).text)
                 patience = self._context.services.retry_policy
                 if tries >= min(_TRIES, patience.tries):
@@ -199,7 +199,7 @@ class ToolCallExecution:
                 await asyncio.sleep(min(seconds, patience.hold_seconds))
 
     def _tried_again_by_step(self, code: str) -> bool:
-        """Whether the step should fail: it, or what is around it, may make the call again. A model is told instead."""
+        """Return whether the step fails, so that a retry repeats the call; else the model gets the error."""
         step = self._context.step
         if not isinstance(step, AgentStep):
             return True
@@ -262,7 +262,7 @@ class ToolCallExecution:
 
     @property
     def _task(self) -> str:
-        """What an agent is told: the one text among the arguments, or all of them."""
+        """Return the message for an agent: the only string among the arguments, or all of them."""
         texts = [value for value in self._arguments.values() if isinstance(value, str)]
         return texts[0] if len(texts) == len(self._arguments) == 1 else text_of(dict(self._arguments))
 

@@ -1,8 +1,8 @@
 """The toolbox of a step: what can be called by which name, how a model sees it, and what may happen twice.
 
 Definitions of tools come first, then registered tasks, the tools of MCP servers as server__tool, and the agents that an
-agent may delegate to as ask_AGENT. What an MCP server offers is kept in the journal: whoever takes the step over
-goes on with the same tools, and opens no connection if nothing has to be called.
+agent may delegate to as ask_AGENT. What an MCP server offers is stored in the journal: an attempt that takes
+the step over continues with the same tools, and opens no connection if nothing has to be called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runlane.templates.json_schema import misfit
 
 ALL: Final = "all"
 BETWEEN: Final = "__"
-# Calling them again goes on where they are: an agent by its journal, an orchestration as the run that it is.
+# A repeated call continues them: an agent by its journal, an orchestration as the same run.
 _SAFE: Final = ("agent", "orchestration")
 DELEGATE: Final = "ask_"
 _TASK: Final[dict[str, Any]] = {
@@ -59,7 +59,7 @@ class CallableTool:
 
     @property
     def effect(self) -> Effect:
-        """What may happen when nobody knows whether a call had its effect."""
+        """Return what is allowed when it is unknown whether a call had its effect."""
         if self.server is not None:
             return self.server.effects.get(self.plain_name, self.server.effect)
         if self.tool is None or self.tool.tool_type in _SAFE:

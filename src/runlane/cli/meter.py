@@ -17,7 +17,7 @@ from runlane.rate_limits.usage import CredentialUsage, read_occupancy
 from runlane.settings import load_settings
 from runlane.store.rate_limits import limits
 from runlane.store.rate_limits.limits import LimitSetting
-from runlane.store.rate_limits.slots import CredentialInUse
+from runlane.store.rate_limits.usage import CredentialInUse
 from runlane.store.sql.database import Database
 from runlane.store.usage import GROUPS, UsageRow, read_usage
 

@@ -1,8 +1,8 @@
-"""Runs of orchestrations: the step machine decides, steps are performed, and every finished one is recorded.
+"""One attempt at a run of an orchestration: the machine decides, steps are performed, and each outcome is recorded.
 
-A step that may have an effect outside begins only when everything before it is stored. Steps that only compute may
-run ahead of the commit: after a crash they are computed again and give the same. So what a run has paid for is never
-paid twice, and a chain of small steps does not wait for the disk between each two.
+A step that may have an external effect begins only when everything before it is stored. Steps that only compute may
+run ahead of the commit: after a crash they are computed again with the same result. So nothing is paid for twice, and a
+chain of small steps does not wait for the disk between each two.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from runlane.worker.context import AttemptHost
 from runlane.worker.execution import AttemptEnd
 
 _START = EventType.ORCHESTRATION_START
-# Only computed: no model, no tool, nobody outside notices them.
+# Steps that only compute: they call no model and no tool and have no external effect.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
-# How soon a run that is busy in one branch learns that somebody answered in another.
+# How soon a run that is busy in one branch sees an answer in another.
 _ANSWER_SECONDS = 1.0
 _FINAL_STORE_SECONDS = 2.0
 # Steps that only compute run ahead of the commit by this much.
 MAX_AHEAD_BYTES = 8 * 1024 * 1024
 
-# How long the end of a run waits for answers that nobody wants any more and that have to be paid for.
+# How long the end of a run waits for model calls of abandoned steps, which have to be paid for.
 DRAIN_SECONDS = 30.0
 
 Result = Outcome | StepWait | Suspended
-# Says how the attempt ends, once nothing more can happen in it.
+# Returns how the attempt ends, once nothing more can happen in it.
 Ending = Callable[[], Finish]
 
 
@@ -93,14 +93,14 @@ class OrchestrationAttempt:
         self._running: dict[str, asyncio.Task[Result]] = {}
         self._started: dict[str, tuple[PendingStep, float]] = {}
         self._dropped: set[asyncio.Task[Result]] = set()
-        # Steps that wait inside, with the seconds that they took until then.
+        # Suspended steps, with the seconds that they took until then.
         self._suspended: dict[str, float] = {}
         self._machine: Machine
         self._number = 0
         self._snapshots = Snapshots()
 
     async def run(self) -> AttemptEnd:
-        """Go on where the records end, until the run ends or nothing can move without somebody outside."""
+        """Continue where the records end, until the run ends or has to wait for an answer, a time or an event."""
         await self._restore()
         try:
             finish = await self._advance_in_time()
@@ -108,7 +108,7 @@ class OrchestrationAttempt:
             await self._drain_calls()
         except asyncio.CancelledError:
             await self._stop_everything()
-            # What is finished is kept, also by a run that is stopped: the next attempt must not pay for it again.
+            # Outcomes are stored even if the run is stopped: the next attempt must not pay for them again.
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await asyncio.wait_for(self._outbox.store(), _FINAL_STORE_SECONDS)
             raise
@@ -137,7 +137,7 @@ class OrchestrationAttempt:
         fresh = first and "fork" not in plan
         records = [] if fresh else await retry_unavailable(lambda: read_way(self._database, claimed.run_id))
         definitions = self._definitions
-        # What stands for an agent is known to nobody else.
+        # The root of a run of an agent is not among the pinned definitions.
         pinned = [*definitions.orchestrations.values(), *definitions.agents.values(), self._root]
         self._machine, self._number = restore(
             self._root, load_json(claimed.input), plan, pinned, records, self._history.add
@@ -196,11 +196,11 @@ class OrchestrationAttempt:
             self._drop_unneeded()
 
     async def _reserve_memory(self) -> None:
-        """Wait for room for the state; without it, pause the run for a while."""
+        """Reserve memory for the state. If there is none in time, pause the run for some seconds."""
         try:
             await self._memory.admit(self._machine.state_bytes)
         except MemoryTimeout as wait:
-            # A key of this attempt: the wait of an earlier one is over, and would let the step begin.
+            # A key of this attempt: the wait of an earlier attempt is over and would let the step begin.
             waiting = until_room(wait, f"room/{self._claimed.attempt}")
             for pending in self._machine.pending_steps():
                 if pending.path not in self._waits:
@@ -216,7 +216,7 @@ class OrchestrationAttempt:
         return self._memory.excess()
 
     async def _start_ready(self) -> None:
-        """Begin everything that may begin now."""
+        """Start every step that may start."""
         fresh = [
             pending
             for pending in self._machine.pending_steps()
@@ -251,7 +251,7 @@ class OrchestrationAttempt:
             self._host.open_answers.close(self._claimed.run_id, pending.path)
 
     async def _wait(self) -> None:
-        """Until a step is done, a commit is through, or an open question may have an answer."""
+        """Wait until a step is done, a commit is complete, or an open question may have an answer."""
         timeout = None
         if self._waits:
             due = self._waits.seconds_left()
@@ -285,7 +285,7 @@ class OrchestrationAttempt:
                 return
 
     def _drop_unneeded(self) -> None:
-        """Stop what the machine has given up: the other branches of one that failed, for example."""
+        """Stop steps that the machine has dropped, such as the other branches of one that failed."""
         needed = {pending.path for pending in self._machine.pending_steps()}
         for path in [path for path in self._running if path not in needed]:
             task = self._running.pop(path)
@@ -308,7 +308,7 @@ class OrchestrationAttempt:
                 return
 
     async def _take_inner_answer(self, pending: PendingStep, key: InnerKey, outcome: Done) -> None:
-        """The step is performed again, and its journal has the answer. One that nobody gave in time is none."""
+        """Store the answer in the journal, where the step finds it when it is performed again."""
         if key.kind != WaitKind.TIME.value:
             answer = outcome.output if outcome.route is None else {"decision": "expired"}
             if key.aside is not None:
@@ -352,8 +352,8 @@ class OrchestrationAttempt:
         if isinstance(outcome, Done) and pending.part == "step" and not was_refused(pending.path, step_events):
             self._history.add(pending.path, pending.step.id, pending.step.title, outcome.output)
             spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None, "expired": _expired(outcome)}
-            told = {name: value for name, value in spent.items() if value is not None}
-            self._outbox.say_step(EventType.STEP_COMPLETE, pending, duration_seconds=round(seconds, 6), **told)
+            shown = {name: value for name, value in spent.items() if value is not None}
+            self._outbox.say_step(EventType.STEP_COMPLETE, pending, duration_seconds=round(seconds, 6), **shown)
         remember_nested(step_events, self._history.add)
         self._outbox.add_step_events(step_events)
         if self._snapshots.is_due(record, self._machine):

@@ -114,7 +114,7 @@ class OrchestrationExecutor:
             return await attempt.run()
 
     async def _earlier_messages(self, claimed: Claimed, definitions: PinnedDefinitions) -> Sequence[Message]:
-        """What was said in the chat that the run is a turn of."""
+        """Return the earlier messages of the chat that the run is a turn of."""
         turn = load_json(claimed.plan).get("chat") if claimed.plan else None
         agent = definitions.agents.get(claimed.target.removeprefix(AGENT))
         if turn is None or agent is None or not agent.history_turns:
@@ -157,7 +157,7 @@ class OrchestrationExecutor:
             told = f"{type(error).__name__}: {error}".rstrip(": ")
             raise StepFailed("task_error", f'The task "{name}" failed: {told}', retryable=True) from error
         finally:
-            # A thread goes on until it asks its context; then it learns that nobody waits for it.
+            # A thread continues until it uses its context, which then raises.
             context.interrupt(RunCancelled(f"The step {path} of run {claimed.run_id} is over."))
 
 

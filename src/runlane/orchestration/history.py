@@ -1,4 +1,4 @@
-"""What steps may be told of earlier ones: the last outputs, within bounds of their number and of their size."""
+"""Outputs of earlier steps for prompts: the last ones, bounded in number and size."""
 
 from __future__ import annotations
 

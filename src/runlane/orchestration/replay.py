@@ -112,7 +112,7 @@ def was_refused(path: str, facts: Sequence[StepEvent]) -> bool:
 
 
 def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
-    """Tell the machine what a record says; what follows from it."""
+    """Apply a record to the machine; return the step events that follow."""
     facts: list[StepEvent] = []
     error: dict[str, Any] = load_json(record.error) if record.error else {}
     failed = Failed(error.get("code", "failed"), error.get("message", ""), bool(error.get("retryable")))
@@ -130,7 +130,7 @@ def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
                 machine.complete(record.path, failed, again=True)
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.FAILED:
-            # It ended the run, and somebody wants it tried again. What it has cost is spent.
+            # It ended the run, and the run was retried. Its cost remains counted.
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
             # No part of the way.
@@ -148,7 +148,7 @@ def given_to(pending: PendingStep) -> dict[str, Any]:
     state = pending.state
     given: dict[str, Any] = {key: state[key] for key in pending.step.input_keys if key in state}
     for path in _paths_in(pending.step) if pending.part == "step" else ():
-        # What nothing fills is the step's error, and told as such.
+        # A placeholder without a value is reported as the step's own error.
         with suppress(UnknownPlaceholder):
             given[path] = look_up(path, state)
     return given
@@ -198,7 +198,7 @@ def _error_of(failed: Failed) -> dict[str, Any]:
 
 
 def _verdict(machine: Machine, pending: PendingStep, outcome: Outcome) -> StepOutcome:
-    """What a step came to. One whose failure ended the run is made again when somebody retries the run."""
+    """Return the outcome to record. A step whose failure ended the run is performed again by a retry of the run."""
     if isinstance(outcome, Done):
         error = machine.end.error if machine.end is not None else None
         # A bound of the run stopped it behind this step; what the step gave is paid for and stays.

@@ -1,4 +1,4 @@
-"""Questions of a run to people, clocks and other systems, and the answers as far as this attempt knows them.
+"""Open waits of a run for people, times and events, and the answers that this attempt has loaded.
 
 A step that waits as a whole has one question, under its path. A step that waits inside, for an approval for example,
 may have several, under its path and a key; what the whole run waits for has a key only. These are asked by the step
@@ -52,7 +52,7 @@ class OpenWaits:
         self._sent: list[Wait] = []
         self._remembered: dict[str, Wait] = {}
         self._free: set[str] = set()
-        # What people have answered in this attempt: whoever asks it late need only look at the journal.
+        # Answered in this attempt: a step that asks the same later finds the answer in the journal.
         self._over: set[str] = set()
 
     def __contains__(self, path: object) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runlane.rate_limits.slots import STALE_SECONDS
 from runlane.store.rate_limits.limits import LimitSetting, list_limits
-from runlane.store.rate_limits.slots import CredentialInUse, read_busy
+from runlane.store.rate_limits.usage import CredentialInUse, read_busy
 from runlane.store.sql.database import Database
 
 

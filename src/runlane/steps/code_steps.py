@@ -1,4 +1,4 @@
-"""Computing: steps whose outcome is an expression or a script in the sandbox."""
+"""Steps whose outcome is an expression or a script in the sandbox."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_PREVIEW: Final = 500
 
 
 async def transform(context: StepContext[TransformStep]) -> Any:
-    """What the script leaves in `result`."""
+    """Return what the script assigns to `result`."""
     result = await context.services.sandbox.script(context.step.transform_code, context.pending.state)
     shown = None if result is None else text_of(result)
     if shown is not None and len(shown) > MAX_PREVIEW:
@@ -25,22 +25,22 @@ async def transform(context: StepContext[TransformStep]) -> Any:
 
 
 async def if_else(context: StepContext[IfElseStep]) -> bool:
-    """Whether the condition holds."""
+    """Return whether the condition holds."""
     return await context.services.sandbox.condition(context.step.if_condition, context.pending.state)
 
 
 async def switch(context: StepContext[SwitchStep]) -> Any:
-    """The value that decides."""
+    """Return the value that is compared with the cases."""
     return await context.services.sandbox.expression(context.step.switch_expression, context.pending.state)
 
 
 async def loop_condition(context: StepContext[LoopStep]) -> bool:
-    """Whether there is another round."""
+    """Return whether there is another round."""
     return await context.services.sandbox.condition(context.step.while_condition or "False", context.pending.state)
 
 
 async def loop_items(context: StepContext[LoopStep]) -> list[Any]:
-    """The list that is worked on."""
+    """Return the list of items."""
     items = await context.services.sandbox.expression(context.step.for_each or "[]", context.pending.state)
     if not isinstance(items, list):
         kind = "an object" if isinstance(items, dict) else type(items).__name__

@@ -1,4 +1,4 @@
-"""Shaping: steps that make one value of others, without a model and without code."""
+"""Steps that make one value of others, without a model and without code."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from runlane.steps.context import StepContext
 from runlane.templates.template import size_of, text_of
 
 _FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-# Each opening bracket may be read to the end of the text; a text of nothing else must not take for ever.
+# Each opening bracket may be read to the end of the text; text that consists of brackets must not take forever.
 _MAX_READ: Final = 16 * 1024 * 1024
 _SURE_STARTS: Final = 16
 
 
 async def print_(context: StepContext[PrintStep]) -> str:
-    """The text, filled."""
+    """Return the rendered text."""
     text = await context.render(context.step.print_content)
     await context.emit(EventType.FINAL, response=text)
     return text
 
 
 async def merge(context: StepContext[MergeStep]) -> Any:
-    """The values of the input keys, each under the name of the step that made it."""
+    """Return the values of the input keys, each under the name of the step that produced it."""
     orchestration, state = context.pending.orchestration, context.pending.state
     keys = context.step.input_keys or _keys_that_meet(orchestration, context.step.id)
     makers = {step.output_key: label(step) for step in reversed(orchestration.steps) if step.output_key is not None}
@@ -61,7 +61,7 @@ async def merge(context: StepContext[MergeStep]) -> Any:
 
 
 async def extract_json(context: StepContext[ExtractJsonStep]) -> Any:
-    """The JSON in the input: the whole of it, fenced blocks, or balanced braces. Several values become a list."""
+    """Return the JSON in the input: all of it, fenced blocks, or balanced braces. Several values become a list."""
     texts = _texts(context)
     size = sum(len(value) for value in texts if isinstance(value, str))
     hits = await offload_if(size > LARGE_BYTES, _hits, texts)
@@ -83,7 +83,7 @@ def _hits(values: list[Any]) -> list[Any]:
 
 
 def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
-    """The output keys of the branches that meet at a step."""
+    """Return the output keys of the branches that join at a step."""
     steps = {step.id: step for step in orchestration.steps}
     keys: list[str] = []
     for parallel in orchestration.steps:
@@ -99,7 +99,7 @@ def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
 
 
 def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """One step may have made several of the values; none of them may vanish."""
+    """Number repeated names: one step may have produced several values, and none may be lost."""
     taken: set[str] = set()
     counts: dict[str, int] = {}
     for source, value in found:
@@ -120,7 +120,7 @@ def _texts(context: StepContext[ExtractJsonStep]) -> list[Any]:
 
 
 def find_json(value: Any) -> list[Any]:
-    """Every JSON value in something: itself unless it is a string; else the whole, fenced blocks, or braces."""
+    """Return the JSON values in a value: itself unless it is a string; else all of it, fenced blocks, or braces."""
     if not isinstance(value, str):
         return [] if value is None else [value]
     whole = _parsed(value)
@@ -145,7 +145,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _balanced(text: str) -> list[Any]:
-    """Every value in braces that is not inside another; empty ones and references such as [1] only if all are."""
+    """Return every outermost value in braces; empty ones and references such as [1] only if there are no others."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     found: list[Any] = []
     spare: list[Any] = []

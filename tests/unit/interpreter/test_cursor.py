@@ -56,7 +56,7 @@ def test_a_restored_machine_stands_where_the_first_one_stood() -> None:
 def test_a_restored_machine_counts_the_same_bytes() -> None:
     play = everything()
     again = through_json(play.machine, play.library)
-    assert again._walk.root.layer.total == play.machine._walk.root.layer.total
+    assert again._engine.root.layer.total == play.machine._engine.root.layer.total
 
 
 def test_a_restored_branch_that_met_an_end_still_ends_the_run() -> None:
@@ -213,6 +213,6 @@ def test_a_state_is_counted_the_same_before_and_after() -> None:
     for _ in range(4):
         play.do(play.open[0], "x" * 100)
     fork = play.machine.with_state(play.state)
-    first, second = play.machine._walk.root.layer, fork._walk.root.layer
+    first, second = play.machine._engine.root.layer, fork._engine.root.layer
     assert abs(first.total - second.total) < 100
     assert first.total >= second.total

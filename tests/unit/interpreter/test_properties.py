@@ -60,7 +60,7 @@ def test_every_run_ends_within_its_guards(
     machine = Machine.start(library, "main", {"user_input": "hello"})
     play(machine, Performer(seed, failures=failures, lasting=True), None if in_order else Random(seed))
     assert machine.turns <= library["main"].max_total_turns
-    layer = machine._walk.root.layer
+    layer = machine._engine.root.layer
     assert layer.total == sum(layer.sizes.values()), "bytes of something that is gone are still counted"
     assert layer.total <= library["main"].max_state_bytes
 

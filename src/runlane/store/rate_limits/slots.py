@@ -7,7 +7,7 @@ counted, so the slots of a dead worker come back by themselves. Checking whether
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -85,16 +85,6 @@ class SlotRelease:
     credential: str
     second: int
     more_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class CredentialInUse:
-    """What a credential uses at this moment."""
-
-    in_flight: int = 0
-    requests: int = 0
-    tokens: int = 0
-    waiting: int = 0
 
 
 _credential = bindparam("credential", type_=Text())
@@ -254,23 +244,6 @@ _GRANT = CompoundWrite(
         )
     ],
 )
-_live = provider_leases.c.expires_at > _now
-_BUSY = Statement(
-    "busy_providers",
-    select(
-        provider_states.c.credential,
-        _one(func.count(), provider_leases.c.credential == provider_states.c.credential, _live).label("in_flight"),
-        *(
-            _one(
-                func.coalesce(func.sum(provider_seconds.c[name]), lit(0)),
-                provider_seconds.c.credential == provider_states.c.credential,
-                provider_seconds.c.second >= _oldest_second,
-            ).label(name)
-            for name in ("requests", "tokens")
-        ),
-        _one(func.count(), provider_waiters.c.credential == provider_states.c.credential, _fresh).label("waiting"),
-    ),
-)
 
 
 async def take_slots(
@@ -337,17 +310,6 @@ async def release_slots(database: Database, releases: Sequence[SlotRelease]) -> 
 async def withdraw(database: Database, credential: str, holder: str) -> None:
     """Store that this process no longer waits."""
     await read(database, _WITHDRAW, credential=credential, holder=holder)
-
-
-async def read_busy(database: Database, stale_seconds: float) -> Mapping[str, CredentialInUse]:
-    """Return what every known credential uses."""
-    rows = await database.query(_BUSY, stale_us=int(stale_seconds * _SECOND_US))
-    return {
-        row["credential"]: CredentialInUse(
-            int(row["in_flight"]), int(row["requests"]), int(row["tokens"]), int(row["waiting"])
-        )
-        for row in rows
-    }
 
 
 def _grant(request: SlotRequest, limits: ProviderLimits, load: CredentialLoad, waiting: int, second: int) -> SlotGrant:
