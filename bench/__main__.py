@@ -34,6 +34,7 @@ from bench.measures import (
     limit,
     long,
     memory,
+    permits,
     steps,
     stream,
     takeover,
@@ -61,6 +62,7 @@ MEASURES: dict[str, Callable[[Servers, Sizes], AsyncGenerator[Sample]]] = {
     "followers": idle_followers.measure,
     "tokens": tokens.measure,
     "agents": agents.measure,
+    "permits": permits.measure,
 }
 
 _KNOWN = [*SYSTEMS, STEP_PEER]

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from bench.measures import agents, arrival, http, stream, tokens
+from bench.measures import agents, arrival, http, permits, stream, tokens
 from bench.measures.drain import ANALYZED
 from bench.measures.idle_followers import VARIANTS, WITH, WITHOUT
 from bench.measures.latency import WITH_REDIS
@@ -82,7 +82,7 @@ def _rows(report: Report) -> Iterator[Row]:
         ("drain", _drain), ("limit", _limit), ("accept", _accept), ("latency", _latency), ("steps", _steps),
         ("takeover", _takeover), ("claims", _claims), ("memory", _memory), ("long", _long), ("http", _http),
         ("stream", _stream), ("arrival", _arrival), ("followers", _followers),
-        ("tokens", _tokens), ("agents", _agents),
+        ("tokens", _tokens), ("agents", _agents), ("permits", _permits),
     ):  # fmt: skip
         if name in measured:
             yield from lines(report)
@@ -311,6 +311,30 @@ def _agents(report: Report) -> Iterator[Row]:
         cell = "" if cpu is None else f"{_rate(report.median('agents', RUNLANE, variant))} / {cpu:.2f}"
         what = "agent steps per second (two answers, one tool) / CPU ms of the worker for each"
         yield Row(f"{what}, {variant}", [cell], shown)
+
+
+def _permits(report: Report) -> Iterator[Line]:
+    for processes in permits.PROCESSES:
+        shown = "one process" if processes == 1 else f"{processes} processes"
+        rate = report.median("permits", US, permits.rate(processes))
+        met = None if rate is None else rate >= 300
+        yield Line(
+            f"model calls admitted and released per second, one credential, {shown}", [_rate(rate)], "", "≥ 300", met
+        )
+        p50, p99 = (report.percentile("permits", US, permits.wait(processes), percent) for percent in (50, 99))
+        met = None if p99 is None else p99 <= 20
+        yield Line(f"wait for a free limit, {shown}, p50 / p99 ms", [_pair(p50, p99)], "", "p99 ≤ 20 ms", met)
+    p50, p99 = (report.percentile("permits", "postgres", permits.BARE, percent) for percent in (50, 99))
+    yield Line("a bare transaction with as many round trips, p50 / p99 ms", [_pair(p50, p99)])
+    share = report.median("permits", US, permits.USED)
+    met = None if share is None else share >= 0.9
+    yield Line(
+        "share of a limit of 2 calls that is in use while 12 callers of 3 processes wait, calls of 0.5 s",
+        ["" if share is None else f"{share:.2f}"],
+        "",
+        "≥ 0.9",
+        met,
+    )
 
 
 def ratio(report: Report, measure: str, variant: str, peer: str) -> float | None:

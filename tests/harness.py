@@ -32,7 +32,7 @@ TABLES = (
     "runs", "run_inputs", "run_results", "run_attempts", "run_steps", "run_calls", "run_waits", "run_events",
     "idempotency_keys", "dead_letters", "workers", "lanes", "lane_kinds", "tenants", "api_keys", "roles", "audit",
     "api_answers", "definitions", "definition_versions", "secrets",
-    "provider_limits", "provider_states", "provider_leases", "provider_seconds", "provider_waiters", "provider_desk",
+    "provider_limits", "provider_states", "provider_leases", "provider_seconds", "provider_waiters",
     "usage_daily", "chat_sessions", "chat_turns", "run_children",
 )  # fmt: skip
 

@@ -84,6 +84,7 @@ class Sizes:
     tokens_timed: int = 500
     agent_tasks: int = 1_000
     agent_tasks_asked: int = 400
+    permit_seconds: float = 5.0
 
     def select(self, *names: str) -> list[str]:
         """Return those of these systems that are measured."""
@@ -121,4 +122,5 @@ QUICK = Sizes(
     tokens_timed=5,
     agent_tasks=20,
     agent_tasks_asked=8,
+    permit_seconds=1.0,
 )

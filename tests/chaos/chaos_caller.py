@@ -10,7 +10,8 @@ import asyncio
 import os
 import sys
 
-from runlane.rate_limits.limiter import ClusterLimiter, LimitTimeout, make_limiter
+from runlane.rate_limits.limiter import ClusterLimiter
+from runlane.rate_limits.queue import LimitTimeout
 from runlane.settings import load_settings
 from runlane.store.sql.database import open_database
 
@@ -21,7 +22,7 @@ async def nobody(reason: str) -> None:
 
 async def call(limiter: ClusterLimiter, port: int, credential: str) -> None:
     try:
-        slot = await limiter.enter(credential, tokens=10, patience_seconds=30, waiting=nobody)
+        slot = await limiter.acquire(credential, tokens=10, timeout_seconds=30, on_wait=nobody)
     except LimitTimeout as wait:
         await asyncio.sleep(wait.retry_in_seconds)
         return
@@ -34,13 +35,13 @@ async def call(limiter: ClusterLimiter, port: int, credential: str) -> None:
         if answer == b"slow":
             await limiter.slow_down(credential, None, "429 Too Many Requests")
     finally:
-        await slot.leave(10, succeeded=answer == b"done")
+        await slot.release(10, succeeded=answer == b"done")
 
 
 async def main(port: int, callers: int, credential: str) -> None:
     settings = load_settings()
     database = await open_database(settings)
-    limiter = make_limiter(settings, database)
+    limiter = ClusterLimiter(database)
 
     async def keep_calling() -> None:
         while True:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runlane import Status
-from runlane.orchestration.attempt import LAND_SECONDS
+from runlane.orchestration.attempt import DRAIN_SECONDS
 from runlane.store.orchestration.calls import read_totals
 from runlane.testing.crash_points import CrashPoint
 from runlane.testing.fake_provider import FakeProvider
@@ -143,7 +143,7 @@ async def test_what_is_in_flight_when_a_person_cancels_is_cut_off_at_once(
 
     await eventually(asked, "three calls in flight")
     await cluster.app.cancel(run_id)
-    assert (await cluster.app.wait(run_id, LAND_SECONDS)).status is Status.CANCELLED
+    assert (await cluster.app.wait(run_id, DRAIN_SECONDS)).status is Status.CANCELLED
 
     async def gone() -> bool:
         return provider.stats()["outcomes"] == {"hung up": 3}

@@ -1,48 +1,30 @@
-"""Limits of model providers: the same promises with Redis and without, over every database."""
+"""Rate limits of model providers: the same promises over every database."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
-from itertools import count
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from runlane.domain.rate_limit import LimitChange
-from runlane.rate_limits import backend
-from runlane.rate_limits import coordinator as boards
-from runlane.rate_limits.limiter import ClusterLimiter, LimitTimeout, make_limiter
+from runlane.rate_limits import slots
+from runlane.rate_limits.limiter import ClusterLimiter
+from runlane.rate_limits.queue import LimitTimeout
 from runlane.settings import Settings
 from runlane.store.rate_limits.limits import list_limits, reset_limits, set_limits
-from runlane.store.sql.database import open_database
-from runlane.testing import ExternalRedis, RedisServer, redis_for_tests
-from tests.harness import Store, eventually, settings_for
+from runlane.store.rate_limits.usage import CredentialInUse, read_busy
+from runlane.store.sql.database import Database, open_database
+from tests.harness import Store, eventually
 
-_numbers = count(1)
 PATIENCE = 30.0
 
 
 async def nobody(reason: str) -> None:
     """Waiting without a word."""
-
-
-@pytest.fixture(scope="session")
-def redis_server() -> Generator[RedisServer | ExternalRedis]:
-    with redis_for_tests() as server:
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgres", "postgres-pgbouncer", "sqlite-redis", "postgres-redis"])
-def settings(request: pytest.FixtureRequest) -> Settings:
-    database, _, other = request.param.partition("-")
-    url: str = request.getfixturevalue(f"{database}_url")
-    if other != "redis":
-        return settings_for(url, pgbouncer=other == "pgbouncer")
-    server: RedisServer | ExternalRedis = request.getfixturevalue("redis_server")
-    return settings_for(url, redis_url=server.url, redis_prefix=f"limits{next(_numbers)}")
 
 
 Make = Callable[[], Awaitable[ClusterLimiter]]
@@ -55,7 +37,7 @@ async def make(settings: Settings) -> AsyncGenerator[Make]:
 
     async def one() -> ClusterLimiter:
         database = await open_database(settings)
-        made.append((make_limiter(settings, database), database))
+        made.append((ClusterLimiter(database), database))
         return made[-1][0]
 
     yield one
@@ -68,6 +50,10 @@ async def limit(store: Store, credential: str, **fields: Any) -> None:
     await set_limits(store.database, credential, LimitChange(**fields), actor="test")
 
 
+async def in_use(store: Store, credential: str) -> CredentialInUse:
+    return (await read_busy(store.database, slots.STALE_SECONDS))[credential]
+
+
 class Meter:
     """How many calls are in flight, counted where they are made."""
 
@@ -78,7 +64,7 @@ class Meter:
     async def call(
         self, limiter: ClusterLimiter, who: str = "", credential: str = "acme", seconds: float = 0.0
     ) -> None:
-        async with await limiter.enter(credential, tokens=10, patience_seconds=PATIENCE, waiting=nobody):
+        async with await limiter.acquire(credential, tokens=10, timeout_seconds=PATIENCE, on_wait=nobody):
             self.now += 1
             self.most = max(self.most, self.now)
             self.calls += 1
@@ -104,20 +90,19 @@ async def test_a_limit_is_never_passed_and_everybody_gets_through(store: Store, 
 
 async def test_what_has_no_limit_asks_nobody(store: Store, make: Make) -> None:
     limiter = await make()
-    async with await limiter.enter("elsewhere", tokens=5, patience_seconds=0, waiting=nobody):
+    async with await limiter.acquire("elsewhere", tokens=5, timeout_seconds=0, on_wait=nobody):
         pass
-    desk = limiter.board.desk
     asked: list[str] = []
-    for name in ("take", "leave", "hold"):
-        setattr(desk, name, lambda *args, name=name: asked.append(name))  # pyright: ignore[reportUnknownLambdaType]
+    for name in ("take", "release", "renew"):
+        setattr(limiter.slots, name, lambda *args, name=name: asked.append(name))  # pyright: ignore[reportUnknownLambdaType]
     read: list[float] = []
-    real = limiter.board.refresh
+    real = limiter.state.refresh
 
     async def refresh() -> None:
         read.append(time.monotonic())
         await real()
 
-    limiter.board.refresh = refresh
+    limiter.state.refresh = refresh
     meter = Meter()
     await asyncio.gather(*(meter.call(limiter, credential="elsewhere") for _ in range(200)))
     assert (meter.most > 2, meter.calls, asked) == (True, 200, [])
@@ -128,10 +113,10 @@ async def test_defaults_are_by_provider_and_a_reset_brings_them_back(store: Stor
     known = {item.credential: item.limits for item, _, _ in await list_limits(store.database)}
     assert {name: limits.in_flight for name, limits in known.items()} == {"anthropic": 4, "ollama": 1, "openai": 8}
     limiter = await make()
-    slot = await limiter.enter("ollama:gpu.local:11434", tokens=1, patience_seconds=5, waiting=nobody)
+    slot = await limiter.acquire("ollama:gpu.local:11434", tokens=1, timeout_seconds=5, on_wait=nobody)
     with pytest.raises(LimitTimeout, match=r"^ollama:gpu.local:11434: 1 of 1 calls are in flight$"):
-        await limiter.enter("ollama:gpu.local:11434", tokens=1, patience_seconds=0.05, waiting=nobody)
-    await slot.leave(1)
+        await limiter.acquire("ollama:gpu.local:11434", tokens=1, timeout_seconds=0.05, on_wait=nobody)
+    await slot.release(1)
     await limit(store, "ollama", in_flight=3, requests_per_minute=7)
     assert (await reset_limits(store.database, "ollama", actor="test"))[1].limits.in_flight == 1
     (entry,) = await store.sql("select * from audit where action = 'limits.reset'")
@@ -146,16 +131,16 @@ async def test_a_wait_is_told_once_with_its_reason_and_ends_when_patience_does(s
     async def waiting(reason: str) -> None:
         reasons.append(reason)
 
-    slot = await limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=waiting)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=waiting)
     assert reasons == []
     with pytest.raises(LimitTimeout) as caught:
-        await limiter.enter("acme", tokens=1, patience_seconds=0.3, waiting=waiting)
+        await limiter.acquire("acme", tokens=1, timeout_seconds=0.3, on_wait=waiting)
     assert reasons == ["acme: 1 of 1 calls are in flight"] == [caught.value.reason]
     assert 1 <= caught.value.retry_in_seconds <= 3
-    second = asyncio.create_task(limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=waiting))
+    second = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=waiting))
     await eventually(lambda: len(reasons) == 2)
-    await slot.leave(1)
-    await (await second).leave(1)
+    await slot.release(1)
+    await (await second).release(1)
     assert len(reasons) == 2
 
 
@@ -163,13 +148,13 @@ async def test_those_who_wait_longest_come_first_in_one_process_and_between_them
     await limit(store, "acme", in_flight=1)
     first, second = await make(), await make()
     order: list[str] = []
-    slot = await first.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody)
+    slot = await first.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody)
 
     async def stand(limiter: ClusterLimiter, name: str, begun: asyncio.Event) -> None:
         async def waiting(reason: str) -> None:
             begun.set()
 
-        async with await limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=waiting):
+        async with await limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=waiting):
             order.append(name)
 
     tasks: list[asyncio.Task[None]] = []
@@ -177,7 +162,7 @@ async def test_those_who_wait_longest_come_first_in_one_process_and_between_them
         begun = asyncio.Event()
         tasks.append(asyncio.create_task(stand(limiter, name, begun)))
         await begun.wait()
-    await slot.leave(1)
+    await slot.release(1)
     await asyncio.gather(*tasks)
     # The last two have come within the same millisecond, and only the first of a process is known to the others.
     assert (order[:2], set(order[2:])) == (["a1", "b1"], {"a2", "b2"})
@@ -210,7 +195,7 @@ async def test_a_limit_changes_while_calls_wait_for_it(store: Store, make: Make)
     gate = asyncio.Event()
 
     async def call(limiter: ClusterLimiter) -> None:
-        async with await limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody):
+        async with await limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody):
             meter.now += 1
             meter.most = max(meter.most, meter.now)
             await gate.wait()
@@ -232,7 +217,7 @@ async def test_nothing_begins_while_the_limit_is_0(store: Store, make: Make) -> 
     await limit(store, "acme", in_flight=0)
     limiter = await make()
     with pytest.raises(LimitTimeout, match="acme: paused, its limit is 0 calls in flight"):
-        await limiter.enter("acme", tokens=1, patience_seconds=0.2, waiting=nobody)
+        await limiter.acquire("acme", tokens=1, timeout_seconds=0.2, on_wait=nobody)
 
 
 async def test_requests_per_minute_are_counted_in_the_whole_cluster(store: Store, make: Make) -> None:
@@ -242,51 +227,51 @@ async def test_requests_per_minute_are_counted_in_the_whole_cluster(store: Store
     for number in range(3):
         await meter.call(limiters[number % 2])
     with pytest.raises(LimitTimeout, match=r"^acme: 3 of 3 requests of this minute are used$") as caught:
-        await limiters[1].enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
+        await limiters[1].acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
     assert 50 < caught.value.retry_in_seconds <= 61
 
 
 async def test_tokens_are_reserved_before_and_corrected_after(store: Store, make: Make) -> None:
     await limit(store, "acme", tokens_per_minute=100)
     one, other = await make(), await make()
-    slot = await one.enter("acme", tokens=80, patience_seconds=5, waiting=nobody)
+    slot = await one.acquire("acme", tokens=80, timeout_seconds=5, on_wait=nobody)
     with pytest.raises(LimitTimeout, match="80 of 100 tokens of this minute are used, and this call needs about 30"):
-        await other.enter("acme", tokens=30, patience_seconds=0.2, waiting=nobody)
-    await slot.leave(20)
-    await (await other.enter("acme", tokens=30, patience_seconds=5, waiting=nobody)).leave(75)
+        await other.acquire("acme", tokens=30, timeout_seconds=0.2, on_wait=nobody)
+    await slot.release(20)
+    await (await other.acquire("acme", tokens=30, timeout_seconds=5, on_wait=nobody)).release(75)
     with pytest.raises(LimitTimeout, match="95 of 100 tokens"):
-        await one.enter("acme", tokens=30, patience_seconds=0.2, waiting=nobody)
+        await one.acquire("acme", tokens=30, timeout_seconds=0.2, on_wait=nobody)
 
 
 async def test_a_call_that_is_larger_than_the_limit_goes_when_nothing_else_does(store: Store, make: Make) -> None:
     await limit(store, "acme", tokens_per_minute=100)
     limiter = await make()
-    await (await limiter.enter("acme", tokens=5000, patience_seconds=5, waiting=nobody)).leave(0)
-    await (await limiter.enter("acme", tokens=5000, patience_seconds=5, waiting=nobody)).leave(5000)
+    await (await limiter.acquire("acme", tokens=5000, timeout_seconds=5, on_wait=nobody)).release(0)
+    await (await limiter.acquire("acme", tokens=5000, timeout_seconds=5, on_wait=nobody)).release(5000)
     with pytest.raises(LimitTimeout, match=r"needs about 1$"):
-        await limiter.enter("acme", tokens=1, patience_seconds=0.2, waiting=nobody)
+        await limiter.acquire("acme", tokens=1, timeout_seconds=0.2, on_wait=nobody)
 
 
 async def test_one_slow_down_holds_for_everybody_also_where_nothing_is_limited(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=4)
     one, other = await make(), await make()
     for credential in ("acme", "elsewhere"):
-        slot = await one.enter(credential, tokens=1, patience_seconds=5, waiting=nobody)
-        await (await other.enter(credential, tokens=1, patience_seconds=5, waiting=nobody)).leave(1)
+        slot = await one.acquire(credential, tokens=1, timeout_seconds=5, on_wait=nobody)
+        await (await other.acquire(credential, tokens=1, timeout_seconds=5, on_wait=nobody)).release(1)
         await one.slow_down(credential, 40, "429 Too Many Requests")
-        await slot.leave(0, succeeded=False)
+        await slot.release(0, succeeded=False)
 
         async def refused(credential: str = credential) -> bool:
             try:
-                await (await other.enter(credential, tokens=1, patience_seconds=0.01, waiting=nobody)).leave(1)
+                await (await other.acquire(credential, tokens=1, timeout_seconds=0.01, on_wait=nobody)).release(1)
             except LimitTimeout as wait:
-                said = "everybody slows down" in wait.reason and "429 Too Many Requests" in wait.reason
-                return said and 30 < wait.retry_in_seconds <= 40
+                backs_off = "backing off" in wait.reason and "429 Too Many Requests" in wait.reason
+                return backs_off and 30 < wait.retry_in_seconds <= 40
             return False
 
         await eventually(refused)
         with pytest.raises(LimitTimeout):
-            await one.enter(credential, tokens=1, patience_seconds=5, waiting=nobody)
+            await one.acquire(credential, tokens=1, timeout_seconds=5, on_wait=nobody)
 
 
 async def test_a_back_off_grows_with_repeats_and_is_small_again_after_a_success(
@@ -305,139 +290,130 @@ async def test_a_back_off_grows_with_repeats_and_is_small_again_after_a_success(
         await eventually(limiter_is_free)
 
     async def limiter_is_free() -> bool:
-        limiter.board._own_slow.clear()
-        await limiter.board.refresh()
-        return limiter.board.slow("acme")[0] <= 0
+        limiter.state._own_slow.clear()
+        await limiter.state.refresh()
+        return limiter.state.slow("acme")[0] <= 0
 
     waits: list[float] = []
     for _ in range(4):
         # Several calls hear it at once: that is one repeat.
         await asyncio.gather(*(limiter.slow_down("acme", None, "429") for _ in range(5)))
-        waits.append(limiter.board.slow("acme")[0])
+        waits.append(limiter.state.slow("acme")[0])
         await end_back_off()
-        if limiter.board.epoch:
-            await _forget_slow(limiter)
     assert await streak() == 4
     assert 0.4 < waits[0] <= 1
     assert 3.9 < waits[3] <= 8
-    slot = await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
-    await slot.leave(1)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    await slot.release(1)
     assert await streak() == 0
-
-
-async def _forget_slow(limiter: ClusterLimiter) -> None:
-    """The server's copy of a back-off that the test has ended."""
-    desk: Any = limiter.board.desk
-    await desk._client.script("return redis.call('hdel', KEYS[1], 'slow_until')", [desk._key("acme", "state")], [])
 
 
 async def test_slots_of_the_dead_come_back_and_those_of_the_living_are_renewed(
     store: Store, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (backend, boards):
-        monkeypatch.setattr(module, "RENEW_SECONDS", 0.2)
-    for name in ("database", "redis"):
-        monkeypatch.setattr(f"runlane.rate_limits.{name}.LEASE_SECONDS", 2.0)
+    monkeypatch.setattr(slots, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(slots, "LEASE_SECONDS", 2.0)
     await limit(store, "acme", in_flight=2)
     dead, living, other = await make(), await make(), await make()
-    await dead.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
-    kept = await living.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
+    await dead.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    kept = await living.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
     # Nobody renews, nobody gives back: as if its process were gone.
-    await dead.board.close()
-    dead.board.held.clear()
-    slot = await other.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody)
+    await dead.slots.stop_renewing()
+    dead.slots.held.clear()
+    slot = await other.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody)
     with pytest.raises(LimitTimeout, match="2 of 2"):
-        await other.enter("acme", tokens=1, patience_seconds=3, waiting=nobody)
-    await kept.leave(1)
-    await slot.leave(1)
+        await other.acquire("acme", tokens=1, timeout_seconds=3, on_wait=nobody)
+    await kept.release(1)
+    await slot.release(1)
 
 
 async def test_a_caller_that_is_cancelled_leaves_nothing_behind(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter, other = await make(), await make()
-    slot = await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
     waiting = [
-        asyncio.create_task(limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody))
+        asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody))
         for _ in range(3)
     ]
     await asyncio.sleep(0)
-    await eventually(lambda: len(limiter._lines["acme"]) == 3)
+    await eventually(lambda: len(limiter.queues["acme"].calls) == 3)
     for task in waiting:
         task.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await slot.leave(1)
+    await slot.release(1)
     for _ in range(20):
-        task = asyncio.create_task(limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody))
+        task = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody))
         await asyncio.sleep(0.001)
         task.cancel()
         done = (await asyncio.gather(task, return_exceptions=True))[0]
         if not isinstance(done, BaseException):
-            await done.leave(1)
+            await done.release(1)
     async with asyncio.timeout(10):
-        await (await other.enter("acme", tokens=1, patience_seconds=10, waiting=nobody)).leave(1)
-    assert limiter.board.held == {}
+        await (await other.acquire("acme", tokens=1, timeout_seconds=10, on_wait=nobody)).release(1)
+    assert limiter.slots.held == {}
 
 
 async def test_what_is_used_now_can_be_seen(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1, requests_per_minute=10)
     limiter = await make()
-    slot = await limiter.enter("acme", tokens=70, patience_seconds=5, waiting=nobody)
-    task = asyncio.create_task(limiter.enter("acme", tokens=5, patience_seconds=PATIENCE, waiting=nobody))
+    slot = await limiter.acquire("acme", tokens=70, timeout_seconds=5, on_wait=nobody)
+    task = asyncio.create_task(limiter.acquire("acme", tokens=5, timeout_seconds=PATIENCE, on_wait=nobody))
 
     async def seen() -> bool:
-        busy = (await limiter.board.desk.busy(["acme"]))["acme"]
+        busy = await in_use(store, "acme")
         return (busy.in_flight, busy.requests, busy.tokens, busy.waiting) == (1, 1, 70, 1)
 
     await eventually(seen)
-    await slot.leave(30)
-    await (await task).leave(5)
-    busy = (await limiter.board.desk.busy(["acme", "never"]))["acme"]
+    await slot.release(30)
+    await (await task).release(5)
+    busy = await in_use(store, "acme")
     assert (busy.in_flight, busy.requests, busy.tokens, busy.waiting) == (0, 2, 35, 0)
 
 
 async def test_without_patience_there_is_still_an_answer(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter = await make()
-    slot = await limiter.enter("acme", tokens=1, patience_seconds=0, waiting=nobody)
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=nobody)
     for _ in range(2):
         with pytest.raises(LimitTimeout, match="1 of 1"):
-            await limiter.enter("acme", tokens=1, patience_seconds=0, waiting=nobody)
-    await slot.leave(1)
-    await (await limiter.enter("acme", tokens=1, patience_seconds=0, waiting=nobody)).leave(1)
+            await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=nobody)
+    await slot.release(1)
+    await (await limiter.acquire("acme", tokens=1, timeout_seconds=0, on_wait=nobody)).release(1)
 
 
-async def test_a_slot_that_is_given_back_while_slots_are_renewed_stays_given_back(store: Store, make: Make) -> None:
+async def test_a_slot_that_is_released_while_slots_are_renewed_stays_released(
+    store: Store, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await limit(store, "acme", in_flight=1)
     limiter = await make()
-    slot = await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
-    desk: Any = limiter.board.desk
-    hold, gate = desk.hold, asyncio.Event()
+    slot = await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    renew, gate = slots.renew_slots, asyncio.Event()
 
-    async def late(*told: Any) -> None:
+    async def late(database: Database, leases: Sequence[tuple[str, str]], lease_seconds: float) -> None:
         await gate.wait()
-        await hold(*told)
+        await renew(database, leases, lease_seconds)
 
-    desk.hold = late
-    renewing = asyncio.create_task(limiter.board._hold())
+    monkeypatch.setattr(slots, "renew_slots", late)
+    renewing = asyncio.create_task(limiter.slots.renew())
     await asyncio.sleep(0)
-    leaving = asyncio.create_task(slot.leave(1))
+    leaving = asyncio.create_task(slot.release(1))
     await asyncio.sleep(0)
     gate.set()
     await asyncio.gather(renewing, leaving)
-    assert (await desk.busy(["acme"]))["acme"].in_flight == 0
+    assert (await in_use(store, "acme")).in_flight == 0
 
 
 async def test_a_limiter_that_closes_gives_everything_back_and_lets_nobody_wait(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1)
     limiter, other = await make(), await make()
-    await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)
-    waiting = asyncio.create_task(limiter.enter("acme", tokens=1, patience_seconds=PATIENCE, waiting=nobody))
-    await eventually(lambda: "acme" in limiter._reasons)
+    await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)
+    waiting = asyncio.create_task(limiter.acquire("acme", tokens=1, timeout_seconds=PATIENCE, on_wait=nobody))
+    await eventually(lambda: limiter.queues["acme"].reason is not None)
     await limiter.close()
     with pytest.raises(LimitTimeout, match="this process stops"):
         await waiting
     async with asyncio.timeout(10):
-        await (await other.enter("acme", tokens=1, patience_seconds=10, waiting=nobody)).leave(1)
+        await (await other.acquire("acme", tokens=1, timeout_seconds=10, on_wait=nobody)).release(1)
 
 
 async def test_seconds_that_count_no_longer_are_swept(store: Store, make: Make) -> None:
@@ -447,19 +423,18 @@ async def test_seconds_that_count_no_longer_are_swept(store: Store, make: Make) 
         "values ('acme', 5, 1, 1), ('other', 5, 1, 1)"
     )
     limiter = await make()
-    limiter.board._redis = None
-    await (await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)).leave(1)
+    await (await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)).release(1)
     rows = await store.sql("select credential, second from provider_seconds where second < 100")
     assert [row["credential"] for row in rows] == ["other"]
 
 
 async def test_a_reading_that_is_under_way_ends_with_the_limiter(make: Make) -> None:
-    """It would ask Redis after the connections are closed, and open one that nobody closes."""
+    """It would use the database after it is closed."""
     limiter = await make()
-    await (await limiter.enter("acme", tokens=1, patience_seconds=5, waiting=nobody)).leave(1)
-    asking = asyncio.ensure_future(limiter.board.refresh())
+    await (await limiter.acquire("acme", tokens=1, timeout_seconds=5, on_wait=nobody)).release(1)
+    asking = asyncio.ensure_future(limiter.state.refresh())
     await asyncio.sleep(0)  # a turn of the loop, in which it begins
-    reading = limiter.board._reading
+    reading = limiter.state._reading
     assert reading is not None
     assert not reading.done()
     await limiter.close()

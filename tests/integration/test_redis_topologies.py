@@ -13,9 +13,7 @@ import pytest
 
 from runlane.bus.redis import RedisBus
 from runlane.domain.events import Delta, Notice, StoredEvent
-from runlane.rate_limits.limiter import ClusterLimiter, make_limiter
 from runlane.settings import Settings
-from runlane.store.sql.database import open_database
 from tests.acceptance.api.serving import API, Api, copy_of, frames, serving
 from tests.acceptance.api.shop import app as shop
 from tests.harness import eventually, settings_for
@@ -178,40 +176,3 @@ async def test_nothing_fails_while_the_primary_changes(settings: Settings, topol
             assert (await api.client.get("/ready")).json()["redis"] == "connected"
     finally:
         await worker.stop()
-
-
-async def test_calls_are_counted_over_sentinel_and_cluster_also_after_a_failover(
-    topology: Topology, sqlite_url: str
-) -> None:
-    """Wherever a credential's keys live; and the limit holds while the primary changes."""
-    settings = settings_for(sqlite_url, redis_url=topology.url, redis_prefix=PREFIX)
-    database = await open_database(settings)
-    limiters = [make_limiter(settings, database) for _ in range(2)]
-    now = most = calls = 0
-
-    async def nobody(reason: str) -> None:
-        """Waiting without a word."""
-
-    async def call(limiter: ClusterLimiter, credential: str) -> None:
-        nonlocal now, most, calls
-        async with await limiter.enter(credential, tokens=1, patience_seconds=60, waiting=nobody):
-            now, calls = now + 1, calls + 1
-            most = max(most, now)
-            await asyncio.sleep(0.005)
-            now -= 1
-
-    async def call_often(credential: str) -> None:
-        await asyncio.gather(*(call(limiter, credential) for limiter in limiters for _ in range(10)))
-
-    try:
-        # Names that fall into different slots of a cluster.
-        for credential in ("ollama", "ollama@a", "ollama@b", "ollama@c"):
-            await call_often(credential)
-        assert (calls, most, limiters[0].board.epoch) == (80, 1, 1)
-        fail_over(topology)
-        await asyncio.gather(call_often("ollama"), call_often("ollama"))
-        assert (calls, most) == (120, 1)
-    finally:
-        for limiter in limiters:
-            await limiter.close()
-        await database.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from runlane import Context
@@ -11,10 +11,10 @@ from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent, Orchestration, Tool
 from runlane.domain.task import make_task
 from runlane.interpreter.values import Done, Failed, Outcome, Part, PendingStep
-from runlane.llm.models import ModelRegistry
+from runlane.llm.models import ModelDelta, ModelRegistry
 from runlane.llm.scripted import scripted
 from runlane.sandbox.sandbox import Sandbox, SandboxLimits
-from runlane.steps.dispatch import RunServices, StepWait, perform_step
+from runlane.steps.dispatch import RunServices, StepContext, StepWait, perform_step
 from runlane.steps.services import ModelRetryPolicy
 
 
@@ -40,26 +40,33 @@ class Bench:
         self.deltas: list[str] = []
         self.task_calls: list[tuple[str, dict[str, Any], str]] = []
         self.task_result: Any = None
-        self.tools = RunServices(
+        self.services = RunServices(
             sandbox=Sandbox(SandboxLimits(condition_seconds=60, script_seconds=60)),
             models=models,
             tasks={"ship": make_task(_ship, "ship"), "count": make_task(_count, "count")},
             call_task=self._call_task,
-            patience=ModelRetryPolicy(tries=2, backoff_seconds=0.001),
-            emit=self._emit,
-            note=lambda kind, data: self.events.append((kind, dict(data))),
-            delta=lambda piece: self.deltas.append(piece.text),
+            retry_policy=ModelRetryPolicy(tries=2, backoff_seconds=0.001),
         )
+        self.own: dict[str, Any] = {
+            "emit_event": self._emit,
+            "note_event": self._note,
+            "delta": self._add_delta,
+        }
 
     def have(self, *, agents: list[Any] | None = None, tools: list[Any] | None = None, **more: Any) -> None:
-        """Change what steps may use."""
+        """Change what steps may use: of the run's services, or of each step's context."""
         if agents is not None:
             more["agents"] = {agent["id"]: Agent.model_validate(agent) for agent in agents}
         if tools is not None:
             more["tools"] = {tool["name"]: Tool.model_validate(tool) for tool in tools}
-        self.tools = replace(self.tools, **more)
+        known = {field.name for field in fields(RunServices)}
+        self.services = replace(self.services, **{name: value for name, value in more.items() if name in known})
+        self.own |= {name: value for name, value in more.items() if name not in known}
 
-    def todo(
+    def context(self, pending: PendingStep) -> StepContext[Any]:
+        return StepContext(pending=pending, services=self.services, **self.own)
+
+    def pending(
         self,
         step: Mapping[str, Any],
         state: Mapping[str, Any] | None = None,
@@ -78,8 +85,8 @@ class Bench:
 
     async def perform(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Any:
         """Perform a step for the first time; whatever comes of it."""
-        self.tools = replace(self.tools, journal=Journal("run_1", more.get("path") or "it"))
-        return await perform_step(self.todo(step, state, **more), self.tools)
+        self.own["journal"] = Journal("run_1", more.get("path") or "it")
+        return await perform_step(self.context(self.pending(step, state, **more)))
 
     async def done(self, step: Mapping[str, Any], state: Mapping[str, Any] | None = None, **more: Any) -> Done:
         """Perform a step that goes well."""
@@ -108,3 +115,9 @@ class Bench:
 
     async def _emit(self, type_: str, data: Mapping[str, Any]) -> None:
         self.events.append((type_, dict(data)))
+
+    def _note(self, type_: str, data: Mapping[str, Any]) -> None:
+        self.events.append((type_, dict(data)))
+
+    def _add_delta(self, piece: ModelDelta) -> None:
+        self.deltas.append(piece.text)

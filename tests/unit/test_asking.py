@@ -22,7 +22,7 @@ from tests.unit.step_bench import Bench
 async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     yield made
-    await made.tools.sandbox.close()
+    await made.services.sandbox.close()
 
 
 def listen(bench: Bench) -> list[ModelRequest]:
@@ -38,13 +38,13 @@ def listen(bench: Bench) -> list[ModelRequest]:
 
         async def answer(self, request: ModelRequest, delta: Any = None) -> ModelReply:
             requests.append(request)
-            _, model = bench.tools.models.find("scripted:it", self._scene)
+            _, model = bench.services.models.find("scripted:it", self._scene)
             return await model.answer(request, delta)
 
     def make(_name: str, scene: ModelContext) -> Told:
         return Told(scene)
 
-    bench.tools.models.register("told", make)
+    bench.services.models.register("told", make)
     return requests
 
 
@@ -134,7 +134,7 @@ def test_the_number_of_a_call_follows_from_its_path(bench: Bench, path: str, tri
         {"id": "while", "type": "loop", "loop_step_ids": ["it"], "while_condition": "True"},
         {"id": "fan", "type": "parallel", "parallel_branches": [["it"]]},
     ]
-    assert visits_before(bench.todo(LLM, others=others, path=path)) + tries == number
+    assert visits_before(bench.pending(LLM, others=others, path=path)) + tries == number
 
 
 async def test_a_later_visit_has_a_later_answer_and_the_same_visit_the_same(bench: Bench) -> None:
@@ -257,7 +257,7 @@ async def test_agent_stops_when_the_budget_is_spent(bench: Bench) -> None:
 
     async def check(agent: Agent | None, step_cap: float | None) -> None:
         asked.append((agent and agent.id, step_cap))
-        if (bench.tools.journal.cost_usd or 0.0) >= 0.75:
+        if (bench.own["journal"].cost_usd or 0.0) >= 0.75:
             raise StepFailed("cost_limit", "Enough.")
 
     bench.have(agents=[helper()], tools=[DOUBLE], check_budget=check)
@@ -485,9 +485,9 @@ async def test_cancelling_a_step_that_asks_passes_through(bench: Bench) -> None:
     async def emit(_type: str, _data: Mapping[str, Any]) -> None:
         asked.set()
 
-    bench.have(emit=emit)
-    todo = bench.todo(LLM, answers={"it": [{"say": "late", "piece_delay_seconds": 60}]})
-    task = asyncio.create_task(perform_step(todo, bench.tools))
+    bench.have(emit_event=emit)
+    pending = bench.pending(LLM, answers={"it": [{"say": "late", "piece_delay_seconds": 60}]})
+    task = asyncio.create_task(perform_step(bench.context(pending)))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -19,7 +19,7 @@ from tests.unit.step_bench import Bench
 async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     yield made
-    await made.tools.sandbox.close()
+    await made.services.sandbox.close()
 
 
 async def test_transform(bench: Bench) -> None:
@@ -198,7 +198,7 @@ async def test_a_performer_that_breaks_fails_its_step_only(bench: Bench) -> None
     async def broken(_type: str, _data: Any) -> None:
         raise RuntimeError("x" * 10_000)
 
-    bench.have(emit=broken)
+    bench.have(emit_event=broken)
     failed = await bench.failed({"type": "print", "print_content": "x"})
     assert (failed.code, failed.retryable) == ("step_error", False)
     assert failed.message.startswith("RuntimeError: xxx")
@@ -219,7 +219,7 @@ async def test_what_the_machine_does_itself_is_not_performed(bench: Bench, step:
 
 
 async def waiting(bench: Bench, step: Any, state: Any = None) -> StepWait:
-    outcome = await perform_step(bench.todo(step, state), bench.tools)
+    outcome = await perform_step(bench.context(bench.pending(step, state)))
     assert isinstance(outcome, StepWait)
     return outcome
 

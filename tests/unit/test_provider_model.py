@@ -38,7 +38,7 @@ def test_defaults_are_by_what_comes_before_the_colon_or_the_at(credential: str, 
 
 @pytest.mark.parametrize("credential", ["", " openai", "a{b}", "ope nai", "a\x00", "x" * 201, "a/b", "@x"])
 def test_what_is_no_credential_is_refused(credential: str) -> None:
-    with pytest.raises(InvalidRequest, match="is no credential"):
+    with pytest.raises(InvalidRequest, match="is not a valid credential"):
         check_credential(credential)
 
 
@@ -105,11 +105,11 @@ def test_refusals_are_plain_words() -> None:
     ]
     assert said == [
         "openai: 8 of 8 calls are in flight",
-        "openai: 7 of 8 calls are in flight, and 2 wait before this one",
+        "openai: 7 of 8 calls are in flight, and 2 processes wait longer",
         "openai: paused, its limit is 0 calls in flight",
         "openai: 60 of 60 requests of this minute are used",
         "openai: 999 of 1000 tokens of this minute are used, and this call needs about 5",
-        "openai: everybody slows down for 12 s more (429)",
+        "openai: backing off for 12 s more (429)",
     ]
 
 

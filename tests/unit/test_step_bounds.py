@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from runlane.steps.context import PreviousStep
 from runlane.steps.dispatch import Suspended, perform_step
 from runlane.steps.memory import MemoryTimeout
-from runlane.steps.services import PreviousStep
 from tests.unit.step_bench import Bench
 
 LIMIT = 10_000
@@ -22,7 +22,7 @@ async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     made.have(max_step_bytes=LIMIT)
     yield made
-    await made.tools.sandbox.close()
+    await made.services.sandbox.close()
 
 
 def model(**fields: Any) -> dict[str, Any]:
@@ -107,9 +107,9 @@ class Full:
 
 async def test_a_step_without_room_waits_and_holds_no_slot(bench: Bench) -> None:
     room = Full()
-    bench.have(room=room)
-    todo = bench.todo({"type": "print", "print_content": "{{word}}!"}, {"word": "ß" * 10})
-    held = await perform_step(todo, bench.tools)
+    bench.have(memory=room)
+    pending = bench.pending({"type": "print", "print_content": "{{word}}!"}, {"word": "ß" * 10})
+    held = await perform_step(bench.context(pending))
     assert isinstance(held, Suspended)
     assert [(wait.kind, wait.prompt, wait.due_in_seconds) for wait in held.waits] == [("time", "All is taken.", 3.0)]
     assert room.asked == [21]

@@ -21,7 +21,7 @@ def test_the_cost_of_every_try_counts_after_a_takeover(outcome: StepOutcome) -> 
     machine, _ = go_again({"main": DEFINITION}, "main", {}, {}, [record], [])
     assert (machine.cost_usd, machine.tokens) == (1.5, 7)
     open_path = "a" if outcome in (StepOutcome.RETRYING, StepOutcome.FAILED) else "b"
-    assert [todo.path for todo in machine.todos()] == [open_path]
+    assert [pending.path for pending in machine.pending_steps()] == [open_path]
     assert machine.budgets(open_path) == [OrchestrationBudget("main", 10.0, 1.5, "fail")]
 
 
@@ -35,10 +35,10 @@ class Recorded:
         self.no = 0
 
     def settle(self, path: str, outcome: Outcome) -> None:
-        (todo,) = [todo for todo in self.machine.todos() if todo.path == path]
+        (pending,) = [pending for pending in self.machine.pending_steps() if pending.path == path]
         self.machine.complete(path, outcome)
         self.no += 1
-        self.records[path] = record_of(todo, outcome, self.machine, self.no, 0.0)
+        self.records[path] = record_of(pending, outcome, self.machine, self.no, 0.0)
 
     def taken_over(self) -> Machine:
         way = sorted(self.records.values(), key=lambda record: record.no or 0)
@@ -88,7 +88,7 @@ def test_a_takeover_between_tries_stands_where_the_worker_stood(name: str) -> No
     for path, code, retryable in failures:
         played.settle(path, Failed(code, "It broke.", retryable))
         again = played.taken_over()
-        assert [(todo.path, todo.tries) for todo in again.todos()] == [
-            (todo.path, todo.tries) for todo in played.machine.todos()
+        assert [(pending.path, pending.tries) for pending in again.pending_steps()] == [
+            (pending.path, pending.tries) for pending in played.machine.pending_steps()
         ]
         assert dict(again.state) == dict(played.machine.state)

@@ -38,7 +38,8 @@ from runlane.llm.models import (
     ToolCall,
     ToolOffer,
 )
-from runlane.rate_limits.limiter import CallSlot, Limiter, LimitTimeout
+from runlane.rate_limits.limiter import CallSlot, Limiter
+from runlane.rate_limits.queue import LimitTimeout
 from runlane.redaction import Redactor
 from runlane.steps.context import StepContext, visits_before
 from runlane.steps.wait_steps import StepWait, Suspend, WaitKind
@@ -57,17 +58,17 @@ AsksModels = LlmStep | AgentStep | ToolStep | EvaluatorStep
 
 
 class Conversation:
-    """What is said to a model and by it. `journal` is the step's, or the part of it that belongs to a tool call."""
+    """The messages to and from a model. `journal` is the step's, or the part of it that belongs to a tool call."""
 
     def __init__(
-        self, work: StepContext[AsksModels], agent: Agent | None, journal: Journal, *, model: str | None
+        self, context: StepContext[AsksModels], agent: Agent | None, journal: Journal, *, model: str | None
     ) -> None:
-        self._work = work
+        self._context = context
         self._agent = agent
         self._journal = journal
-        scene = work.scene(agent)
-        find = work.tools.models.find
-        names = [model, *(work.step.fallback_models or (agent.fallback_models if agent is not None else ()))]
+        scene = context.model_context(agent)
+        find = context.services.models.find
+        names = [model, *(context.step.fallback_models or (agent.fallback_models if agent is not None else ()))]
         self._models = [find(name, scene) for name in names]
         self._settings = agent.model_settings if agent is not None else ModelSettings()
         self._instructions = agent.system_prompt if agent is not None else ""
@@ -79,7 +80,7 @@ class Conversation:
         self.messages.append(Message("user", text))
 
     def refuse(self, why: str) -> None:
-        """Say why the last answer does not do. A call in it that nobody will make has this as its result."""
+        """Add why the last answer is not accepted. A call in it, which is not made, gets this as its result."""
         calls = self.messages[-1].calls
         if not calls:
             self.add_user_message(why)
@@ -101,10 +102,10 @@ class Conversation:
         return reply
 
     async def _answer(self, key: str, offers: tuple[ToolOffer, ...], must_call: bool) -> ModelReply:
-        work = self._work
+        context = self._context
         self._check_size()
         if self._journal.find(self._delay_key(self._models[0][1])) is None:
-            await work.emit(EventType.MODEL_REQUEST, message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
+            await context.emit(EventType.MODEL_REQUEST, message=f"Asks {self._models[0][0]}", turn=self.turn + 1)
         request = ModelRequest(
             model="",
             messages=tuple(self.messages),
@@ -112,31 +113,31 @@ class Conversation:
             offers=offers,
             must_call=must_call,
             settings=self._settings,
-            key=f"{work.todo.path}#{self.turn}",
-            number=visits_before(work.todo) + work.todo.tries + self.turn,
+            key=f"{context.pending.path}#{self.turn}",
+            number=visits_before(context.pending) + context.pending.tries + self.turn,
         )
-        return await self._somebody(request, key)
+        return await self._first_available(request, key)
 
     def _check_size(self) -> None:
-        most = _MAX_CONVERSATION * self._work.tools.max_step_bytes
+        most = _MAX_CONVERSATION * self._context.services.max_step_bytes
         size = sum(utf8_size(message.text) for message in self.messages)
         if size > most:
             raise StepFailed(
                 "prompt_too_large",
-                f'The conversation of step "{self._work.step.id}" has {size} bytes; at most {most} are allowed '
+                f'The conversation of step "{self._context.step.id}" has {size} bytes; at most {most} are allowed '
                 f"({_MAX_CONVERSATION} times RUNLANE_MAX_STEP_BYTES). Let its tools return less.",
             )
 
     async def _keep(self, flight: InflightCall, turn: int, reply: ModelReply, credential: str) -> ModelReply:
         flight.answered = True
-        reply = _redacted_reply(reply, self._work.tools.redactor)
+        reply = _redacted_reply(reply, self._context.services.redactor)
         failpoint("call.answered")
-        # A script costs nobody anything, whatever it says.
+        # A scripted answer costs nothing, whatever it claims.
         if reply.cost_usd is None and credential:
-            doubt = await self._work.tools.doubt_budget(reply.model)
+            doubt = await self._context.unpriced_warning(reply.model)
             if doubt is not None:
-                self._work.note(EventType.STEP_WARNING, message=doubt, code="price_unknown")
-        self._work.note(
+                self._context.note(EventType.STEP_WARNING, message=doubt, code="price_unknown")
+        self._context.note(
             EventType.MODEL_RESPONSE,
             answer=flight.kept_as,
             turn=turn,
@@ -151,7 +152,7 @@ class Conversation:
         await self._journal.keep_reply(flight.kept_as, reply, self._agent.id if self._agent is not None else None)
         return reply
 
-    async def _somebody(self, request: ModelRequest, key: str) -> ModelReply:
+    async def _first_available(self, request: ModelRequest, key: str) -> ModelReply:
         """The answer of the first model that gives one."""
         *first, last = self._models
         for position, (name, model) in enumerate(first):
@@ -160,12 +161,12 @@ class Conversation:
             except ModelFailed as error:
                 following = self._models[position + 1][0]
                 message = f"{name} cannot answer, {following} is asked: {error.message}"
-                await self._work.emit(EventType.STEP_WARNING, message=message, code=error.code)
+                await self._context.emit(EventType.STEP_WARNING, message=message, code=error.code)
         return await self._insist(last[1], replace(request, model=last[0]), key)
 
     async def _insist(self, model: Model, request: ModelRequest, key: str) -> ModelReply:
         """Ask until there is an answer, as often as it makes sense."""
-        patience = self._work.tools.patience
+        patience = self._context.services.retry_policy
         credential = await model.credential()
         tries = 0
         while True:
@@ -173,14 +174,14 @@ class Conversation:
             try:
                 return await self._once(model, credential, request, key)
             except ModelFailed as error:
-                # A script fails on purpose; and nobody else could say that it is busy.
+                # A scripted failure is intended, and no other process needs to back off for it.
                 if not error.retryable or not credential or tries >= patience.tries:
                     raise
                 seconds = error.retry_after_seconds
                 if seconds is None:
                     longest = min(patience.backoff_seconds * 2 ** (tries - 1), patience.max_backoff_seconds)
                     seconds = random.uniform(longest / 2, longest)  # noqa: S311 - spreads callers, guards nothing
-                await self._work.emit(
+                await self._context.emit(
                     EventType.STEP_WARNING, message=f"{error.message} Asks again in {seconds:.1f} s.", code=error.code
                 )
                 if seconds > patience.hold_seconds:
@@ -188,23 +189,23 @@ class Conversation:
                 await asyncio.sleep(seconds)
 
     async def _once(self, model: Model, credential: str, request: ModelRequest, key: str) -> ModelReply:
-        work, limiter = self._work, self._work.tools.limiter
+        context, limiter = self._context, self._context.services.limiter
         await self._check_budget()
         if not credential:
             return await self._call(model, await self._after_delay(model, request), key)
         has_waited = False
 
-        async def waiting(reason: str) -> None:
+        async def on_wait(reason: str) -> None:
             nonlocal has_waited
             has_waited = True
-            await work.emit(EventType.WAITING, reason=reason)
+            await context.emit(EventType.WAITING, reason=reason)
 
         try:
-            slot = await limiter.enter(
+            slot = await limiter.acquire(
                 credential,
                 tokens=_estimate(request),
-                patience_seconds=work.tools.patience.hold_seconds,
-                waiting=waiting,
+                timeout_seconds=context.services.retry_policy.hold_seconds,
+                on_wait=on_wait,
             )
         except LimitTimeout as wait:
             raise self._later(wait.reason, wait.retry_in_seconds) from wait
@@ -214,19 +215,21 @@ class Conversation:
             slot.tokens_used = 0
             if has_waited:
                 await self._check_budget()
-            return await self._call(model, request, key, _Place(limiter, credential, slot, held, work.tools.redactor))
+            return await self._call(
+                model, request, key, _Place(limiter, credential, slot, held, context.services.redactor)
+            )
 
     async def _after_delay(self, model: Model, request: ModelRequest) -> ModelRequest:
         """Return the request once the model's own delay is over. During a long one the worker slot is free."""
         delay = model.delay_before_answer(request) if isinstance(model, DelayedModel) else 0.0
         if delay <= _SHORT_DELAY_SECONDS:
             return request
-        begun, limit = self._delay_key(model), self._work.step.timeout_seconds
+        begun, limit = self._delay_key(model), self._context.step.timeout_seconds
         over = f"{begun}/over"
         if self._journal.find(over) is None:
             if self._journal.find(begun) is None:
                 await self._journal.keep(CallKind.BEGUN, begun, {"seconds": delay})
-            # The journal has the end of the wait, so the step that is performed again after it does not wait anew.
+            # The journal has the end of the wait, so the step that is performed again after it does not wait again.
             raise self._later(f"{request.model} delays its answer.", min(delay, limit), over, aside={"over": True})
         if delay > limit:
             # A wait stops the clock of the step, so the delay is held against its limit here.
@@ -236,15 +239,15 @@ class Conversation:
     def _delay_key(self, model: Model) -> str:
         """Return where a delay is kept; another try of the step and a fallback model have their own."""
         position = next(number for number, (_, known) in enumerate(self._models) if known is model)
-        return f"delay/{self.turn}/{self._work.todo.tries}/{position}"
+        return f"delay/{self.turn}/{self._context.pending.tries}/{position}"
 
     async def _check_budget(self) -> None:
-        step = self._work.step
-        await self._work.tools.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
+        step = self._context.step
+        await self._context.check_budget(self._agent, step.max_cost_usd if isinstance(step, AgentStep) else None)
 
     async def _call(self, model: Model, request: ModelRequest, key: str, place: _Place | None = None) -> ModelReply:
-        """Make the call. From here on it comes to its end without whoever asked, and the place is its own."""
-        tools, turn, name = self._work.tools, self.turn + 1, self._journal.name(key)
+        """Make the call. It completes even if its caller is cancelled, and it owns the place."""
+        context, turn, name = self._context, self.turn + 1, self._journal.name(key)
         known = self._journal.find_reply(key)
         if known is not None:
             return known  # an earlier try has given it up, and here it is
@@ -252,13 +255,15 @@ class Conversation:
         async def call(flight: InflightCall) -> ModelReply:
             def delta(piece: ModelDelta) -> None:
                 if not flight.late:
-                    tools.delta(piece)
+                    context.delta(piece)
 
-            with DeltaStream(delta, name, tools.redactor) as showing:
+            with DeltaStream(delta, name, context.services.redactor) as showing:
                 reply = await model.answer(request, showing)
             return await self._keep(flight, turn, reply, "" if place is None else place.credential)
 
-        return await tools.flights.make(self._work.todo, name, call if place is None else place.around(call))
+        return await context.services.inflight.make(
+            context.pending, name, call if place is None else place.around(call)
+        )
 
     def _later(
         self, reason: str, seconds: float, key: str | None = None, aside: Mapping[str, Any] | None = None
@@ -291,7 +296,7 @@ class _Place:
                     if error.throttled:
                         # Before the slot is given back: nobody may begin between the provider's word and its being
                         # heard.
-                        # The reason is told to everybody who uses the credential.
+                        # The reason is shown to every process that uses the credential.
                         reason = self.redactor.clean(error.message)
                         await self.limiter.slow_down(self.credential, error.retry_after_seconds, reason)
                     raise

@@ -14,12 +14,12 @@ from typing import Final, Self
 from runlane.llm.models import Delta, ModelDelta
 from runlane.redaction import RedactedStream, Redactor
 
-# Shorter than the eye can tell. Pieces that come slower than this go one by one.
+# Too short to be noticed. Pieces that arrive more slowly are sent one by one.
 TOGETHER_SECONDS: Final = 0.02
 
 
 class DeltaStream:
-    """Takes the pieces of one answer, for the length of a `with` block; at its end everything has been told."""
+    """Takes the pieces of one answer, for the length of a `with` block; at its end everything has been sent."""
 
     def __init__(self, delta: Delta, answer: str, redactor: Redactor) -> None:
         self._delta = delta

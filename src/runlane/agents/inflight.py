@@ -1,8 +1,8 @@
-"""Calls of models that are in flight: each is a task of its own, so that a step that is given up does not cut it off.
+"""Model calls in flight: each is a separate task, so that an abandoned step does not cancel it.
 
-A provider bills what it was asked, whether or not somebody still wants the answer. So a call goes on when its step is
-over, and its answer is kept: under its own name, where another try of the step finds it, or, if that one has asked
-again already, only for the bill. Whoever ends the run decides how long calls may take to land.
+A provider bills a call whether or not its answer is still needed. So a call continues when its step is over, and its
+answer is stored: under its own name, where another try of the step finds it, or, if that try has repeated the call
+already, only for the bill. The end of the run decides how long it waits for calls.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class InflightCall:
-    """One call. `late` means that its answer was asked for anew; `answered`, that it is there and is being kept."""
+    """One call. `late`: the call was repeated. `answered`: the answer has arrived and is being stored."""
 
-    __slots__ = ("answered", "late", "name", "number", "todo")
+    __slots__ = ("answered", "late", "name", "number", "pending")
 
-    def __init__(self, todo: PendingStep, name: str, number: str) -> None:
-        self.todo = todo
+    def __init__(self, pending: PendingStep, name: str, number: str) -> None:
+        self.pending = pending
         self.name = name
         self.number = number
         self.late = False
@@ -30,7 +30,7 @@ class InflightCall:
 
     @property
     def kept_as(self) -> str:
-        """The key under which its answer is kept."""
+        """Return the key under which its answer is stored."""
         return f"late/{self.number}/{self.name}" if self.late else self.name
 
 
@@ -43,38 +43,38 @@ class InflightCalls:
         self._open: dict[asyncio.Task[Any], InflightCall] = {}
 
     def of(self, path: str) -> bool:
-        """Whether a call of this step is in flight."""
-        return any(flight.todo.path == path for flight in self._open.values())
+        """Return whether a call of this step is in flight."""
+        return any(flight.pending.path == path for flight in self._open.values())
 
-    async def make(self, todo: PendingStep, name: str, call: Callable[[InflightCall], Coroutine[Any, Any, T]]) -> T:
-        """The answer. If whoever asks is cancelled, the call goes on."""
+    async def make(self, pending: PendingStep, name: str, call: Callable[[InflightCall], Coroutine[Any, Any, T]]) -> T:
+        """Make a call and return its answer. If the caller is cancelled, the call continues."""
         for task, other in self._open.items():
-            if (other.todo.path, other.name) != (todo.path, name):
+            if (other.pending.path, other.name) != (pending.path, name):
                 continue
             if other.answered:
                 return await _result(task)
             other.late = True
         self._made += 1
-        flight = InflightCall(todo, name, f"{self._attempt}.{self._made}")
+        flight = InflightCall(pending, name, f"{self._attempt}.{self._made}")
         task = asyncio.create_task(call(flight))
         self._open[task] = flight
         task.add_done_callback(self._landed)
         return await _result(task)
 
     async def drain(self, seconds: float) -> list[PendingStep]:
-        """Wait for the calls in flight, so long at most; the steps of those that were cut off then."""
+        """Wait for the calls in flight, at most `seconds`; cancel the rest and return their steps."""
         if self._open:
             await asyncio.wait(self._open, timeout=seconds)
-        cut = [flight.todo for flight in self._open.values()]
+        cut = [flight.pending for flight in self._open.values()]
         await self.stop()
         return cut
 
     async def stop(self) -> None:
-        """Cut off every call that is in flight."""
+        """Cancel every call that is in flight."""
         if not self._open:
             return
         try:
-            # One that was made in this very moment has to begin, or it would not give back what it holds.
+            # A call that was created just now has to begin, or it would not release what it holds.
             await asyncio.sleep(0)
         finally:
             for task in self._open:
@@ -85,7 +85,7 @@ class InflightCalls:
     def _landed(self, task: asyncio.Task[Any]) -> None:
         del self._open[task]
         if not task.cancelled():
-            task.exception()  # there may be nobody left to hear it
+            task.exception()  # retrieved, because no caller may be left
 
 
 async def _result(task: asyncio.Task[T]) -> T:

@@ -1,8 +1,8 @@
-"""The journal of one step: every answer of a model and every result of a tool, kept as soon as it is there.
+"""The journal of one step: every model answer and every tool result, stored as soon as it arrives.
 
 A step that is performed again, by this worker or another, finds what was kept and makes only the calls that are
 missing. Keys are stored data and stay as they are: `0/model/2` is the third answer of the first round, `0/tool/2/ID`
-the result of a call that it asked for, `0/begun/2/ID/1` says that a call whose effect must not be doubled was about to
+the result of a call that it asked for, `0/begun/2/ID/1` means that a call whose effect must not be doubled was about to
 be made, `0/delay/2/0/1` that the second model delays the third answer in the first try of the step and, with `/over`,
 that this delay has passed, `0/tools/SERVER` is what an MCP server offered, and answers of people have the keys of their
 questions.
@@ -81,7 +81,7 @@ class Journal:
         await self._store(CallRecord(self._book.path, self.name(key), kind, dump_json(value)))
 
     async def keep_answer(self, full_key: str, value: Any) -> None:
-        """Keep somebody's answer under the key of the question."""
+        """Store a person's answer under the key of the question."""
         await self._store(CallRecord(self._book.path, full_key, CallKind.ANSWER, dump_json(value)))
 
     async def keep_reply(self, full_key: str, reply: ModelReply, agent: str | None) -> None:
@@ -101,7 +101,7 @@ class Journal:
         )
 
     def find_reply(self, key: str) -> ModelReply | None:
-        """The answer of a model, if it is there."""
+        """Return the answer of a model, if it is stored."""
         found = self.find(key)
         return None if found is None else _reply(found)
 
@@ -113,7 +113,7 @@ class Journal:
         return tuple(ToolOffer(item["name"], item["description"], item["input_schema"]) for item in found)
 
     async def keep_offers(self, key: str, offers: Sequence[ToolOffer]) -> None:
-        """Keep what a server offers, so that a conversation goes on with the same tools."""
+        """Store what a server offers, so that a conversation continues with the same tools."""
         told = [
             {"name": offer.name, "description": offer.description, "input_schema": dict(offer.input_schema)}
             for offer in offers
@@ -121,7 +121,7 @@ class Journal:
         await self.keep(CallKind.DISCOVERY, key, told)
 
     async def close_round(self) -> None:
-        """Begin anew with the next try, unless nothing was kept in this round."""
+        """Let the next try begin a new round, unless nothing was stored in this one."""
         number = self._rounds()
         if any(key.startswith(f"{number}/") for key in self._book.rows):
             await self._store(CallRecord(self._book.path, f"closed/{number}", CallKind.CLOSED, "{}"))

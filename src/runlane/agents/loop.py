@@ -1,8 +1,8 @@
-"""Agents: a model that works on a task with its tools until it has an answer.
+"""The agent loop: a model works on a task with its tools until it has an answer.
 
-Every answer and every result is in the journal before the next call is made, so an agent whose worker dies goes on with
-the call that is missing. The tools that one answer asks for run side by side. An agent may hand a task to another one
-as if it were a tool; its calls are a part of the same journal.
+Every answer and every result is in the journal before the next call is made, so an agent whose worker dies continues
+with the call that is missing. The tool calls of one answer are made concurrently. An agent may call another one as a
+tool; its calls are part of the same journal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """What an agent is to do, and within which bounds. `before` is what was said earlier, in a chat."""
+    """A task for an agent and its bounds. `before` are the earlier messages of a chat."""
 
     text: str
     model: str | None
@@ -46,7 +46,7 @@ class AgentTask:
 
 
 async def work_on(
-    work: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...] = ()
+    context: StepContext[AsksModels], agent: Agent, task: AgentTask, journal: Journal, above: tuple[str, ...] = ()
 ) -> Any:
     """The agent's answer: a text, or an object that fits the schema. `above` are the agents that wait for it."""
     if agent.type == "orchestrator":
@@ -54,19 +54,19 @@ async def work_on(
             "orchestrator_agent",
             f'The agent "{agent.id}" is an orchestration; it is started as one and cannot be asked by a model.',
         )
-    box = await toolbox_of(work, agent, task.allowed, journal)
+    box = await toolbox_of(context, agent, task.allowed, journal)
     offers = box.offers if task.schema is None else (*box.offers, _final_answer(task.schema))
-    asking = Conversation(work, agent, journal, model=task.model)
+    asking = Conversation(context, agent, journal, model=task.model)
     asking.messages += task.before
     asking.add_user_message(task.text)
     calls_made = 0
     while True:
         reply = await asking.ask(offers, must_call=task.schema is not None)
-        done, answer = await _answer(work, asking, reply, task.schema, journal)
+        done, answer = await _answer(context, asking, reply, task.schema, journal)
         if done:
             return answer
         if asking.turn >= task.turns:
-            # A tool whose result nobody will read must not be called.
+            # A tool whose result the model will not read must not be called.
             raise StepFailed(
                 "turn_limit",
                 f'The agent "{agent.id}" has no answer after {task.turns} turns. Raise max_turns, or make the task '
@@ -80,30 +80,30 @@ async def work_on(
                 f'The agent "{agent.id}" has no answer after {task.tool_calls} tool calls. Raise max_tool_calls, or '
                 "make the task smaller.",
             )
-        await _use_tools(work, box, asking, calls, journal, (*above, agent.id))
+        await _use_tools(context, box, asking, calls, journal, (*above, agent.id))
 
 
 async def fitting_answer(
-    work: StepContext[AsksModels], asking: Conversation, schema: Mapping[str, Any], turns: int
+    context: StepContext[AsksModels], asking: Conversation, schema: Mapping[str, Any], turns: int
 ) -> Any:
-    """An answer that fits a schema, from a model without tools."""
+    """Return an answer that matches a schema, from a model without tools."""
     while True:
         reply = await asking.ask((_final_answer(schema),), must_call=True)
-        done, answer = await _answer(work, asking, reply, schema, work.tools.journal)
+        done, answer = await _answer(context, asking, reply, schema, context.journal)
         if done:
             return answer
         if asking.turn >= turns:
             raise StepFailed("bad_answer", f"The model gave no answer that fits output_schema in {turns} turns.")
 
 
-def ask_agent(work: StepContext[AsksModels], above: tuple[str, ...] = ()) -> AskAgent:
-    """Hands tasks to agents, as tools do. `above` are those that wait for the result, the first one first."""
+def ask_agent(context: StepContext[AsksModels], above: tuple[str, ...] = ()) -> AskAgent:
+    """Return a function that calls agents as tools. `above` are the agents that wait for it, outermost first."""
 
     async def ask(agent_id: str, text: str, journal: Journal) -> Any:
-        agent = work.tools.agents.get(agent_id)
+        agent = context.services.agents.get(agent_id)
         if agent is None:
             raise StepFailed(
-                "unknown_agent", f'There is no agent "{agent_id}" here{nearest(agent_id, work.tools.agents)}.'
+                "unknown_agent", f'The agent "{agent_id}" does not exist{nearest(agent_id, context.services.agents)}.'
             )
         if agent_id in above:
             way = " -> ".join((*above[above.index(agent_id) :], agent_id))
@@ -111,13 +111,13 @@ def ask_agent(work: StepContext[AsksModels], above: tuple[str, ...] = ()) -> Ask
         if len(above) > MAX_DEPTH:
             raise StepFailed("too_deep", f"Agents hand tasks on at most {MAX_DEPTH} levels deep.")
         task = AgentTask(text, None, agent.max_turns, _DELEGATED_CALLS, agent.output_schema)
-        return await work_on(work, agent, task, journal, above)
+        return await work_on(context, agent, task, journal, above)
 
     return ask
 
 
 async def _answer(
-    work: StepContext[AsksModels],
+    context: StepContext[AsksModels],
     asking: Conversation,
     reply: ModelReply,
     schema: Mapping[str, Any] | None,
@@ -140,7 +140,7 @@ async def _answer(
         return True, given
     told = f"The answer does not fit: {problem}. Call {FINAL_ANSWER} with one that does."
     if final is not None:
-        await refuse_call(work, journal, f"{asking.turn - 1}/{final.id}", final, told)
+        await refuse_call(context, journal, f"{asking.turn - 1}/{final.id}", final, told)
         asking.answer_call(final, told, failed=True)
     else:
         asking.add_user_message(told)
@@ -148,14 +148,14 @@ async def _answer(
 
 
 async def _use_tools(
-    work: StepContext[AsksModels],
+    context: StepContext[AsksModels],
     box: Toolbox,
     asking: Conversation,
     calls: list[ToolCall],
     journal: Journal,
     above: tuple[str, ...],
 ) -> None:
-    """Make the calls side by side and tell the model what came of them, in their order."""
+    """Make the calls concurrently and add their results to the conversation, in their order."""
     turn = asking.turn - 1
 
     async def use(call: ToolCall) -> ToolResult:
@@ -163,19 +163,19 @@ async def _use_tools(
         usable = box.find(call.name)
         if usable is None:
             told = f"There is no tool {call.name!r} here{nearest(call.name, box.names)}. Tools: {', '.join(box.names)}."
-            return await refuse_call(work, journal, place, call, told[:_SHOWN])
+            return await refuse_call(context, journal, place, call, told[:_SHOWN])
         problem = "its arguments are no JSON"
         if INVALID_JSON not in call.arguments:
             problem = usable.misfit(dict(call.arguments))
         if problem is not None:
-            return await refuse_call(work, journal, place, call, f"The tool {call.name} was not called: {problem}.")
-        return await ToolCallExecution(work, usable, call, journal, place).result(ask_agent(work, above))
+            return await refuse_call(context, journal, place, call, f"The tool {call.name} was not called: {problem}.")
+        return await ToolCallExecution(context, usable, call, journal, place).result(ask_agent(context, above))
 
     # All of them come to their end, also beside one that fails: what they did is kept.
     results = await asyncio.gather(*(use(call) for call in calls), return_exceptions=True)
     _raise_first(results)
-    # The results are kept. If there is no room for them, the step goes on with them later.
-    await work.tools.room.take(sum(utf8_size(result.text) for result in cast("list[ToolResult]", results)))
+    # The results are stored. If there is no memory for them, the step continues with them later.
+    await context.memory.take(sum(utf8_size(result.text) for result in cast("list[ToolResult]", results)))
     for call, result in zip(calls, cast("list[ToolResult]", results), strict=True):
         asking.answer_call(call, result.text, failed=result.failed)
 

@@ -1,15 +1,14 @@
-"""Prompts: what a model is told. The task comes last, what it may need to know before it."""
+"""Prompts: the values, answers and outputs that a model may need, followed by the task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from runlane.definitions.schema.step import HumanStep, Step
 from runlane.domain.text import utf8_size
 from runlane.interpreter.values import PendingStep
-from runlane.steps.context import StepContext
-from runlane.steps.services import PreviousStep, RunServices
+from runlane.steps.context import PreviousStep, StepContext
 from runlane.templates.template import RenderBudget, fill, text_of
 
 MAX_VALUE_CHARACTERS: Final = 5000
@@ -18,27 +17,27 @@ HUMAN_KEY: Final = "human_response"
 
 
 def message(state: Mapping[str, Any]) -> str:
-    """The run's message."""
+    """Return the run's message."""
     return text_of(state.get("user_input", state.get("user_query", "")))
 
 
-async def prompt(work: StepContext[Step], template: str | None, *, with_history: bool = False) -> str:
+async def prompt(context: StepContext[Step], template: str | None, *, with_history: bool = False) -> str:
     """The task with the values that the step is given, what people answered and, if asked for, earlier outputs.
 
     The task is the template, filled, or else the run's message.
     """
-    todo, budget = work.todo, work.budget()
+    pending, budget = context.pending, context.budget()
     if template is None or not template.strip():
-        wanted = [message(todo.state)]
+        wanted = [message(pending.state)]
         budget.add(utf8_size(wanted[0]))
     else:
-        wanted = [*fill(template, todo.state, budget).parts]
+        wanted = [*fill(template, pending.state, budget).parts]
     parts = [
-        *_section("Values", _values(todo), budget),
-        *_section("Answers of people", _answers(todo), budget),
-        *(_section("Earlier steps", _earlier(work.tools), budget) if with_history else ()),
+        *_section("Values", _values(pending), budget),
+        *_section("Answers of people", _answers(pending), budget),
+        *(_section("Earlier steps", _earlier(context.history), budget) if with_history else ()),
     ]
-    await work.tools.room.take(budget.used)
+    await context.memory.take(budget.used)
     task = "".join(wanted)
     return "\n\n".join([*parts, "# Task", task]) if parts else task
 
@@ -51,33 +50,33 @@ def label(step: Step | PreviousStep) -> str:
 
 
 def abridged(value: Any) -> str:
-    """A value as text, cut if it is long; the cut is told."""
+    """Return a value as text, truncated with a note if it is long."""
     text = text_of(value)
     if len(text) <= MAX_VALUE_CHARACTERS:
         return text
     return f"{text[:MAX_VALUE_CHARACTERS]}\n[abridged: {MAX_VALUE_CHARACTERS} of {len(text)} characters]"
 
 
-def human_keys(todo: PendingStep) -> list[str]:
-    """Where answers of people are in the state."""
-    keys = [step.output_key or HUMAN_KEY for step in todo.orchestration.steps if isinstance(step, HumanStep)]
+def human_keys(pending: PendingStep) -> list[str]:
+    """Return the state keys of answers of people."""
+    keys = [step.output_key or HUMAN_KEY for step in pending.orchestration.steps if isinstance(step, HumanStep)]
     return list(dict.fromkeys(keys))
 
 
-def _values(todo: PendingStep) -> Iterator[tuple[str, Any]]:
-    for key in todo.step.input_keys:
-        if key in todo.state:
-            yield key, todo.state[key]
+def _values(pending: PendingStep) -> Iterator[tuple[str, Any]]:
+    for key in pending.step.input_keys:
+        if key in pending.state:
+            yield key, pending.state[key]
 
 
-def _answers(todo: PendingStep) -> Iterator[tuple[str, Any]]:
-    for key in human_keys(todo):
-        if key in todo.state and key not in todo.step.input_keys:
-            yield key, todo.state[key]
+def _answers(pending: PendingStep) -> Iterator[tuple[str, Any]]:
+    for key in human_keys(pending):
+        if key in pending.state and key not in pending.step.input_keys:
+            yield key, pending.state[key]
 
 
-def _earlier(tools: RunServices) -> Iterator[tuple[str, Any]]:
-    for step in tools.history[-MAX_EARLIER_STEPS:]:
+def _earlier(history: Sequence[PreviousStep]) -> Iterator[tuple[str, Any]]:
+    for step in history[-MAX_EARLIER_STEPS:]:
         yield label(step), step.output
 
 

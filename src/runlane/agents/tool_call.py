@@ -1,8 +1,8 @@
-"""Using tools: a call is checked, approved if somebody must approve it, made, and its result kept.
+"""One tool call: it is checked, approved if necessary, made, and its result stored.
 
-What a tool may do twice is its own to say. A call that must not be doubled is announced in the journal before it is
-made; if an announced call has no result, nobody knows whether it had its effect, and a person decides. The key that
-goes along with a call is the same whenever it is made again.
+The definition of a tool declares whether it may be called twice. A call that must not be doubled is announced in the
+journal before it is made; if an announced call has no result, its effect is unknown, and a person decides. The
+idempotency key of a call is the same whenever it is made again.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class ToolCallExecution:
     """One call of a tool. `place` names it within the journal, and with the run it names it everywhere."""
 
     def __init__(
-        self, work: StepContext[Step], usable: CallableTool, call: ToolCall, journal: Journal, place: str
+        self, context: StepContext[Step], usable: CallableTool, call: ToolCall, journal: Journal, place: str
     ) -> None:
-        self._work = work
+        self._context = context
         self._usable = usable
         self._call = call
         self._journal = journal
@@ -61,7 +61,7 @@ class ToolCallExecution:
         settled = await self._announce() if self._usable.effect != "repeatable" else None
         if settled is not None:
             return await self._keep(settled)
-        await self._work.emit(
+        await self._context.emit(
             EventType.TOOL_EXECUTION, tool_name=self._usable.name, call_id=self._call.id, args=dict(self._arguments)
         )
         value = await self._insist(ask_agent)
@@ -83,7 +83,7 @@ class ToolCallExecution:
             try:
                 self._arguments = edited_arguments(answer, self._usable.arguments_schema)
             except InvalidInput as error:
-                # Whoever edits is told at once; this one was asked by a release that did not look.
+                # Edits are validated when they are stored; this one comes from a release that did not validate.
                 return ToolResult(f"A person edited the arguments. {error}", failed=True)
             return None
         if decision == "approve":
@@ -108,9 +108,9 @@ class ToolCallExecution:
         )
 
     async def _announce(self, error: str | None = None) -> ToolResult | None:
-        """Say that the call is about to be made; or the result, if it was made before and somebody knows it.
+        """Announce the call; return its result instead if it was made before and the result is known.
 
-        `error` is what came of it a moment ago, which tells a person where to look.
+        `error` is how it just failed, which shows a person where to look.
         """
         number = 1
         while self._journal.find(f"begun/{self._place}/{number}") is not None:
@@ -156,7 +156,7 @@ class ToolCallExecution:
 
     @property
     def _local_key(self) -> str:
-        return f"{self._work.todo.path}#{self._journal.name(self._place)}"
+        return f"{self._context.pending.path}#{self._journal.name(self._place)}"
 
     @property
     def _idempotency_key(self) -> str:
@@ -168,7 +168,7 @@ class ToolCallExecution:
             tries += 1
             try:
                 made = _plain(await self._make(ask_agent), self._usable.name)
-                return ToolResult(self._work.tools.redactor.clean_value(made))
+                return ToolResult(self._context.services.redactor.clean_value(made))
             except ToolPending as wait:
                 raise Suspend(
                     StepWait(
@@ -187,9 +187,9 @@ class ToolCallExecution:
                     return self._describe(error)
                 unsure = not isinstance(error, ToolFailed) or error.begun
                 if unsure and self._usable.effect != "repeatable":
-                    # It may have had its effect. The journal says so: whoever performs the step next asks.
+                    # It may have had its effect. The announcement in the journal makes the next attempt ask a person.
                     await self._announce(self._describe(error).text)
-                patience = self._work.tools.patience
+                patience = self._context.services.retry_policy
                 if tries >= min(_TRIES, patience.tries):
                     if self._tried_again_by_step(error.code):
                         raise
@@ -199,70 +199,70 @@ class ToolCallExecution:
                 await asyncio.sleep(min(seconds, patience.hold_seconds))
 
     def _tried_again_by_step(self, code: str) -> bool:
-        """Whether the step should fail: it, or what is around it, may make the call again. A model is told instead."""
-        step = self._work.step
+        """Return whether the step fails, so that a retry repeats the call; else the model gets the error."""
+        step = self._context.step
         if not isinstance(step, AgentStep):
             return True
-        return step.retry is not None and step.retry.allows(code, self._work.todo.tries, retryable=True)
+        return step.retry is not None and step.retry.allows(code, self._context.pending.tries, retryable=True)
 
     def _describe(self, error: ToolFailed | StepFailed) -> ToolResult:
         """Return what the model is given of a call that failed."""
-        return ToolResult(self._work.tools.redactor.clean(f"{error.code}: {error.message}"), failed=True)
+        return ToolResult(self._context.services.redactor.clean(f"{error.code}: {error.message}"), failed=True)
 
     def _named_by_step(self, code: str) -> bool:
         """Whether an agent's step wants to be tried again after this failure, which else only the model is told."""
-        retry = self._work.step.retry
+        retry = self._context.step.retry
         return (
-            isinstance(self._work.step, AgentStep)
+            isinstance(self._context.step, AgentStep)
             and retry is not None
             and code in retry.on
-            and retry.allows(code, self._work.todo.tries, retryable=False)
+            and retry.allows(code, self._context.pending.tries, retryable=False)
         )
 
     async def _make(self, ask_agent: AskAgent) -> Any:
-        usable, tools = self._usable, self._work.tools
+        usable, services = self._usable, self._context.services
         key = self._idempotency_key
         if usable.agent is not None:
             return await ask_agent(usable.agent, self._task, self._own_journal())
         if usable.server is not None:
-            if tools.mcp is None:
+            if services.mcp is None:
                 raise StepFailed(
                     "unsupported_tool", f'The MCP server "{usable.server.name}" cannot be reached from here.'
                 )
-            calling = tools.mcp.call(usable.server, usable.plain_name, self._arguments, key)
+            calling = services.mcp.call(usable.server, usable.plain_name, self._arguments, key)
             return await _in_time(calling, usable.name, usable.server.timeout_seconds)
         tool = usable.tool
         if tool is None:
-            return await call_task(tools, usable.name, self._arguments, self._local_key)
+            return await call_task(services, usable.name, self._arguments, self._local_key)
         if tool.tool_type == "http":
-            caller = tools.callers.get("http")
+            caller = services.callers.get("http")
             if caller is None:
                 raise StepFailed("unsupported_tool", f'The tool "{tool.name}" cannot be called from here.')
             # Waiting for a connection takes none of the time that the tool has to answer.
-            async with tools.connection():
+            async with services.connection():
                 return await _in_time(caller(tool, self._arguments, key), tool.name, tool.timeout_seconds)
         return bounded(tool, await self._make_here(tool, tool.tool_type, ask_agent))
 
     async def _make_here(
         self, tool: Tool, kind: Literal["python", "task", "agent", "orchestration"], ask_agent: AskAgent
     ) -> Any:
-        tools = self._work.tools
+        services = self._context.services
         match kind:
             case "python":
-                return await tools.sandbox.tool(tool.code or "", self._arguments, tool.timeout_seconds)
+                return await services.sandbox.tool(tool.code or "", self._arguments, tool.timeout_seconds)
             case "task":
-                calling = call_task(tools, tool.task or "", self._arguments, self._local_key)
+                calling = call_task(services, tool.task or "", self._arguments, self._local_key)
                 return await _in_time(calling, tool.name, tool.timeout_seconds)
             case "agent":
                 return await ask_agent(tool.agent_id or "", self._task, self._own_journal())
             case "orchestration":
-                return await tools.call_orchestration(
+                return await services.call_orchestration(
                     tool.orchestration_id or "", self._arguments, self._idempotency_key
                 )
 
     @property
     def _task(self) -> str:
-        """What an agent is told: the one text among the arguments, or all of them."""
+        """Return the message for an agent: the only string among the arguments, or all of them."""
         texts = [value for value in self._arguments.values() if isinstance(value, str)]
         return texts[0] if len(texts) == len(self._arguments) == 1 else text_of(dict(self._arguments))
 
@@ -270,7 +270,7 @@ class ToolCallExecution:
         return self._journal.within(f"inside/{self._place}")
 
     async def _keep(self, result: ToolResult) -> ToolResult:
-        return await keep_result(self._work, self._journal, self._place, self._call, result)
+        return await keep_result(self._context, self._journal, self._place, self._call, result)
 
 
 async def _in_time(calling: Awaitable[Any], name: str, seconds: float) -> Any:

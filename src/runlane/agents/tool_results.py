@@ -1,4 +1,4 @@
-"""Results of calls: what came of each is kept, told to whoever looks on, and read by the model."""
+"""Results of tool calls: each is stored, emitted and passed to the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PREVIEW: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What a call came to. A failed one is told to the model, which may do better."""
+    """The result of a call. The model receives failures too and may try differently."""
 
     value: Any
     failed: bool = False
@@ -36,18 +36,18 @@ def find_result(journal: Journal, place: str) -> ToolResult | None:
 
 
 async def keep_result(
-    work: StepContext[Step], journal: Journal, place: str, call: ToolCall, result: ToolResult
+    context: StepContext[Step], journal: Journal, place: str, call: ToolCall, result: ToolResult
 ) -> ToolResult:
-    """Keep what came of a call, with the event that tells it."""
+    """Store the result of a call together with its event."""
     preview = result.text
     if len(preview) > MAX_PREVIEW:
         preview = preview[: MAX_PREVIEW - 1] + "…"
     failed = {"failed": True} if result.failed else {}
-    work.note(EventType.TOOL_RESULT, tool_name=call.name, call_id=call.id, preview=preview, **failed)
+    context.note(EventType.TOOL_RESULT, tool_name=call.name, call_id=call.id, preview=preview, **failed)
     await journal.keep(CallKind.TOOL, f"tool/{place}", {"value": result.value, "failed": result.failed})
     return result
 
 
-async def refuse_call(work: StepContext[Step], journal: Journal, place: str, call: ToolCall, why: str) -> ToolResult:
+async def refuse_call(context: StepContext[Step], journal: Journal, place: str, call: ToolCall, why: str) -> ToolResult:
     """The result of a call that is not made."""
-    return find_result(journal, place) or await keep_result(work, journal, place, call, ToolResult(why, failed=True))
+    return find_result(journal, place) or await keep_result(context, journal, place, call, ToolResult(why, failed=True))

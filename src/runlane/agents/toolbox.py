@@ -1,8 +1,8 @@
 """The toolbox of a step: what can be called by which name, how a model sees it, and what may happen twice.
 
 Definitions of tools come first, then registered tasks, the tools of MCP servers as server__tool, and the agents that an
-agent may delegate to as ask_AGENT. What an MCP server offers is kept in the journal: whoever takes the step over
-goes on with the same tools, and opens no connection if nothing has to be called.
+agent may delegate to as ask_AGENT. What an MCP server offers is stored in the journal: an attempt that takes
+the step over continues with the same tools, and opens no connection if nothing has to be called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runlane.templates.json_schema import misfit
 
 ALL: Final = "all"
 BETWEEN: Final = "__"
-# Calling them again goes on where they are: an agent by its journal, an orchestration as the run that it is.
+# A repeated call continues them: an agent by its journal, an orchestration as the same run.
 _SAFE: Final = ("agent", "orchestration")
 DELEGATE: Final = "ask_"
 _TASK: Final[dict[str, Any]] = {
@@ -59,7 +59,7 @@ class CallableTool:
 
     @property
     def effect(self) -> Effect:
-        """What may happen when nobody knows whether a call had its effect."""
+        """Return what is allowed when it is unknown whether a call had its effect."""
         if self.server is not None:
             return self.server.effects.get(self.plain_name, self.server.effect)
         if self.tool is None or self.tool.tool_type in _SAFE:
@@ -109,67 +109,70 @@ class Toolbox:
         return list(self._things)
 
 
-async def toolbox_of(work: StepContext[Step], agent: Agent, allowed: list[str] | None, journal: Journal) -> Toolbox:
+async def toolbox_of(context: StepContext[Step], agent: Agent, allowed: list[str] | None, journal: Journal) -> Toolbox:
     """What an agent may call in this step."""
-    tools = work.tools
+    services = context.services
     names = list(agent.tools)
     if ALL in names:
-        names = [*sorted({*tools.tools, *tools.tasks}), *(f"{server}{BETWEEN}" for server in sorted(tools.servers))]
+        names = [
+            *sorted({*services.tools, *services.tasks}),
+            *(f"{server}{BETWEEN}" for server in sorted(services.servers)),
+        ]
     things: list[CallableTool] = []
     for name in dict.fromkeys(names):
-        server = _server_of(tools, name)
+        server = _server_of(services, name)
         if server is None:
-            if agent.on_missing_tools == "skip" and name not in tools.tools and name not in tools.tasks:
-                await _warn_missing(work, agent, name, journal)
+            if agent.on_missing_tools == "skip" and name not in services.tools and name not in services.tasks:
+                await _warn_missing(context, agent, name, journal)
             else:
-                things.append(one(tools, name))
+                things.append(one(services, name))
             continue
-        offered = await _offered(work, server, journal)
+        offered = await _offered(context, server, journal)
         things += [thing for thing in offered if name in (thing.name, f"{server.name}{BETWEEN}")]
-    things += [_delegate(tools, name) for name in agent.delegate_agent_ids if name in tools.agents]
+    things += [_delegate(services, name) for name in agent.delegate_agent_ids if name in services.agents]
     return Toolbox(thing for thing in things if allowed is None or thing.name in allowed)
 
 
-async def _warn_missing(work: StepContext[Step], agent: Agent, name: str, journal: Journal) -> None:
+async def _warn_missing(context: StepContext[Step], agent: Agent, name: str, journal: Journal) -> None:
     # A step that is resumed has its first answer in the journal, and its warning in the events.
     if journal.find_reply("model/0") is None:
-        await work.emit(
+        await context.emit(
             EventType.STEP_WARNING,
             message=f'There is no tool "{name}" in this run; the agent "{agent.id}" works without it.',
             code="unknown_tool",
         )
 
 
-async def find_tool(work: StepContext[Step], name: str, journal: Journal) -> CallableTool:
+async def find_tool(context: StepContext[Step], name: str, journal: Journal) -> CallableTool:
     """The tool of this name. Raises if there is none."""
-    server = _server_of(work.tools, name)
+    server = _server_of(context.services, name)
     if server is not None:
-        found = Toolbox(await _offered(work, server, journal)).find(name)
+        found = Toolbox(await _offered(context, server, journal)).find(name)
         if found is not None:
             return found
-    return one(work.tools, name)
+    return one(context.services, name)
 
 
-def _server_of(tools: RunServices, name: str) -> McpServer | None:
+def _server_of(services: RunServices, name: str) -> McpServer | None:
     """The MCP server that a tool of this name belongs to. A server's own name may have the separator in it too."""
-    if name in tools.tools or name in tools.tasks:
+    if name in services.tools or name in services.tasks:
         return None
     parts = name.split(BETWEEN)
     candidates = (BETWEEN.join(parts[:end]) for end in range(1, len(parts)))
-    return next((tools.servers[server] for server in candidates if server in tools.servers), None)
+    return next((services.servers[server] for server in candidates if server in services.servers), None)
 
 
-def one(tools: RunServices, name: str) -> CallableTool:
+def one(services: RunServices, name: str) -> CallableTool:
     """A tool or a task. Raises if there is none of this name."""
-    tool = tools.tools.get(name)
+    tool = services.tools.get(name)
     if tool is not None:
-        task = tools.tasks.get(tool.task or "")
+        task = services.tasks.get(tool.task or "")
         about = tool.description or (task.about if task is not None else "")
         return CallableTool(ToolOffer(name, about, _schema(tool, task)), tool=tool)
-    task = tools.tasks.get(name)
+    task = services.tasks.get(name)
     if task is not None:
         return CallableTool(ToolOffer(name, task.about or f"The task {name}.", task.input_schema), task=name)
-    known = sorted({*tools.tools, *tools.tasks})
+    known = sorted({*services.tools, *services.tasks})
     raise StepFailed(
         "unknown_tool",
         f'There is no tool "{name}" in this run{nearest(name, known)}. Known here: {", ".join(known[:20]) or "none"}.',
@@ -184,19 +187,19 @@ def _schema(tool: Tool, task: Task | None) -> dict[str, Any]:
     return {"agent": _TASK, "orchestration": _MESSAGE}.get(tool.tool_type, {})
 
 
-def _delegate(tools: RunServices, name: str) -> CallableTool:
-    agent = tools.agents[name]
+def _delegate(services: RunServices, name: str) -> CallableTool:
+    agent = services.agents[name]
     offer = ToolOffer(f"{DELEGATE}{name}", agent.description or f"Let {agent.name or name} do a task.", _TASK)
     return CallableTool(offer, agent=name)
 
 
-async def _offered(work: StepContext[Step], server: McpServer, journal: Journal) -> list[CallableTool]:
+async def _offered(context: StepContext[Step], server: McpServer, journal: Journal) -> list[CallableTool]:
     key = f"tools/{server.name}"
     offers = journal.find_offers(key)
     if offers is None:
-        if work.tools.mcp is None:
+        if context.services.mcp is None:
             raise StepFailed("unsupported_tool", f'The MCP server "{server.name}" cannot be reached from here.')
-        offers = tuple(await work.tools.mcp.tools(server))
+        offers = tuple(await context.services.mcp.tools(server))
         await journal.keep_offers(key, offers)
     return [
         CallableTool(

@@ -11,8 +11,6 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Sequence
-from functools import cache
-from hashlib import sha1
 from typing import Any, Protocol, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -21,7 +19,7 @@ from redis.asyncio.cluster import ClusterNode, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisClusterException, RedisError
+from redis.exceptions import RedisClusterException, RedisError
 
 from runlane.errors import InvalidSettings
 
@@ -62,10 +60,6 @@ class RedisClient(Protocol):
 
     async def subscribe(self, channels: Sequence[str]) -> Any:
         """Subscribe to these channels on a separate connection; the caller closes it."""
-        ...
-
-    async def script(self, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-        """Run a script over keys that share one slot, atomically."""
         ...
 
     async def ping(self) -> None:
@@ -129,9 +123,6 @@ class OneServer:
     async def subscribe(self, channels: Sequence[str]) -> Any:
         return await _subscribe(self._subscriber, channels)
 
-    async def script(self, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-        return await _script(self._quick, text, keys, arguments)
-
     async def ping(self) -> None:
         await cast("Any", self._quick).ping()
 
@@ -174,9 +165,6 @@ class Cluster:
         self._subscriber = await self._any_node(_SUBSCRIBING)
         return await _subscribe(self._subscriber, channels)
 
-    async def script(self, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-        return await _script(self._quick, text, keys, arguments)
-
     async def ping(self) -> None:
         await cast("Any", self._quick).ping()
 
@@ -207,19 +195,6 @@ async def _publish(pipe: Any, messages: Sequence[tuple[str, bytes]]) -> None:
 
 async def _take(client: Any, bells: Sequence[str], timeout_seconds: float) -> bool:
     return await client.blpop(list(bells), timeout=timeout_seconds) is not None
-
-
-async def _script(client: Any, text: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
-    try:
-        return await client.evalsha(_digest(text), len(keys), *keys, *arguments)
-    except NoScriptError:
-        # A server that was restarted or replaced does not have the script yet.
-        return await client.eval(text, len(keys), *keys, *arguments)
-
-
-@cache
-def _digest(text: str) -> str:
-    return sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 async def _subscribe(client: redis.Redis, channels: Sequence[str]) -> Any:

@@ -46,9 +46,8 @@ def list_limits(url: Url = None, api_key: ApiKey = None, json: Json = False) -> 
 
     async def on_database(database: Database) -> Sequence[Mapping[str, Any]]:
         from runlane.rate_limits.usage import read_occupancy
-        from runlane.settings import load_settings
 
-        return [_from_database(usage) for usage in await read_occupancy(load_settings(), database)]
+        return [_from_database(usage) for usage in await read_occupancy(database)]
 
     print_rows(
         on_server_or_database(url, api_key, on_server, on_database),

@@ -1,7 +1,7 @@
-"""Limits of model providers, per credential: how they are said, and whether a call may begin under them.
+"""Rate limits of model providers, per credential, and the pure decision whether a call may begin.
 
-A credential is a text such as "openai", "openai@tenant" or "openai:host"; what comes before the first ":" or "@" says
-whose defaults it has. The decision is pure, so that it is the same wherever the numbers are kept.
+A credential is a string such as "openai", "openai@tenant" or "openai:host". The part before the first ":" or "@" is the
+provider, which determines the defaults.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from runlane.errors import InvalidRequest
 MAX_CREDENTIAL: Final = 200
 MAX_IN_FLIGHT: Final = 100_000
 MAX_PER_MINUTE: Final = 1_000_000_000
-# A call counts in the second in which it began, and that second counts until all of it is a minute ago: in no span of
-# 60 seconds is a limit passed.
+# A call counts in the second in which it began, and that second counts until all of it is a minute ago: a limit is
+# not exceeded in any span of 60 seconds.
 WINDOW_SECONDS: Final = 60
-# The longest that a provider's Retry-After is obeyed, and the longest that we choose ourselves.
+# The longest Retry-After of a provider that is obeyed, and the longest back-off without one.
 MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 MAX_BACK_OFF_SECONDS: Final = 60.0
 _FIRST_BACK_OFF_SECONDS: Final = 1.0
@@ -31,7 +31,7 @@ _CREDENTIAL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:\[\]-]*")
 
 @dataclass(frozen=True, slots=True)
 class ProviderLimits:
-    """What a credential may use in the whole cluster; None is no limit, 0 in flight is a pause."""
+    """What a credential may use in the whole cluster. None means unlimited; 0 in flight pauses it."""
 
     in_flight: int | None = None
     requests_per_minute: int | None = None
@@ -43,7 +43,7 @@ class ProviderLimits:
 
 @dataclass(frozen=True, slots=True)
 class LimitChange:
-    """What to change; a field that is left out stays. `unlimited` names limits to remove, which None cannot say."""
+    """Limits to change; None leaves a limit unchanged. `unlimited` names the limits to remove."""
 
     in_flight: int | None = None
     requests_per_minute: int | None = None
@@ -53,7 +53,7 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class CredentialLoad:
-    """What is used of a credential at a moment; `ahead` are those who have waited longer than whoever asks."""
+    """What a credential uses at a moment. `ahead` counts the processes that have waited longer than this one."""
 
     in_flight: int = 0
     requests: int = 0
@@ -74,38 +74,38 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LimitRefusal:
-    """A call has to wait, in words. `firm_seconds` is how long at least, where that is known."""
+    """Why a call has to wait. `firm_seconds` is the shortest wait, where it is known."""
 
     reason: str
     firm_seconds: float | None = None
 
 
 def check_credential(credential: str) -> str:
-    """The credential, if it is one."""
+    """Return the credential if it is valid."""
     if len(credential) > MAX_CREDENTIAL or _CREDENTIAL.fullmatch(credential) is None:
         raise InvalidRequest(
-            f"{credential[:MAX_CREDENTIAL]!r} is no credential: it must have 1 to {MAX_CREDENTIAL} of letters, digits "
-            "and . _ - @ : [ ], and begin with a letter or digit. Examples: openai, openai@acme, openai:llm.local:8000"
+            f"{credential[:MAX_CREDENTIAL]!r} is not a valid credential. Use 1 to {MAX_CREDENTIAL} letters, digits and "
+            ". _ - @ : [ ], beginning with a letter or digit. Examples: openai, openai@acme, openai:llm.local:8000"
         )
     return credential
 
 
 def default_limits(credential: str) -> ProviderLimits:
-    """What holds while nobody has set anything."""
+    """Return the limits of a credential for which none were set."""
     return ProviderLimits(_DEFAULT_IN_FLIGHT.get(re.split("[:@]", credential, maxsplit=1)[0]))
 
 
 def default_credentials() -> list[str]:
-    """The credentials that have limits by themselves."""
+    """Return the credentials that have default limits."""
     return sorted(_DEFAULT_IN_FLIGHT)
 
 
 def changed_limits(limits: ProviderLimits, change: LimitChange) -> ProviderLimits:
-    """The limits after a change."""
+    """Return the limits after a change."""
     names = set(asdict(limits))
     wrong = sorted(change.unlimited - names)
     if wrong:
-        raise InvalidRequest(f"{wrong[0]} is no limit. Limits: {', '.join(asdict(limits))}.")
+        raise InvalidRequest(f"{wrong[0]} is not a limit. Limits: {', '.join(asdict(limits))}.")
     given: Mapping[str, int | None] = {
         name: value for name in names if (value := getattr(change, name)) is not None or name in change.unlimited
     }
@@ -123,13 +123,13 @@ def changed_limits(limits: ProviderLimits, change: LimitChange) -> ProviderLimit
 
 
 def counted_tokens(limits: ProviderLimits, tokens: int) -> int:
-    """What a call reserves: never more than the limit, or it would wait for ever."""
+    """Return what a call reserves: at most the limit, because more would never be available."""
     most = limits.tokens_per_minute
     return max(0, tokens) if most is None else min(max(0, tokens), most)
 
 
 def refused_by(limits: ProviderLimits, load: CredentialLoad, tokens: int) -> LimitKind | None:
-    """What stands in the way of one more call, or None. Those who wait longer come first."""
+    """Return which limit does not admit one more call, or None. Processes that have waited longer come first."""
     if load.slow_seconds > 0:
         return LimitKind.SLOW
     if limits.in_flight is not None and limits.in_flight - load.in_flight <= load.ahead:
@@ -144,7 +144,7 @@ def refused_by(limits: ProviderLimits, load: CredentialLoad, tokens: int) -> Lim
 
 
 def seconds_until_room(used: Mapping[int, int], limit: int, need: int) -> float | None:
-    """When enough of a minute's use is over, in seconds from now; `used` is by how many seconds ago it was."""
+    """Return in how many seconds enough of a minute's use has expired. `used` is keyed by its age in seconds."""
     total = sum(used.values())
     if total + need <= limit:
         return None
@@ -163,16 +163,16 @@ def describe_refusal(
     tokens: int,
     firm_seconds: float | None,
 ) -> LimitRefusal:
-    """A refusal in words."""
+    """Describe a refusal."""
     match kind:
         case LimitKind.SLOW:
-            said = f" ({load.slow_reason})" if load.slow_reason else ""
+            reason = f" ({load.slow_reason})" if load.slow_reason else ""
             seconds = math.ceil(load.slow_seconds)
-            return LimitRefusal(f"{credential}: everybody slows down for {seconds} s more{said}", load.slow_seconds)
+            return LimitRefusal(f"{credential}: backing off for {seconds} s more{reason}", load.slow_seconds)
         case LimitKind.IN_FLIGHT if limits.in_flight == 0:
             return LimitRefusal(f"{credential}: paused, its limit is 0 calls in flight")
         case LimitKind.IN_FLIGHT:
-            waiting = "" if load.in_flight >= (limits.in_flight or 0) else f", and {load.ahead} wait before this one"
+            waiting = "" if load.in_flight >= (limits.in_flight or 0) else f", and {load.ahead} processes wait longer"
             return LimitRefusal(f"{credential}: {load.in_flight} of {limits.in_flight} calls are in flight{waiting}")
         case LimitKind.REQUESTS:
             return LimitRefusal(
@@ -187,10 +187,10 @@ def describe_refusal(
             )
 
 
-def back_off_seconds(streak: int, asked_seconds: float | None, jitter: float) -> float:
-    """How long everybody waits after the provider said so for the streak-th time in a row; `jitter` in [0, 1)."""
+def back_off_seconds(streak: int, retry_after_seconds: float | None, jitter: float) -> float:
+    """Return the back-off after the streak-th 429 in a row; `jitter` is in [0, 1)."""
     full = min(MAX_BACK_OFF_SECONDS, _FIRST_BACK_OFF_SECONDS * 2.0 ** min(max(streak, 1) - 1, 16))
     own = full * (0.5 + 0.5 * jitter)
-    if asked_seconds is None or not math.isfinite(asked_seconds):
+    if retry_after_seconds is None or not math.isfinite(retry_after_seconds):
         return own
-    return max(own, min(asked_seconds, MAX_RETRY_AFTER_SECONDS))
+    return max(own, min(retry_after_seconds, MAX_RETRY_AFTER_SECONDS))

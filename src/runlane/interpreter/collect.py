@@ -27,9 +27,9 @@ class LoopOutputs:
 
     __slots__ = ("_shelf", "_steps", "entries", "keys", "sizes")
 
-    def __init__(self, line: Fiber, body: list[str], shelf: Layer) -> None:
+    def __init__(self, fiber: Fiber, body: list[str], shelf: Layer) -> None:
         self._shelf = shelf
-        known = (line.scope.steps.get(step_id) for step_id in dict.fromkeys(body))
+        known = (fiber.scope.steps.get(step_id) for step_id in dict.fromkeys(body))
         self._steps = {step.id: step for step in known if step is not None and output_key(step) is not None}
         self.keys = frozenset(key for step in self._steps.values() if (key := output_key(step)) is not None)
         self.entries: dict[str, list[dict[str, Any]]] = {step_id: [] for step_id in self._steps}

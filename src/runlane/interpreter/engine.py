@@ -1,4 +1,4 @@
-"""The walk through the steps: how lines move, what is open, what happened, and how failures travel.
+"""The engine: how fibers move through the steps, what is open, which events follow, and how failures propagate.
 
 Moves are made one at a time from a stack, never by one step calling the next, so that neither a long run nor a long
 loop grows the call stack. Everything that happens follows from the definition and the outcomes: there is no clock,
@@ -68,9 +68,9 @@ class Engine:
                 message = f"One outcome led through more than {MAX_MOVES} steps at once. Does a loop do nothing?"
                 self.stop(Failed(NO_PROGRESS, message))
                 return
-            line, target, by_order = self._moves.pop()
-            if not line.closed:
-                self._move(line, target, by_order)
+            fiber, target, by_order = self._moves.pop()
+            if not fiber.closed:
+                self._move(fiber, target, by_order)
 
     def keep_limits(self, scope: Scope) -> None:
         """Fail the orchestrations, this one and those around it, that may not perform what they would have to."""
@@ -88,11 +88,11 @@ class Engine:
 
     def stop(self, error: Failed) -> None:
         """Fail the run as a whole, whatever it is at."""
-        self._fail_line(self.root.line, error, None)
+        self._fail_fiber(self.root.fiber, error, None)
 
-    def go(self, line: Fiber, target: str | None, *, by_order: bool = False) -> None:
-        """Lead a line to a step, or to its end. The last line that is led is the first that moves."""
-        self._moves.append((line, target, by_order))
+    def go(self, fiber: Fiber, target: str | None, *, by_order: bool = False) -> None:
+        """Lead a fiber to a step, or to its end. The last fiber that is led is the first that moves."""
+        self._moves.append((fiber, target, by_order))
 
     def open_leaf(
         self,
@@ -108,23 +108,23 @@ class Engine:
         if serial is None:
             self.serial += 1
             serial = self.serial
-        line = frame.line
-        todo = PendingStep(path, line.scope.orchestration, frame.step, line.layer.view, part, tries, delay)
-        frame.leaf = self.open[path] = OpenStep(frame, serial, todo)
-        for scope in line.scope.outward():
+        fiber = frame.fiber
+        pending = PendingStep(path, fiber.scope.orchestration, frame.step, fiber.layer.view, part, tries, delay)
+        frame.leaf = self.open[path] = OpenStep(frame, serial, pending)
+        for scope in fiber.scope.outward():
             scope.open += 1
             scope.asking += part != "step"
 
     def store(self, frame: AnyFrame, output: Any, size: int | None = None) -> None:
         """Write a step's output where it belongs."""
-        line, step = frame.line, frame.step
+        fiber, step = frame.fiber, frame.step
         key = output_key(step)
         if key is None:
             return
-        outputs = line.outputs
-        size = line.layer.write(key, output, size=size, gathered=outputs is not None)
+        outputs = fiber.outputs
+        size = fiber.layer.write(key, output, size=size, gathered=outputs is not None)
         if isinstance(step, HumanStep) and key != HUMAN_RESPONSE:
-            line.layer.write(HUMAN_RESPONSE, output, size=size)
+            fiber.layer.write(HUMAN_RESPONSE, output, size=size)
         if outputs is not None:
             outputs[step.id] = [output, size]
 
@@ -133,49 +133,49 @@ class Engine:
         self._tell(event, frame.step.id, frame.path, data)
 
     def emit_complete(self, frame: AnyFrame, output: Any) -> None:
-        """A step is done that nobody performed."""
+        """Complete a step that no worker performed."""
         self.emit(frame, EventType.STEP_COMPLETE, step_name=frame.step.title, step_type=frame.step.type)
         self.facts[-1] = replace(self.facts[-1], output=output)
 
     def leave(self, frame: AnyFrame, output: Any, leaving: str | None = None) -> None:
-        """A step is done: on to what follows it, or out with a line that left it."""
-        line = frame.line
-        line.frame = None
+        """A step is done: on to what follows it, or out with a fiber that left it."""
+        fiber = frame.fiber
+        fiber.frame = None
         if frame.step.type not in STEERING:
-            line.output = output
+            fiber.output = output
         if leaving == END:
-            self._finish(line, END)
+            self._finish(fiber, END)
         elif leaving is not None:
-            self.go(line, leaving)
+            self.go(fiber, leaving)
         else:
-            target, by_order = line.after(frame.step)
-            self.go(line, target, by_order=by_order)
+            target, by_order = fiber.after(frame.step)
+            self.go(fiber, target, by_order=by_order)
 
     def turn(self, frame: AnyFrame, target: str | None) -> None:
         """A step is done and has chosen the way."""
-        frame.line.frame = None
-        self.go(frame.line, target)
+        frame.fiber.frame = None
+        self.go(frame.fiber, target)
 
-    def drop_line(self, line: Fiber) -> None:
-        """Forget a line, what it is at, and what it has written."""
-        line.closed = True
-        if line.frame is not None:
-            self._drop(line.frame)
-        if line.owner is not None and line.layer is not line.owner.line.layer:
-            line.layer.discard()
+    def drop_fiber(self, fiber: Fiber) -> None:
+        """Forget a fiber, what it is at, and what it has written."""
+        fiber.closed = True
+        if fiber.frame is not None:
+            self._drop(fiber.frame)
+        if fiber.owner is not None and fiber.layer is not fiber.owner.fiber.layer:
+            fiber.layer.discard()
 
     def complete(self, leaf: OpenStep, outcome: Done | Failed, again: bool | None = None) -> None:
-        """Take the outcome of an open todo; `again` is what its retry decided, if that is known."""
+        """Take the outcome of an open pending step; `again` is what its retry decided, if that is known."""
         frame = leaf.frame
         if isinstance(outcome, Failed):
             if again is None:
-                again = _again(frame.step.retry, outcome, leaf.todo.tries)
+                again = _again(frame.step.retry, outcome, leaf.pending.tries)
             if again:
                 self._try_again(leaf, outcome)
                 return
         self._close(leaf)
-        if leaf.todo.part == "step":
-            for scope in frame.line.scope.outward():
+        if leaf.pending.part == "step":
+            for scope in frame.fiber.scope.outward():
                 scope.turns += 1
         if isinstance(outcome, Failed):
             self.fail(frame, outcome, retried=True)
@@ -188,106 +188,110 @@ class Engine:
     def fail(self, frame: AnyFrame, error: Failed, *, source: str | None = None, retried: bool = False) -> None:
         """A step failed, or what is inside it: then its retry, its on_error, or what is around it.
 
-        `source` is the step inside that failed first; its event has been told. An inner orchestration has begun as a
-        step of its own, so its end is told as well.
+        `source` is the step inside that failed first; its event has been emitted. An inner orchestration has begun as
+        a step, so its end is emitted as well.
         """
-        line, step = frame.line, frame.step
+        fiber, step = frame.fiber, frame.step
         self._drop(frame)
         if not retried and _again(step.retry, error, frame.tries):
-            line.delay = delay = _delay(step.retry, frame.tries + 1)
+            fiber.delay = delay = _delay(step.retry, frame.tries + 1)
             self._tell_retry(frame, error, frame.tries + 1, delay)
-            self._enter(line, step, tries=frame.tries + 1)
+            self._enter(fiber, step, tries=frame.tries + 1)
             return
         if source is None:
             self.emit(frame, EventType.STEP_ERROR, code=error.code, error=error.message, **_spent(error))
         elif isinstance(frame, NestedFrame):
             self.emit(frame, EventType.STEP_ERROR, code=error.code, error=error.message)
-        self._take_failure(line, step, error, source or step.id)
+        self._take_failure(fiber, step, error, source or step.id)
 
-    def _take_failure(self, line: Fiber, step: Step, error: Failed, source: str) -> None:
-        """Go to the step's on_error, or fail the line."""
+    def _take_failure(self, fiber: Fiber, step: Step, error: Failed, source: str) -> None:
+        """Go to the step's on_error, or fail the fiber."""
         if step.on_error is not None:
             try:
-                line.layer.write("error", {"step_id": source, "code": error.code, "message": error.message})
+                fiber.layer.write("error", {"step_id": source, "code": error.code, "message": error.message})
             except StateRejected as refused:
                 error = refused.failed
             else:
-                self.go(line, step.on_error)
+                self.go(fiber, step.on_error)
                 return
-        self._fail_line(line, error, source)
+        self._fail_fiber(fiber, error, source)
 
-    def _fail_line(self, line: Fiber, error: Failed, source: str | None) -> None:
-        owner = line.owner
+    def _fail_fiber(self, fiber: Fiber, error: Failed, source: str | None) -> None:
+        owner = fiber.owner
         if owner is not None:
             # An inner orchestration has ids of its own, so out here it is the step that runs it which failed.
             self.fail(owner, error, source=owner.step.id if isinstance(owner, NestedFrame) else source)
             return
-        if line.frame is not None:
-            self._drop(line.frame)
-        self.end = OrchestrationEnd(EndStatus.FAILED, None, dict(line.layer.values), error, source)
+        if fiber.frame is not None:
+            self._drop(fiber.frame)
+        self.end = OrchestrationEnd(EndStatus.FAILED, None, dict(fiber.layer.values), error, source)
 
     def _try_again(self, leaf: OpenStep, error: Failed) -> None:
-        tries = leaf.todo.tries + 1
-        frame, todo = leaf.frame, leaf.todo
+        tries = leaf.pending.tries + 1
+        frame, pending = leaf.frame, leaf.pending
         delay = _delay(frame.step.retry, tries)
-        leaf.todo = PendingStep(todo.path, todo.orchestration, todo.step, todo.state, todo.part, tries, delay)
+        leaf.pending = PendingStep(
+            pending.path, pending.orchestration, pending.step, pending.state, pending.part, tries, delay
+        )
         self._tell_retry(frame, error, tries, delay)
 
     def _tell_retry(self, frame: AnyFrame, error: Failed, tries: int, delay: float) -> None:
         self.emit(frame, EventType.STEP_RETRY, tries=tries, delay_seconds=delay, error=error.message, **_spent(error))
 
-    def _move(self, line: Fiber, target: str | None, by_order: bool) -> None:
+    def _move(self, fiber: Fiber, target: str | None, by_order: bool) -> None:
         passed: set[str] = set()
-        while target is not None and (line.bound or target not in line.stops):
-            if line.bound and target not in line.order:
-                self._finish(line, target)
+        while target is not None and (fiber.bound or target not in fiber.stops):
+            if fiber.bound and target not in fiber.order:
+                self._finish(fiber, target)
                 return
-            step = line.scope.steps.get(target)
+            step = fiber.scope.steps.get(target)
             if step is None:
-                message = f'A way leads to "{target}", and there is no such step in {line.scope.orchestration.title}.'
-                self._tell(EventType.STEP_ERROR, target, line.path(target), {"code": UNKNOWN_STEP, "error": message})
-                self._fail_line(line, Failed(UNKNOWN_STEP, message), target)
+                message = (
+                    f'A route leads to "{target}", a step that does not exist in {fiber.scope.orchestration.title}.'
+                )
+                self._tell(EventType.STEP_ERROR, target, fiber.path(target), {"code": UNKNOWN_STEP, "error": message})
+                self._fail_fiber(fiber, Failed(UNKNOWN_STEP, message), target)
                 return
-            if line.arrive(step, by_order=by_order):
-                self._enter(line, step)
+            if fiber.arrive(step, by_order=by_order):
+                self._enter(fiber, step)
                 return
-            self._reach_limit(line, step)
+            self._reach_limit(fiber, step)
             if step.on_limit == "fail":
-                self._refuse_way_back(line, step)
+                self._refuse_way_back(fiber, step)
                 return
             if target in passed:
                 # Ways around a step at its limit lead to it again: there is nowhere to go.
                 break
             passed.add(target)
-            target, by_order = line.after(step)
-        self._finish(line, None)
+            target, by_order = fiber.after(step)
+        self._finish(fiber, None)
 
-    def _reach_limit(self, line: Fiber, step: Step) -> None:
+    def _reach_limit(self, fiber: Fiber, step: Step) -> None:
         self.limits[step.id] = None
         data = {"iterations": step.max_iterations, "max_iterations": step.max_iterations, "on_limit": step.on_limit}
-        self._tell(EventType.LOOP_LIMIT_REACHED, step.id, line.path(step.id), data)
+        self._tell(EventType.LOOP_LIMIT_REACHED, step.id, fiber.path(step.id), data)
 
-    def _refuse_way_back(self, line: Fiber, step: Step) -> None:
+    def _refuse_way_back(self, fiber: Fiber, step: Step) -> None:
         """The execution that would be one too many fails, under a path of its own."""
         error = Failed(
             LOOP_LIMIT,
             f'A way leads back to "{step.id}", which has been executed {step.max_iterations} times; its max_iterations '
             f"is {step.max_iterations}. Raise it, set on_limit to continue, or give the step an on_error.",
         )
-        path = line.visit(step)
+        path = fiber.visit(step)
         self._tell(EventType.STEP_ERROR, step.id, path, {"code": error.code, "error": error.message})
-        self._take_failure(line, step, error, step.id)
+        self._take_failure(fiber, step, error, step.id)
 
-    def _enter(self, line: Fiber, step: Step, tries: int = 0) -> None:
-        path = line.visit(step)
+    def _enter(self, fiber: Fiber, step: Step, tries: int = 0) -> None:
+        path = fiber.visit(step)
         if isinstance(step, EndStep):
             self._tell(EventType.ORCHESTRATION_END, step.id, path, {})
-            self._finish(line, END)
+            self._finish(fiber, END)
             return
-        frame = self._frame(line, step, path)
-        line.frame = frame
+        frame = self._frame(fiber, step, path)
+        fiber.frame = frame
         frame.tries = tries
-        frame.delay, line.delay = line.delay, 0.0
+        frame.delay, fiber.delay = fiber.delay, 0.0
         try:
             if not isinstance(frame, LeafFrame):
                 _check_nesting(frame)
@@ -295,45 +299,45 @@ class Engine:
         except StateRejected as refused:
             self.fail(frame, refused.failed)
 
-    def _frame(self, line: Fiber, step: Step, path: str) -> AnyFrame:
+    def _frame(self, fiber: Fiber, step: Step, path: str) -> AnyFrame:
         match step:
             case ParallelStep():
-                return ParallelFrame(line, step, path)
+                return ParallelFrame(fiber, step, path)
             case LoopStep():
-                return LoopFrame(line, step, path) if step.for_each is None else ForEachFrame(line, step, path)
+                return LoopFrame(fiber, step, path) if step.for_each is None else ForEachFrame(fiber, step, path)
             case OrchestrationStep() | AgentStep() if self.library.nested_in(step) is not None:
-                return NestedFrame(line, step, path)
+                return NestedFrame(fiber, step, path)
             case _:
-                return LeafFrame(line, step, path)
+                return LeafFrame(fiber, step, path)
 
-    def _finish(self, line: Fiber, leaving: str | None) -> None:
-        line.closed = True
-        owner = line.owner
+    def _finish(self, fiber: Fiber, leaving: str | None) -> None:
+        fiber.closed = True
+        owner = fiber.owner
         if owner is None:
             self.end = OrchestrationEnd(
-                EndStatus.COMPLETED, line.output, dict(line.layer.values), loop_limits=tuple(self.limits)
+                EndStatus.COMPLETED, fiber.output, dict(fiber.layer.values), loop_limits=tuple(self.limits)
             )
             return
         try:
-            owner.ended(self, line, leaving)
+            owner.ended(self, fiber, leaving)
         except StateRejected as refused:
             self.fail(owner, refused.failed)
 
     def _drop(self, frame: AnyFrame) -> None:
         if frame.leaf is not None:
             self._close(frame.leaf)
-        for line in list(frame.lines()):
-            self.drop_line(line)
+        for fiber in list(frame.fibers()):
+            self.drop_fiber(fiber)
         if frame.shelf is not None:
             frame.shelf.discard()
-        frame.line.frame = None
+        frame.fiber.frame = None
 
     def _close(self, leaf: OpenStep) -> None:
-        del self.open[leaf.todo.path]
+        del self.open[leaf.pending.path]
         leaf.frame.leaf = None
-        for scope in leaf.frame.line.scope.outward():
+        for scope in leaf.frame.fiber.scope.outward():
             scope.open -= 1
-            scope.asking -= leaf.todo.part != "step"
+            scope.asking -= leaf.pending.part != "step"
 
     def _tell(self, event: str, step_id: str, path: str, data: dict[str, Any]) -> None:
         self.facts.append(StepEvent(event, {"orch_step_id": step_id, **data, "path": path}))
@@ -343,23 +347,23 @@ class Engine:
         scope.turns = data["turns"]
         scope.cost = data["cost"]
         scope.layer.load(data["state"])
-        self.load_line(scope.line, data["line"])
+        self.load_fiber(scope.fiber, data["line"])
 
-    def load_line(self, line: Fiber, data: dict[str, Any]) -> None:
-        """Make a line what was dumped, and what it is at."""
-        line.load(data)
+    def load_fiber(self, fiber: Fiber, data: dict[str, Any]) -> None:
+        """Make a fiber what was dumped, and what it is at."""
+        fiber.load(data)
         saved = data["frame"]
         if saved is not None:
-            line.frame = self._frame(line, line.scope.steps[saved["step"]], saved["path"])
-            line.frame.load(self, saved)
+            fiber.frame = self._frame(fiber, fiber.scope.steps[saved["step"]], saved["path"])
+            fiber.frame.load(self, saved)
 
 
 def _check_nesting(frame: AnyFrame) -> None:
-    inside = list(frame.line.around())
+    inside = list(frame.fiber.around())
     if len(inside) >= MAX_INSIDE:
         raise StateRejected(NESTING_LIMIT, f"Steps are inside each other more than {MAX_INSIDE} deep.")
     for outer in inside:
-        if outer.line.scope is frame.line.scope and outer.step.id == frame.step.id:
+        if outer.fiber.scope is frame.fiber.scope and outer.step.id == frame.step.id:
             raise StateRejected(
                 BAD_ROUTE,
                 f'A way inside "{frame.step.id}" leads back to it before it has ended. Let it lead to where its '

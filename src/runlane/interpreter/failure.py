@@ -1,4 +1,4 @@
-"""The one exception of performers: a step could not be performed, and the outcome that says so."""
+"""The exception of performers: a step could not be performed. It becomes the outcome of the step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from runlane.interpreter.values import Failed
 
 
 def timeout_message(seconds: float) -> str:
-    """Return what the error of a step says that was not done within its limit."""
+    """Describe the failure of a step that exceeded its time limit."""
     return f"The step took longer than its {seconds:g} s."
 
 

@@ -1,7 +1,7 @@
-"""A line of control: one step after the other, until there is no next one.
+"""A fiber: one step after the other, until there is no next one.
 
-An orchestration has a main line; each branch of a parallel step, each round of a loop and each item of a list is a
-line of its own. A line knows where it is, which ways back it has taken, and how its steps' paths begin.
+An orchestration has a main fiber; each branch of a parallel step, each round of a loop and each item of a list is a
+fiber too. A fiber has its position, the routes back that it has taken, and the prefix of its steps' paths.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from runlane.interpreter.scope import Scope
     from runlane.interpreter.state import Layer
 
-# The exit of a line that met an `end` step. Ids have no slash, so it is told from a step that a line leaves for.
+# The exit of a fiber that met an `end` step. Ids have no slash, so no step has this id.
 END: Final = "/end"
 
 
 class Fiber:
-    """One line of control.
+    """One fiber of control.
 
-    `order` lists the steps that follow each other here whatever their `next_step_id` says. A `bound` line has no other
+    `order` lists the steps that follow each other here whatever their `next_step_id` is. A `bound` fiber has no other
     steps: it ends when it is led elsewhere. Others end at `stops`, where the branches around them meet.
     """
 
@@ -71,7 +71,7 @@ class Fiber:
         self.frame: AnyFrame | None = None
         self.output: Any = None
         self.closed = False
-        # How long the first todo has to wait: this line belongs to something that is tried again.
+        # How long the first pending step has to wait: this fiber belongs to something that is tried again.
         self.delay = 0.0
         # Per step of a collecting loop: [output, size] of this round.
         self.outputs: dict[str, list[Any]] | None = {} if gathers else None
@@ -82,11 +82,11 @@ class Fiber:
         self.backs: dict[str, int] = {}
 
     def first(self) -> str | None:
-        """The step that begins a line with an order."""
+        """The step that begins a fiber with an order."""
         return self.order[0] if self.order else None
 
     def after(self, step: Step) -> tuple[str | None, bool]:
-        """The step that follows the current one if nothing else is chosen, and whether by the line's order."""
+        """The step that follows the current one if nothing else is chosen, and whether by the fiber's order."""
         if self.position < 0:
             return step.next_step_id, False
         following = self.position + 1
@@ -124,14 +124,14 @@ class Fiber:
         return f"{self.prefix}{step_id}" if times == 1 else f"{self.prefix}{step_id}~{times}"
 
     def around(self) -> Iterator[AnyFrame]:
-        """The steps that this line is inside of, the innermost first."""
+        """The steps that this fiber is inside of, the innermost first."""
         owner = self.owner
         while owner is not None:
             yield owner
-            owner = owner.line.owner
+            owner = owner.fiber.owner
 
     def dump(self) -> dict[str, Any]:
-        """The line as JSON; its state only if it has a layer of its own, which its owner knows."""
+        """Return the fiber as JSON; its state only if it has its own layer, which its owner determines."""
         return {
             "index": self.index,
             "position": self.position,

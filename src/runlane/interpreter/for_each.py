@@ -1,4 +1,4 @@
-"""A loop over the items of a list, several at a time if it says so.
+"""A loop over the items of a list, several at a time if it is defined so.
 
 The outcome is the same as if the items had been worked on one after the other, each from the state before the loop:
 results are taken over in the items' order, and when an item's way leads out of the loop, those after it do not count.
@@ -32,12 +32,12 @@ class ForEachFrame(Frame[LoopStep]):
 
     __slots__ = ("collected", "count", "finished", "held", "items", "running", "started", "taken")
 
-    def __init__(self, line: Fiber, step: LoopStep, path: str) -> None:
-        super().__init__(line, step, path)
-        shelf = self.shelf = Layer(line.layer.schema, account=line.layer)
+    def __init__(self, fiber: Fiber, step: LoopStep, path: str) -> None:
+        super().__init__(fiber, step, path)
+        shelf = self.shelf = Layer(fiber.layer.schema, account=fiber.layer)
         # Items must not read each other's writes, so what is taken over stays apart from the state until the end.
-        self.held = Layer(line.layer.schema, account=shelf)
-        self.collected = LoopOutputs(line, step.loop_step_ids, shelf) if step.collect else None
+        self.held = Layer(fiber.layer.schema, account=shelf)
+        self.collected = LoopOutputs(fiber, step.loop_step_ids, shelf) if step.collect else None
         self.items: list[Any] | None = None
         self.count = 0
         self.started = 0
@@ -45,12 +45,12 @@ class ForEachFrame(Frame[LoopStep]):
         self.running: dict[int, Fiber] = {}
         self.finished: dict[int, tuple[Fiber, str | None]] = {}
 
-    def begin(self, walk: Engine) -> None:
+    def begin(self, engine: Engine) -> None:
         """Ask for the list."""
-        walk.open_leaf(self, f"{self.path}?", "items", delay=self.delay)
+        engine.open_leaf(self, f"{self.path}?", "items", delay=self.delay)
 
-    def settled(self, walk: Engine, done: Done) -> None:
-        """The list is there: start as many items as may run at a time."""
+    def settled(self, engine: Engine, done: Done) -> None:
+        """Start as many items as may run at a time, when the list is available."""
         if not isinstance(done.output, list):
             raise StateRejected(
                 WRONG_TYPE,
@@ -60,67 +60,67 @@ class ForEachFrame(Frame[LoopStep]):
         self.held.reserve(measure(items))
         self.count = len(items)
         if self.count == 0:
-            self._close(walk, None, None)
+            self._close(engine, None, None)
         else:
-            self._start_more(walk)
+            self._start_more(engine)
 
-    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
+    def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
         """Take over what is next in order; then start the next item, or end the loop."""
-        del self.running[line.index]
-        self.finished[line.index] = (line, leaving)
+        del self.running[fiber.index]
+        self.finished[fiber.index] = (fiber, leaving)
         if leaving is not None:
-            self._cut(walk, line.index + 1)
+            self._cut(engine, fiber.index + 1)
         while self.taken in self.finished:
-            line, leaving = self.finished.pop(self.taken)
-            self._take(line)
+            fiber, leaving = self.finished.pop(self.taken)
+            self._take(fiber)
         if self.taken == self.count:
-            self._close(walk, line.output, leaving)
+            self._close(engine, fiber.output, leaving)
         else:
-            self._start_more(walk)
+            self._start_more(engine)
 
-    def lines(self) -> Iterable[Fiber]:
+    def fibers(self) -> Iterable[Fiber]:
         """The items that are worked on."""
         return self.running.values()
 
-    def _start_more(self, walk: Engine) -> None:
+    def _start_more(self, engine: Engine) -> None:
         fresh: list[Fiber] = []
         while self.started < self.count and len(self.running) < self.step.max_concurrency:
-            line = self.running[self.started] = self._line(self.started)
+            fiber = self.running[self.started] = self._fiber(self.started)
             self.started += 1
-            fresh.append(line)
-            line.layer.put("item", (self.items or [])[line.index], 0)
-            line.layer.put("index", line.index, 0)
-            walk.emit(self, EventType.LOOP_ITERATION, iteration=line.index + 1, total=self.count)
-        for line in reversed(fresh):
-            walk.go(line, line.first(), by_order=True)
+            fresh.append(fiber)
+            fiber.layer.put("item", (self.items or [])[fiber.index], 0)
+            fiber.layer.put("index", fiber.index, 0)
+            engine.emit(self, EventType.LOOP_ITERATION, iteration=fiber.index + 1, total=self.count)
+        for fiber in reversed(fresh):
+            engine.go(fiber, fiber.first(), by_order=True)
 
-    def _cut(self, walk: Engine, count: int) -> None:
+    def _cut(self, engine: Engine, count: int) -> None:
         self.count = self.started = count
         for index in [index for index in self.running if index >= count]:
-            walk.drop_line(self.running.pop(index))
+            engine.drop_fiber(self.running.pop(index))
         for index in [index for index in self.finished if index >= count]:
             self.finished.pop(index)[0].layer.discard()
 
-    def _take(self, line: Fiber) -> None:
+    def _take(self, fiber: Fiber) -> None:
         self.taken += 1
         own = _OWN_KEYS
-        if self.collected is not None and line.outputs is not None:
+        if self.collected is not None and fiber.outputs is not None:
             own |= self.collected.keys
-        self.held.merge(line.layer, leaving_out=own)
-        if self.collected is not None and line.outputs is not None:
-            self.collected.add(line.index + 1, line.outputs)
+        self.held.merge(fiber.layer, leaving_out=own)
+        if self.collected is not None and fiber.outputs is not None:
+            self.collected.add(fiber.index + 1, fiber.outputs)
 
-    def _close(self, walk: Engine, last: Any, leaving: str | None) -> None:
-        self.line.layer.merge(self.held)
+    def _close(self, engine: Engine, last: Any, leaving: str | None) -> None:
+        self.fiber.layer.merge(self.held)
         output, size = last, None
         if self.collected is not None:
-            output, size = self.collected.close(self.line.layer)
-        walk.store(self, output, size)
-        walk.emit(self, EventType.LOOP_COMPLETE, iterations_completed=self.taken - (leaving is not None))
-        walk.leave(self, output, leaving)
+            output, size = self.collected.close(self.fiber.layer)
+        engine.store(self, output, size)
+        engine.emit(self, EventType.LOOP_COMPLETE, iterations_completed=self.taken - (leaving is not None))
+        engine.leave(self, output, leaving)
 
-    def _line(self, index: int) -> Fiber:
-        around = self.line
+    def _fiber(self, index: int) -> Fiber:
+        around = self.fiber
         return Fiber(
             around.scope,
             Layer(around.layer.schema, outer=around.layer, account=self.shelf),
@@ -142,16 +142,16 @@ class ForEachFrame(Frame[LoopStep]):
             "taken": self.taken,
             "held": self.held.dump(),
             "collected": None if self.collected is None else self.collected.dump(),
-            "running": [{**line.dump(), "state": line.layer.dump()} for line in self.running.values()],
+            "running": [{**fiber.dump(), "state": fiber.layer.dump()} for fiber in self.running.values()],
             "finished": [
-                {**line.dump(), "state": line.layer.dump(), "leaving": leaving}
-                for line, leaving in self.finished.values()
+                {**fiber.dump(), "state": fiber.layer.dump(), "leaving": leaving}
+                for fiber, leaving in self.finished.values()
             ],
         }
 
-    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+    def load(self, engine: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
-        super().load(walk, data)
+        super().load(engine, data)
         self.items = data["items"]
         if self.items is not None:
             self.held.count(measure(self.items))
@@ -162,11 +162,11 @@ class ForEachFrame(Frame[LoopStep]):
         if self.collected is not None:
             self.collected.load(data["collected"])
         for saved in data["running"]:
-            line = self.running[saved["index"]] = self._line(saved["index"])
-            line.layer.load(saved["state"])
-            walk.load_line(line, saved)
+            fiber = self.running[saved["index"]] = self._fiber(saved["index"])
+            fiber.layer.load(saved["state"])
+            engine.load_fiber(fiber, saved)
         for saved in data["finished"]:
-            line = self._line(saved["index"])
-            line.layer.load(saved["state"])
-            walk.load_line(line, saved)
-            self.finished[line.index] = (line, saved["leaving"])
+            fiber = self._fiber(saved["index"])
+            fiber.layer.load(saved["state"])
+            engine.load_fiber(fiber, saved)
+            self.finished[fiber.index] = (fiber, saved["leaving"])

@@ -1,7 +1,7 @@
 """A frame: one execution of a step that has begun and not ended.
 
-What a line is at is a frame. A step that somebody performs has an open todo; a step that the machine performs itself
-has lines of its own inside, and learns from each how it ended.
+The position of a fiber is a frame. A step that the worker performs has an open pending step; a step that the machine
+executes itself has fibers inside and is notified when each of them ends.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ S = TypeVar("S", bound=Step)
 
 
 class OpenStep:
-    """An open todo and the frame that awaits its outcome. `serial` is its place among all that were ever opened."""
+    """A pending step and the frame that awaits its outcome. `serial` numbers all that were ever opened."""
 
-    __slots__ = ("frame", "serial", "todo")
+    __slots__ = ("frame", "pending", "serial")
 
-    def __init__(self, frame: AnyFrame, serial: int, todo: PendingStep) -> None:
+    def __init__(self, frame: AnyFrame, serial: int, pending: PendingStep) -> None:
         self.frame = frame
         self.serial = serial
-        self.todo = todo
+        self.pending = pending
 
     def dump(self) -> dict[str, Any]:
-        """The leaf as JSON."""
-        todo = self.todo
+        """Return the open step as JSON."""
+        pending = self.pending
         return {
-            "path": todo.path,
-            "part": todo.part,
-            "tries": todo.tries,
-            "delay": todo.delay_seconds,
+            "path": pending.path,
+            "part": pending.part,
+            "tries": pending.tries,
+            "delay": pending.delay_seconds,
             "serial": self.serial,
         }
 
@@ -46,14 +46,14 @@ class OpenStep:
 class Frame(ABC, Generic[S]):
     """One execution of a step.
 
-    `tries` counts earlier executions that failed and led to this one; the todos that it opens first are due after
-    `delay` seconds. All bytes that it keeps beside its line's state count in `shelf`, if it has one.
+    `tries` counts earlier executions that failed and led to this one; the pending steps that it opens first are due
+    after `delay` seconds. All bytes that it keeps beside its fiber's state count in `shelf`, if it has one.
     """
 
-    __slots__ = ("delay", "leaf", "line", "path", "shelf", "step", "tries")
+    __slots__ = ("delay", "fiber", "leaf", "path", "shelf", "step", "tries")
 
-    def __init__(self, line: Fiber, step: S, path: str) -> None:
-        self.line = line
+    def __init__(self, fiber: Fiber, step: S, path: str) -> None:
+        self.fiber = fiber
         self.step = step
         self.path = path
         self.tries = 0
@@ -62,19 +62,19 @@ class Frame(ABC, Generic[S]):
         self.shelf: Layer | None = None
 
     @abstractmethod
-    def begin(self, walk: Engine) -> None:
-        """The line has come to the step."""
+    def begin(self, engine: Engine) -> None:
+        """Begin when the fiber reaches the step."""
 
-    def settled(self, walk: Engine, done: Done) -> None:
-        """The frame's own todo was performed."""
+    def settled(self, engine: Engine, done: Done) -> None:
+        """Continue after the frame's own pending step was performed."""
         raise NotImplementedError
 
-    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
-        """A line inside ended: by itself (None), for a step outside (its id), or at an `end` step (END)."""
+    def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
+        """A fiber inside ended: by itself (None), for a step outside (its id), or at an `end` step (END)."""
         raise NotImplementedError
 
-    def lines(self) -> Iterable[Fiber]:
-        """The lines inside that have not ended."""
+    def fibers(self) -> Iterable[Fiber]:
+        """The fibers inside that have not ended."""
         return ()
 
     def dump(self) -> dict[str, Any]:
@@ -86,13 +86,13 @@ class Frame(ABC, Generic[S]):
         """What else this kind of frame has to remember."""
         return {}
 
-    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+    def load(self, engine: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
         self.tries = data["tries"]
         leaf = data["leaf"]
         if leaf is not None:
             part: Part = leaf["part"]
-            walk.open_leaf(self, leaf["path"], part, tries=leaf["tries"], delay=leaf["delay"], serial=leaf["serial"])
+            engine.open_leaf(self, leaf["path"], part, tries=leaf["tries"], delay=leaf["delay"], serial=leaf["serial"])
 
 
 AnyFrame = Frame[Any]

@@ -1,4 +1,4 @@
-"""A step that somebody else performs: the machine asks, stores the output, and goes where it leads."""
+"""A step that the worker performs: the machine opens it, stores its output, and follows its route."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class LeafFrame(Frame[Step]):
 
     __slots__ = ()
 
-    def begin(self, walk: Engine) -> None:
+    def begin(self, engine: Engine) -> None:
         """Ask for it."""
-        walk.open_leaf(self, self.path, "step", delay=self.delay)
+        engine.open_leaf(self, self.path, "step", delay=self.delay)
 
-    def settled(self, walk: Engine, done: Done) -> None:
+    def settled(self, engine: Engine, done: Done) -> None:
         """Take its output, and the way that it chose."""
         way = chosen(self.step, done)
         if way is None:
-            walk.store(self, done.output)
+            engine.store(self, done.output)
             if isinstance(self.step, MergeStep):
-                walk.emit(
+                engine.emit(
                     self,
                     EventType.MERGE_COMPLETE,
                     input_count=len(self.step.input_keys),
                     strategy=self.step.merge_strategy,
                 )
-            walk.leave(self, done.output)
+            engine.leave(self, done.output)
             return
         if way.stored:
-            walk.store(self, way.output)
+            engine.store(self, way.output)
         if way.event is not None:
-            walk.emit(self, way.event, **way.data)
-        walk.turn(self, way.target)
+            engine.emit(self, way.event, **way.data)
+        engine.turn(self, way.target)

@@ -28,72 +28,72 @@ class LoopFrame(Frame[LoopStep]):
 
     __slots__ = ("collected", "current", "last", "number")
 
-    def __init__(self, line: Fiber, step: LoopStep, path: str) -> None:
-        super().__init__(line, step, path)
-        shelf = self.shelf = Layer(line.layer.schema, account=line.layer)
-        self.collected = LoopOutputs(line, step.loop_step_ids, shelf) if step.collect else None
+    def __init__(self, fiber: Fiber, step: LoopStep, path: str) -> None:
+        super().__init__(fiber, step, path)
+        shelf = self.shelf = Layer(fiber.layer.schema, account=fiber.layer)
+        self.collected = LoopOutputs(fiber, step.loop_step_ids, shelf) if step.collect else None
         self.number = 0
         self.current: Fiber | None = None
         self.last: Any = None
 
-    def begin(self, walk: Engine) -> None:
+    def begin(self, engine: Engine) -> None:
         """Begin the first round, or ask whether there is one."""
-        self._next(walk, self.delay)
+        self._next(engine, self.delay)
 
-    def settled(self, walk: Engine, done: Done) -> None:
+    def settled(self, engine: Engine, done: Done) -> None:
         """The condition was worked out."""
         if not done.output:
-            self._close(walk, self.number, None)
+            self._close(engine, self.number, None)
             return
         if self.number >= self.step.max_rounds:
             raise StateRejected(
                 ROUND_LIMIT,
                 f"The condition still holds after {self.number} rounds, and max_rounds is {self.step.max_rounds}. "
-                "Raise it if so many rounds are meant.",
+                "Raise it if that many rounds are intended.",
             )
-        self._start(walk)
+        self._start(engine)
 
-    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
+    def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
         """Keep what the round gave; then the next one, or the end of the loop if the round led out of it."""
         self.current = None
-        self.last = line.output
-        if self.collected is not None and line.outputs is not None:
-            self.collected.add(self.number, line.outputs)
+        self.last = fiber.output
+        if self.collected is not None and fiber.outputs is not None:
+            self.collected.add(self.number, fiber.outputs)
         if leaving is None:
-            self._next(walk)
+            self._next(engine)
         else:
-            self._close(walk, self.number - 1, leaving)
+            self._close(engine, self.number - 1, leaving)
 
-    def lines(self) -> Iterable[Fiber]:
+    def fibers(self) -> Iterable[Fiber]:
         """The current round."""
         return () if self.current is None else (self.current,)
 
-    def _next(self, walk: Engine, delay: float = 0.0) -> None:
+    def _next(self, engine: Engine, delay: float = 0.0) -> None:
         count = self.step.loop_count
         if count is None:
-            walk.open_leaf(self, f"{self.path}/{self.number + 1}?", "condition", delay=delay)
+            engine.open_leaf(self, f"{self.path}/{self.number + 1}?", "condition", delay=delay)
         elif self.number < count:
-            self._start(walk, delay)
+            self._start(engine, delay)
         else:
-            self._close(walk, self.number, None)
+            self._close(engine, self.number, None)
 
-    def _start(self, walk: Engine, delay: float = 0.0) -> None:
+    def _start(self, engine: Engine, delay: float = 0.0) -> None:
         self.number += 1
-        line = self.current = self._line()
-        line.delay = delay
-        walk.emit(self, EventType.LOOP_ITERATION, iteration=self.number, total=self.step.loop_count)
-        walk.go(line, line.first(), by_order=True)
+        fiber = self.current = self._fiber()
+        fiber.delay = delay
+        engine.emit(self, EventType.LOOP_ITERATION, iteration=self.number, total=self.step.loop_count)
+        engine.go(fiber, fiber.first(), by_order=True)
 
-    def _close(self, walk: Engine, completed: int, leaving: str | None) -> None:
+    def _close(self, engine: Engine, completed: int, leaving: str | None) -> None:
         output, size = self.last, None
         if self.collected is not None:
-            output, size = self.collected.close(self.line.layer)
-        walk.store(self, output, size)
-        walk.emit(self, EventType.LOOP_COMPLETE, iterations_completed=completed)
-        walk.leave(self, output, leaving)
+            output, size = self.collected.close(self.fiber.layer)
+        engine.store(self, output, size)
+        engine.emit(self, EventType.LOOP_COMPLETE, iterations_completed=completed)
+        engine.leave(self, output, leaving)
 
-    def _line(self) -> Fiber:
-        around = self.line
+    def _fiber(self) -> Fiber:
+        around = self.fiber
         return Fiber(
             around.scope,
             around.layer,
@@ -115,13 +115,13 @@ class LoopFrame(Frame[LoopStep]):
             "current": None if self.current is None else self.current.dump(),
         }
 
-    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+    def load(self, engine: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
-        super().load(walk, data)
+        super().load(engine, data)
         self.number = data["number"]
         self.last = data["last"]
         if self.collected is not None:
             self.collected.load(data["collected"])
         if data["current"] is not None:
-            self.current = self._line()
-            walk.load_line(self.current, data["current"])
+            self.current = self._fiber()
+            engine.load_fiber(self.current, data["current"])

@@ -1,8 +1,8 @@
 """The step machine: what an orchestration does next, given what has happened.
 
-It is told outcomes and says what may be performed now. It does nothing itself and knows no time, so the same outcomes
-in the same order always make the same machine: a worker that takes over settles what was recorded and goes on from
-there. See docs/explanation/interpreter.md for the rules.
+It takes outcomes and returns what may be performed. It is pure and has no clock, so the same outcomes in the same order
+always make the same machine: a worker that takes over replays the records and continues from there. See
+docs/explanation/interpreter.md for the rules.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Machine:
     is left to do.
     """
 
-    def __init__(self, walk: Engine, tokens: int = 0) -> None:
-        self._walk = walk
+    def __init__(self, engine: Engine, tokens: int = 0) -> None:
+        self._engine = engine
         self._tokens = tokens
         self.opening: list[StepEvent] = []
 
@@ -51,20 +51,20 @@ class Machine:
     ) -> Machine:
         """A run before its first step.
 
-        `library` has every orchestration that the run pins, by id, and `agent_orchestrations` says which agents are
-        orchestrations. `state` goes on top of the definition's defaults.
+        `library` has every orchestration that the run pins, by id, and `agent_orchestrations` names the agents that
+        are orchestrations. `state` overrides the definition's defaults.
         """
         pinned = Library(library, dict(agent_orchestrations or {}))
         root = Scope(pinned, library[orchestration_id], None, "")
-        walk = Engine(pinned, root)
-        machine = cls(walk)
+        engine = Engine(pinned, root)
+        machine = cls(engine)
         try:
             root.layer.fill({**defaults(root.orchestration), **state})
         except StateRejected as refused:
-            walk.stop(refused.failed)
+            engine.stop(refused.failed)
         else:
-            walk.go(root.line, root.orchestration.entry)
-            walk.run()
+            engine.go(root.fiber, root.orchestration.entry)
+            engine.run()
         machine.opening = machine._take_facts()
         return machine
 
@@ -76,20 +76,20 @@ class Machine:
         pinned = Library(library, dict(cursor["agents"]))
         saved = cursor["root"]
         root = Scope(pinned, library[saved["orchestration"]], None, "")
-        walk = Engine(pinned, root)
-        walk.load_scope(root, saved)
-        walk.open = dict(sorted(walk.open.items(), key=lambda entry: entry[1].serial))
-        walk.serial = cursor["serial"]
-        walk.limits = dict.fromkeys(cursor.get("limits", ()))
-        walk.end = _load_end(cursor["end"], root.layer.values)
-        return cls(walk, cursor["tokens"])
+        engine = Engine(pinned, root)
+        engine.load_scope(root, saved)
+        engine.open = dict(sorted(engine.open.items(), key=lambda entry: entry[1].serial))
+        engine.serial = cursor["serial"]
+        engine.limits = dict.fromkeys(cursor.get("limits", ()))
+        engine.end = _load_end(cursor["end"], root.layer.values)
+        return cls(engine, cursor["tokens"])
 
     def with_state(self, state: Mapping[str, Any]) -> Machine:
         """This machine with another state of the run; what branches and nested orchestrations have stays theirs.
 
         Raises StateRejected if a changed value does not fit its declared type, or if the state is too large.
         """
-        now = self._walk.root.layer
+        now = self._engine.root.layer
         layer = Layer(now.schema, limit=now.limit)
         layer.reserve(now.total - sum(now.sizes.values()))
         for key, value in state.items():
@@ -100,45 +100,45 @@ class Machine:
                 layer.write(key, value)
         cursor = self.cursor()
         cursor["root"]["state"] = layer.dump()
-        return Machine.restore(self._walk.library.orchestrations, cursor)
+        return Machine.restore(self._engine.library.orchestrations, cursor)
 
     def cursor(self) -> dict[str, Any]:
         """The machine as JSON. It shares values with the machine, none of which changes, but nothing else."""
-        walk = self._walk
+        engine = self._engine
         return {
             "version": _CURSOR_VERSION,
-            "agents": dict(walk.library.agents),
-            "serial": walk.serial,
+            "agents": dict(engine.library.agents),
+            "serial": engine.serial,
             "tokens": self._tokens,
-            "limits": list(walk.limits),
-            "root": walk.root.dump(),
-            "end": _dump_end(walk.end),
+            "limits": list(engine.limits),
+            "root": engine.root.dump(),
+            "end": _dump_end(engine.end),
         }
 
-    def todos(self) -> list[PendingStep]:
-        """Everything that may be performed now, in the order in which it became possible."""
-        return [leaf.todo for leaf in self._walk.open.values()]
+    def pending_steps(self) -> list[PendingStep]:
+        """Return everything that may be performed, in the order in which it became possible."""
+        return [leaf.pending for leaf in self._engine.open.values()]
 
     def complete(self, path: str, outcome: Outcome, *, again: bool | None = None) -> list[StepEvent]:
-        """Take the outcome of a todo, move on, and return the facts that follow from it.
+        """Take the outcome of a pending step, move on, and return the events that follow from it.
 
-        Outputs must be plain JSON values, as they are recorded. An outcome that comes too late, for something that
-        is no longer needed, changes nothing but the totals. `again` is for replays: whether the todo was tried again
-        after this failure. Without it, the step's `retry` decides.
+        Outputs must be plain JSON values, as they are recorded. An outcome that arrives too late, for a step that
+        was dropped, changes only the totals. `again` is for replays: whether the step was retried after this failure.
+        Without it, the step's `retry` decides.
         """
-        walk = self._walk
-        leaf = walk.open.get(path)
+        engine = self._engine
+        leaf = engine.open.get(path)
         scope = self.charge(path, outcome.cost_usd, outcome.tokens)
         if leaf is not None:
-            walk.complete(leaf, outcome, again)
-            walk.run()
-        walk.keep_limits(scope)
+            engine.complete(leaf, outcome, again)
+            engine.run()
+        engine.keep_limits(scope)
         return self._take_facts()
 
     def charge(self, path: str, cost_usd: float | None, tokens: int) -> Scope:
-        """Count what was spent on a todo, without an outcome; the orchestration that it is part of."""
-        leaf = self._walk.open.get(path)
-        scope = self._walk.root if leaf is None else leaf.frame.line.scope
+        """Count what was spent on a pending step, without an outcome; return the scope that it belongs to."""
+        leaf = self._engine.open.get(path)
+        scope = self._engine.root if leaf is None else leaf.frame.fiber.scope
         cost = units(cost_usd)
         for around in scope.outward():
             around.cost += cost
@@ -148,22 +148,22 @@ class Machine:
     @property
     def end(self) -> OrchestrationEnd | None:
         """How the run ended, if it has."""
-        return self._walk.end
+        return self._engine.end
 
     @property
     def state(self) -> Mapping[str, Any]:
         """The state of the run itself, without what its branches have not merged yet."""
-        return self._walk.root.layer.view
+        return self._engine.root.layer.view
 
     @property
     def state_bytes(self) -> int:
         """The size of the state as JSON, with all that branches, loops and inner orchestrations hold of it."""
-        return self._walk.root.layer.total
+        return self._engine.root.layer.total
 
     @property
     def turns(self) -> int:
         """Steps that were performed, tries of one execution counted once."""
-        return self._walk.root.turns
+        return self._engine.root.turns
 
     @property
     def tokens(self) -> int:
@@ -173,19 +173,19 @@ class Machine:
     @property
     def cost_usd(self) -> float:
         """Money spent by all outcomes."""
-        return self._walk.root.cost / UNITS_PER_USD
+        return self._engine.root.cost / UNITS_PER_USD
 
     @property
     def over_budget(self) -> bool:
         """Whether the run has cost more than it may: then nothing more is to be called."""
-        return self._walk.root.over_budget
+        return self._engine.root.over_budget
 
     def budgets(self, path: str, unsettled: Mapping[str, float] | None = None) -> list[OrchestrationBudget]:
-        """The bounds of what an open todo may cost: of each orchestration that it is in, the innermost first.
+        """The bounds of what an open pending step may cost: of each orchestration that it is in, the innermost first.
 
-        `unsettled` is what open todos have spent that are not settled yet, by path.
+        `unsettled` is what open pending steps have spent that are not settled yet, by path.
         """
-        leaf = self._walk.open.get(path)
+        leaf = self._engine.open.get(path)
         if leaf is None:
             return []
         return [
@@ -195,7 +195,7 @@ class Machine:
                 scope.cost / UNITS_PER_USD + self._spent_within(scope, unsettled or {}),
                 scope.orchestration.on_cap,
             )
-            for scope in leaf.frame.line.scope.outward()
+            for scope in leaf.frame.fiber.scope.outward()
             if scope.cap is not None
         ]
 
@@ -203,11 +203,11 @@ class Machine:
         return sum(
             cost
             for path, cost in unsettled.items()
-            if (leaf := self._walk.open.get(path)) is not None and scope in leaf.frame.line.scope.outward()
+            if (leaf := self._engine.open.get(path)) is not None and scope in leaf.frame.fiber.scope.outward()
         )
 
     def _take_facts(self) -> list[StepEvent]:
-        facts, self._walk.facts = self._walk.facts, []
+        facts, self._engine.facts = self._engine.facts, []
         return facts
 
 

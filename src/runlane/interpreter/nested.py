@@ -1,6 +1,6 @@
 """An orchestration as a step of another one: a scope of its own, whose response is the step's output.
 
-An agent that is an orchestration is the same thing by another name: its task is the message.
+An agent that is an orchestration is executed in the same way: its task is the message.
 """
 
 from __future__ import annotations
@@ -39,53 +39,55 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
 
     __slots__ = ("scope",)
 
-    def __init__(self, line: Fiber, step: OrchestrationStep | AgentStep, path: str) -> None:
-        super().__init__(line, step, path)
+    def __init__(self, fiber: Fiber, step: OrchestrationStep | AgentStep, path: str) -> None:
+        super().__init__(fiber, step, path)
         self.scope: Scope | None = None
 
-    def begin(self, walk: Engine) -> None:
+    def begin(self, engine: Engine) -> None:
         """Fill the inner state and go to the inner first step."""
-        # Nobody performs this step, so nobody else tells of it.
-        walk.emit(self, EventType.STEP_START, step_name=self.step.title, step_type=self.step.type)
-        scope = self._open(walk)
+        # No worker performs this step, so the machine emits its event.
+        engine.emit(self, EventType.STEP_START, step_name=self.step.title, step_type=self.step.type)
+        scope = self._open(engine)
         if scope.depth > MAX_NESTED:
             raise StateRejected(
                 NESTING_LIMIT,
                 f"Orchestrations are nested more than {MAX_NESTED} deep. Does one of them, in the end, run itself?",
             )
         scope.layer.fill(initial_state(scope.orchestration, self._message(), self._given()))
-        scope.line.delay = self.delay
-        walk.go(scope.line, scope.orchestration.entry)
+        scope.fiber.delay = self.delay
+        engine.go(scope.fiber, scope.orchestration.entry)
 
-    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
-        """The inner orchestration is completed, at an `end` step or for want of a next one."""
+    def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
+        """Complete the inner orchestration, at an `end` step or when there is no next step."""
         if self.shelf is not None:
             self.shelf.discard()
-        walk.store(self, line.output)
-        walk.emit_complete(self, line.output)
-        walk.leave(self, line.output)
+        engine.store(self, fiber.output)
+        engine.emit_complete(self, fiber.output)
+        engine.leave(self, fiber.output)
 
-    def lines(self) -> Iterable[Fiber]:
-        """The inner main line."""
-        return () if self.scope is None else (self.scope.line,)
+    def fibers(self) -> Iterable[Fiber]:
+        """The inner main fiber."""
+        return () if self.scope is None else (self.scope.fiber,)
 
-    def _open(self, walk: Engine) -> Scope:
-        nested_id = walk.library.nested_in(self.step) or ""
-        orchestration = walk.library.orchestrations.get(nested_id)
+    def _open(self, engine: Engine) -> Scope:
+        nested_id = engine.library.nested_in(self.step) or ""
+        orchestration = engine.library.orchestrations.get(nested_id)
         if orchestration is None:
-            raise StateRejected(UNKNOWN_ORCHESTRATION, f'This run knows no orchestration "{nested_id}".')
-        scope = self.scope = Scope(walk.library, orchestration, self, f"{self.path}/>")
+            raise StateRejected(
+                UNKNOWN_ORCHESTRATION, f'The orchestration "{nested_id}" is not among the definitions of this run.'
+            )
+        scope = self.scope = Scope(engine.library, orchestration, self, f"{self.path}/>")
         self.shelf = scope.layer
         return scope
 
     def _message(self) -> str:
-        state = self.line.layer.view
+        state = self.fiber.layer.view
         step = self.step
         template = step.message if isinstance(step, OrchestrationStep) else step.prompt_template
         return self._filled(render, template) if template else text_of(state.get("user_input", ""))
 
     def _given(self) -> dict[str, Any]:
-        state = self.line.layer.view
+        state = self.fiber.layer.view
         given = {key: state[key] for key in self.step.input_keys if key in state}
         if isinstance(self.step, OrchestrationStep):
             given |= self._filled(render_value, self.step.input)
@@ -93,10 +95,10 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
 
     def _filled(self, fill: Callable[[Any, Mapping[str, Any], RenderBudget], Any], template: Any) -> Any:
         """Fill a template. What has no room in the state is refused while it is counted, before it is built."""
-        room = (self.shelf or self.line.layer).room
+        room = (self.shelf or self.fiber.layer).room
         budget = RenderBudget() if room is None else RenderBudget(room, "max_state_bytes")
         try:
-            return fill(template, self.line.layer.view, budget)
+            return fill(template, self.fiber.layer.view, budget)
         except (UnknownPlaceholder, InvalidPlaceholder, TemplateTooLarge) as error:
             too_large = room is not None and budget.used > room
             raise StateRejected(STATE_TOO_LARGE if too_large else error.code, str(error)) from error
@@ -105,7 +107,7 @@ class NestedFrame(Frame[OrchestrationStep | AgentStep]):
         """The inner scope."""
         return {"scope": None if self.scope is None else self.scope.dump()}
 
-    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+    def load(self, engine: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
-        super().load(walk, data)
-        walk.load_scope(self._open(walk), data["scope"])
+        super().load(engine, data)
+        engine.load_scope(self._open(engine), data["scope"])

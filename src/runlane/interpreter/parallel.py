@@ -24,60 +24,60 @@ class ParallelFrame(Frame[ParallelStep]):
 
     __slots__ = ("ending", "finished", "running", "started", "stops")
 
-    def __init__(self, line: Fiber, step: ParallelStep, path: str) -> None:
-        super().__init__(line, step, path)
-        self.shelf = Layer(line.layer.schema, account=line.layer)
+    def __init__(self, fiber: Fiber, step: ParallelStep, path: str) -> None:
+        super().__init__(fiber, step, path)
+        self.shelf = Layer(fiber.layer.schema, account=fiber.layer)
         self.started = 0
         self.running: dict[int, Fiber] = {}
         self.finished: dict[int, Fiber] = {}
         self.ending = False
         # The branches meet at what follows the parallel step; where a branch around them ends, they end too.
-        self.stops = line.stops | {join for join in (step.next_step_id, line.after(step)[0]) if join is not None}
+        self.stops = fiber.stops | {join for join in (step.next_step_id, fiber.after(step)[0]) if join is not None}
 
-    def begin(self, walk: Engine) -> None:
+    def begin(self, engine: Engine) -> None:
         """Start as many branches as may run at a time."""
-        walk.emit(self, EventType.PARALLEL_START, branch_count=len(self.step.parallel_branches))
-        self._start_more(walk, self.delay)
+        engine.emit(self, EventType.PARALLEL_START, branch_count=len(self.step.parallel_branches))
+        self._start_more(engine, self.delay)
 
-    def ended(self, walk: Engine, line: Fiber, leaving: str | None) -> None:
+    def ended(self, engine: Engine, fiber: Fiber, leaving: str | None) -> None:
         """Start the next branch, or join when it was the last."""
-        self.finished[line.index] = self.running.pop(line.index)
+        self.finished[fiber.index] = self.running.pop(fiber.index)
         self.ending = self.ending or leaving == END
-        self._start_more(walk)
+        self._start_more(engine)
         if not self.running:
-            self._join(walk)
+            self._join(engine)
 
-    def lines(self) -> Iterable[Fiber]:
+    def fibers(self) -> Iterable[Fiber]:
         """The branches that run."""
         return self.running.values()
 
-    def _start_more(self, walk: Engine, delay: float = 0.0) -> None:
+    def _start_more(self, engine: Engine, delay: float = 0.0) -> None:
         branches = self.step.parallel_branches
         limit = self.step.max_concurrency or len(branches)
         fresh: list[Fiber] = []
         while self.started < len(branches) and len(self.running) < limit:
-            line = self._line(self.started)
-            line.delay = delay
-            self.running[line.index] = line
+            fiber = self._fiber(self.started)
+            fiber.delay = delay
+            self.running[fiber.index] = fiber
             self.started += 1
-            fresh.append(line)
-            walk.emit(self, EventType.BRANCH_START, branch_index=line.index, branch_count=len(branches))
-        for line in reversed(fresh):
-            branch = branches[line.index]
-            walk.go(line, branch[0] if branch else None, by_order=bool(line.order))
+            fresh.append(fiber)
+            engine.emit(self, EventType.BRANCH_START, branch_index=fiber.index, branch_count=len(branches))
+        for fiber in reversed(fresh):
+            branch = branches[fiber.index]
+            engine.go(fiber, branch[0] if branch else None, by_order=bool(fiber.order))
 
-    def _join(self, walk: Engine) -> None:
+    def _join(self, engine: Engine) -> None:
         outputs: list[Any] = []
         for index in range(self.started):
             branch = self.finished[index]
-            self.line.layer.merge(branch.layer)
+            self.fiber.layer.merge(branch.layer)
             outputs.append(branch.output)
-        walk.store(self, outputs)
-        walk.emit(self, EventType.PARALLEL_COMPLETE, branch_count=self.started)
-        walk.leave(self, outputs, END if self.ending else None)
+        engine.store(self, outputs)
+        engine.emit(self, EventType.PARALLEL_COMPLETE, branch_count=self.started)
+        engine.leave(self, outputs, END if self.ending else None)
 
-    def _line(self, index: int) -> Fiber:
-        around = self.line
+    def _fiber(self, index: int) -> Fiber:
+        around = self.fiber
         branch = self.step.parallel_branches[index]
         return Fiber(
             around.scope,
@@ -95,23 +95,23 @@ class ParallelFrame(Frame[ParallelStep]):
         return {
             "started": self.started,
             "ending": self.ending,
-            "running": [{**line.dump(), "state": line.layer.dump()} for line in self.running.values()],
+            "running": [{**fiber.dump(), "state": fiber.layer.dump()} for fiber in self.running.values()],
             "finished": [
-                {"index": line.index, "output": line.output, "state": line.layer.dump()}
-                for line in self.finished.values()
+                {"index": fiber.index, "output": fiber.output, "state": fiber.layer.dump()}
+                for fiber in self.finished.values()
             ],
         }
 
-    def load(self, walk: Engine, data: dict[str, Any]) -> None:
+    def load(self, engine: Engine, data: dict[str, Any]) -> None:
         """Become what was dumped."""
-        super().load(walk, data)
+        super().load(engine, data)
         self.started = data["started"]
         self.ending = data["ending"]
         for saved in data["running"]:
-            line = self.running[saved["index"]] = self._line(saved["index"])
-            line.layer.load(saved["state"])
-            walk.load_line(line, saved)
+            fiber = self.running[saved["index"]] = self._fiber(saved["index"])
+            fiber.layer.load(saved["state"])
+            engine.load_fiber(fiber, saved)
         for saved in data["finished"]:
-            line = self.finished[saved["index"]] = self._line(saved["index"])
-            line.layer.load(saved["state"])
-            line.output = saved["output"]
+            fiber = self.finished[saved["index"]] = self._fiber(saved["index"])
+            fiber.layer.load(saved["state"])
+            fiber.output = saved["output"]

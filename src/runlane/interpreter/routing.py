@@ -1,4 +1,4 @@
-"""Where a performed step leads, if it is one that chooses, and which event tells of it."""
+"""The route that a performed step chooses, if it is one that chooses, and the event for it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from runlane.interpreter.values import Done
 EXPIRED: Final = "expired"
 UNKNOWN_ROUTE: Final = "unknown_route"
 
-# Steps that choose a way or wait. What they say is no answer, so it does not become the response of a run.
+# Steps that choose a route or wait. Their output is not an answer, so it does not become the response of a run.
 STEERING: Final = frozenset({"evaluator", "if_else", "switch", "wait"})
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The chosen way: a step (none: the line ends), the output that goes with it, and the event that tells of it."""
+    """The chosen route: a step (None: the fiber ends), the output that belongs to it, and its event."""
 
     target: str | None
     output: Any = None

@@ -55,19 +55,19 @@ class Library:
 
 
 class Scope:
-    """One running orchestration: its state, its main line, and what has been spent in it."""
+    """One running orchestration: its state, its main fiber, and what has been spent in it."""
 
-    __slots__ = ("asking", "cap", "cost", "depth", "frame", "layer", "line", "open", "orchestration", "steps", "turns")
+    __slots__ = ("asking", "cap", "cost", "depth", "fiber", "frame", "layer", "open", "orchestration", "steps", "turns")
 
     def __init__(self, library: Library, orchestration: Orchestration, frame: NestedFrame | None, prefix: str) -> None:
-        around = frame.line.scope if frame is not None else None
+        around = frame.fiber.scope if frame is not None else None
         self.orchestration = orchestration
         self.steps = library.steps(orchestration)
         self.frame = frame
         self.depth = around.depth + 1 if around is not None else 0
         self.layer = Layer(
             orchestration.state_schema,
-            account=frame.line.layer if frame is not None else None,
+            account=frame.fiber.layer if frame is not None else None,
             limit=orchestration.max_state_bytes,
         )
         self.cap = None if orchestration.max_total_cost_usd is None else units(orchestration.max_total_cost_usd)
@@ -76,14 +76,14 @@ class Scope:
         # Todos that are open in this scope and those nested in it; `asking` are the conditions and lists among them.
         self.open = 0
         self.asking = 0
-        self.line = Fiber(self, self.layer, prefix, frame)
+        self.fiber = Fiber(self, self.layer, prefix, frame)
 
     def outward(self) -> Iterator[Scope]:
         """This scope and all around it, the innermost first."""
         scope: Scope | None = self
         while scope is not None:
             yield scope
-            scope = scope.frame.line.scope if scope.frame is not None else None
+            scope = scope.frame.fiber.scope if scope.frame is not None else None
 
     @property
     def over_budget(self) -> bool:
@@ -93,14 +93,14 @@ class Scope:
 
     def exceeded(self) -> Failed | None:
         """The guard that forbids what would have to be performed next."""
-        if self.line.closed:
+        if self.fiber.closed:
             return None
         title, limit = self.orchestration.title, self.orchestration.max_total_turns
         if self.turns >= limit and self.open > self.asking:
             return Failed(
                 TURN_LIMIT,
                 f'"{title}" has performed {self.turns} steps and would go on; its max_total_turns is {limit}. Raise '
-                "it if so many steps are meant.",
+                "it if that many steps are intended.",
             )
         if self.over_budget and self.open:
             return Failed(
@@ -117,5 +117,5 @@ class Scope:
             "turns": self.turns,
             "cost": self.cost,
             "state": self.layer.dump(),
-            "line": self.line.dump(),
+            "line": self.fiber.dump(),
         }

@@ -34,7 +34,7 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class StateRejected(Exception):
-    """The machine cannot go on from a step like this; `failed` says why. It becomes the failure of that step."""
+    """The machine cannot continue from a step; `failed` is the reason and becomes the failure of that step."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ def measure(value: Any) -> int:
 
 
 class Layer:
-    """Keys that one line of control may write.
+    """Keys that one fiber of control may write.
 
     `outer` is the layer it reads through to, `account` the one that its bytes count in, too: a nested orchestration
     reads nothing of what is around it, but its state fills the same memory. `limit` bounds a layer with all that
@@ -162,7 +162,7 @@ class Layer:
 
     @property
     def room(self) -> int | None:
-        """The bytes that can still be written here; None if there is no limit."""
+        """Return the bytes that can still be written here; None means unlimited."""
         rooms: list[int] = []
         layer: Layer | None = self
         while layer is not None:

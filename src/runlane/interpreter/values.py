@@ -1,4 +1,4 @@
-"""What the step machine and those who perform steps say to each other."""
+"""Values that the step machine and the performers of steps exchange."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PendingStep:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A step was performed. `route` is the label that an evaluator chose, or "expired" for a wait that nobody ended.
+    """A step was performed. `route` is the label that an evaluator chose, or "expired" for a wait that expired.
 
     `output` is a plain JSON value, the same that is recorded: what is settled again must not differ from it.
     """
@@ -63,7 +63,7 @@ Outcome = Done | Failed
 class StepEvent:
     """An event of the run's stream that follows from what has happened.
 
-    `output` is what a step gave that nobody performed: an inner orchestration. It is not told.
+    `output` is the output of an inner orchestration, which is not performed by a worker. It is not emitted.
     """
 
     type: str

@@ -1,7 +1,7 @@
 """A conversation in the words of the provider layer, and its answers in ours.
 
 Nothing of it is imported before a provider is asked: the layer is large, and most workers and every API process do
-without. What an answer says is folded from its pieces, so the text that is kept is the text that was shown.
+without. An answer is assembled from its pieces, so the stored text is the text that was streamed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def to_settings(request: ModelRequest, ignored: frozenset[str]) -> WireSettings:
 class CallIds:
     """Ids for the calls of an answer that no other call of the conversation has.
 
-    Some servers give none, or begin to count anew with each answer. A call that gets another one here keeps it, also
+    Some servers send none, or restart their numbers with each answer. A call that gets another one here keeps it, even
     towards the server that it came from.
     """
 
@@ -103,16 +103,16 @@ class CallIds:
         self._number = request.number
         self._place = 0
 
-    def next(self, told: str) -> str:
-        """The id of the next call, which the provider calls `told`."""
-        own = told if told and told not in self._used else f"{told or 'call'}-{self._number}-{self._place}"
+    def next(self, given: str) -> str:
+        """Return the id of the next call; `given` is the provider's."""
+        own = given if given and given not in self._used else f"{given or 'call'}-{self._number}-{self._place}"
         self._used.add(own)
         self._place += 1
         return own
 
 
 class ResponseFold:
-    """The pieces of an answer as they come in, told to whoever listens, and what they make together."""
+    """The pieces of an answer, published as they arrive, and the answer that they make."""
 
     def __init__(self, request: ModelRequest, delta: Delta | None) -> None:
         self._delta = delta
@@ -133,7 +133,7 @@ class ResponseFold:
         return "".join(self._thinking)
 
     def take(self, event: wire.ModelResponseStreamEvent) -> None:
-        """One event of a stream. Beginnings and continuations say something, the others repeat it."""
+        """Take one event of a stream. Starts and deltas carry content; the others repeat it."""
         from pydantic_ai import messages as wire
 
         match event:
@@ -216,7 +216,7 @@ def _restored(line: Message, provider: str) -> wire.ModelResponse | None:
     try:
         [message] = ModelMessagesTypeAdapter.validate_json(line.raw)
     except ValueError:
-        # Written by a version whose form this one cannot read: text and calls say the same, without signatures.
+        # Written by a version whose format this one cannot read: text and calls are equivalent, without signatures.
         return None
     return message if isinstance(message, ModelResponse) and message.provider_name == provider else None
 

@@ -1,7 +1,7 @@
 """Clients of providers: made when a model is first asked, shared by all who use the same key, closed once.
 
-Importing an SDK takes seconds and blocks whoever does it, so that happens in a thread: a worker that imports keeps
-renewing its lease. All clients share one pool of connections; what tells them apart goes along with each request.
+Importing an SDK takes seconds and blocks its thread, so it is not done in the event loop: a worker that imports keeps
+renewing its lease. All clients share one pool of connections; what differs is sent with each request.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def failure_of(error: Exception, model: str, redactor: Redactor, *, own_key: boo
         case httpx2.TransportError():
             return _unreachable(model)
         case _:
-            # Its text is not told: nobody knows what is in it.
+            # Its text is not shown, because it may contain anything.
             return ModelFailed(
                 "bad_answer", f"{model} sent an answer that cannot be read ({type(error).__name__}).", retryable=True
             )
@@ -64,7 +64,7 @@ def broken_off(model: str) -> ModelFailed:
 
 def shortened(text: str, redactor: Redactor) -> str:
     """What a provider said, on one line, short, and without what may be a key."""
-    # Before anything is cut: of half a value nobody could tell any more what it was.
+    # Before anything is truncated: half of a secret could not be recognized.
     text = _KEY.sub("***", " ".join(redactor.clean(text).split()))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 

@@ -1,6 +1,6 @@
 """Models: one small protocol for whatever answers a prompt, and the registry that finds one by name.
 
-A name is a prefix that somebody registered, or the prefix, a colon and what that prefix makes of the rest. A model
+A name is a registered prefix, or the prefix, a colon and a rest that the prefix interprets. A model
 that cannot answer raises; no error is ever handed on as if it were an answer.
 """
 
@@ -24,7 +24,7 @@ INVALID_JSON: Final = "__invalid_json__"
 class ModelDelta:
     """A piece of an answer while it comes in. `call_id` and `tool` belong to arguments of a tool call.
 
-    Whoever asks says to which answer it belongs and where in it; one at 0 begins it anew.
+    The caller adds the answer that it belongs to and its offset; one at offset 0 starts the answer again.
     """
 
     kind: Literal["text", "thinking", "arguments"]
@@ -39,7 +39,7 @@ Delta = Callable[[ModelDelta], None]
 
 
 class ModelFailed(Exception):
-    """There is no answer. `retryable` means that asking again may help.
+    """A model call failed. `retryable` means that a retry may succeed.
 
     `retry_after_seconds` is what the provider asked for; `throttled` means that everybody who uses the same
     credential should slow down.
@@ -130,9 +130,9 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class ModelReply:
-    """What a model answered, and what that took. The cost is None if nobody knows it.
+    """The answer of a model and its usage. The cost is None if it is unknown.
 
-    `model` is the full name of whoever answered, as the provider tells it; `raw` is described at Message.
+    `model` is the full name of the model that answered, as the provider reports it; `raw` is described at Message.
     """
 
     text: str = ""
@@ -146,10 +146,10 @@ class ModelReply:
 
 
 class Model(Protocol):
-    """Answers requests. It does not ask again by itself: whoever asks knows when that may be done."""
+    """Answers requests. It does not retry by itself: the caller decides when that is allowed."""
 
     async def credential(self) -> str:
-        """Whose limits a call counts against; empty for nobody's.
+        """Return the credential whose limits a call counts against; empty if there is none.
 
         A provider, ":" and a host if it is not the provider's own, "@" and a tenant if the key is that tenant's:
         "openai", "openai:proxy.example.com", "anthropic@acme". A provider of RUNLANE_PROVIDERS has the name that it has
@@ -158,7 +158,7 @@ class Model(Protocol):
         ...
 
     async def answer(self, request: ModelRequest, delta: Delta | None = None) -> ModelReply:
-        """The whole answer; `delta` is told it piece by piece while it comes in. Raises ModelFailed."""
+        """Return the whole answer; `delta` gets its pieces as they arrive. Raise ModelFailed."""
         ...
 
 
@@ -173,9 +173,9 @@ class DelayedModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """Where a model is asked: definitions may say something about it, and credentials are a tenant's own.
+    """Where a model is called: definitions may configure it, and credentials belong to a tenant.
 
-    `redactor` is the run's: whoever uses a secret of the tenant for it has it learned.
+    `redactor` is the run's: a secret of the tenant that is used for a call is added to it.
     """
 
     orchestration: Orchestration | None = None
@@ -230,7 +230,7 @@ class ModelRegistry:
         self._served[prefix] = models
 
     def turn_off(self, prefix: str, setting: str) -> None:
-        """Refuse models of this prefix with an error that names the setting, unless somebody registers the prefix."""
+        """Refuse models of this prefix with an error that names the setting, unless the prefix is registered."""
         self._turned_off[prefix] = setting
 
     def find(self, name: str | None, scene: ModelContext) -> tuple[str, Model]:

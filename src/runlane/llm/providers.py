@@ -93,7 +93,7 @@ class ProviderModel:
         if access is None:
             return shown
         # Its client is made here, since that takes seconds the first time: a call must not hold its place meanwhile.
-        # What is wrong with it, the call tells.
+        # The call reports what is wrong with it.
         with contextlib.suppress(Exception):
             await self._client(access)
         return f"{shown}@{self._tenant}" if access.own else shown
@@ -135,7 +135,7 @@ class ProviderModel:
             raise ModelFailed("content_refused", f"{self.name} refused to answer.")
         if reason == "error":
             raise ModelFailed("model_error", f"{self.name}: the provider failed while it answered.", retryable=True)
-        # Where a server says nothing, the provider layer takes it for a stop. It may as well be a cut connection.
+        # Without a finish reason the provider library assumes a stop. It may as well be a broken connection.
         if response.state != "complete" or not (response.provider_details or {}).get("finish_reason"):
             raise broken_off(self.name)
         if reason == "length" and not any(part.part_kind in {"text", "tool-call"} for part in response.parts):
@@ -250,7 +250,7 @@ async def _stream(model: WireModel[Any], request: ModelRequest, fold: ResponseFo
 
 
 def _cost_usd(response: ModelResponse, place: Endpoint, name: str) -> float | None:
-    """What an answer cost; None if nobody knows it. Prices come with the installation, not over the network."""
+    """Return what an answer cost; None if it is unknown. Prices come with the installation, not over the network."""
     usage = response.usage
     if usage.unmeasured_requests:
         return None

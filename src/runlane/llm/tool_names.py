@@ -2,7 +2,7 @@
 
 Tools, tasks and agents of ours may have dots and longer names, and those of MCP servers slashes, too. A provider is
 told another name for such a one, and what it asks for by that name is ours again. The names follow from what is
-offered, so a conversation has the same ones from its first call to its last, whoever goes on with it.
+offered, so a conversation has the same ones from its first call to its last, even after a takeover.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Runs of an agent: the one step they consist of, and what the agent is told of the turns before.
+"""Runs of an agent: the one step that they consist of, and the earlier turns of its chat.
 
 An agent that is asked directly runs through the same machine as every orchestration, so its journal, its approvals and
-its limits are the same. What was said earlier is cut to a size: a conversation may last for years, a prompt may not.
+its limits are the same. Earlier turns are bounded in size: a conversation may last for years, a prompt may not.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def root_of(target: str, request: Mapping[str, Any], material: PinnedLookup) -> 
 
 
 def ask_alone(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) -> Orchestration:
-    """An orchestration of one step that asks the agent. Its id is one that nobody can give to an orchestration."""
+    """An orchestration of one step that asks the agent. Its id is not a valid id of a definition."""
     inner = material.orchestrations.get(agent.orchestration_id or "")
     minutes = _TIMEOUT_MINUTES if inner is None else inner.timeout_minutes
     step = {
@@ -73,23 +73,23 @@ def ask_alone(agent: Agent, material: PinnedLookup, given: Mapping[str, Any]) ->
 
 
 def conversation_messages(turns: Sequence[Turn]) -> list[Message]:
-    """What a model is told of earlier turns, oldest first. As many of the newest as fit."""
-    told: list[list[Message]] = []
+    """Return the messages of earlier turns, oldest first: as many of the newest as fit."""
+    kept: list[list[Message]] = []
     room = MAX_TOLD_CHARACTERS
     for turn in reversed(turns):
         messages = _turn_messages(turn)
         room -= sum(len(message.text) for message in messages)
         if room < 0:
             break
-        told.append(messages)
-    return [message for messages in reversed(told) for message in messages]
+        kept.append(messages)
+    return [message for messages in reversed(kept) for message in messages]
 
 
 def _turn_messages(turn: Turn) -> list[Message]:
     message = _cut(turn.message)
     if turn.status is Status.COMPLETED:
         return [Message("user", message), Message("assistant", _cut(text_of(turn.answer)))]
-    # Not as the assistant's words: it never said them.
+    # Not as a message of the assistant, which did not write it.
     why = _WHY.get(turn.status, "there was no answer yet")
     return [Message("user", f"{message}\n\n[This message was not answered: {why}.]")]
 

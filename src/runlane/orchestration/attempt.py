@@ -1,8 +1,8 @@
-"""Runs of orchestrations: the step machine decides, steps are performed, and every finished one is recorded.
+"""One attempt at a run of an orchestration: the machine decides, steps are performed, and each outcome is recorded.
 
-A step that may have an effect outside begins only when everything before it is stored. Steps that only compute may
-run ahead of the commit: after a crash they are computed again and give the same. So what a run has paid for is never
-paid twice, and a chain of small steps does not wait for the disk between each two.
+A step that may have an external effect begins only when everything before it is stored. Steps that only compute may
+run ahead of the commit: after a crash they are computed again with the same result. So nothing is paid for twice, and a
+chain of small steps does not wait for the disk between each two.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from runlane.agents.inflight import InflightCalls
-from runlane.agents.journal import Journal
-from runlane.definitions.schema.definition import Agent, Orchestration
+from runlane.definitions.schema.definition import Orchestration
 from runlane.domain.events import EventType
 from runlane.domain.text import dump_json, load_json
 from runlane.interpreter.failure import timeout_message
@@ -25,20 +22,19 @@ from runlane.interpreter.machine import Machine
 from runlane.interpreter.routing import EXPIRED
 from runlane.interpreter.values import Done, EndStatus, Failed, OrchestrationEnd, Outcome, PendingStep
 from runlane.observability import metrics
-from runlane.orchestration.budget import SpendingTracker
 from runlane.orchestration.finish import HANDED_BACK, AttemptFinisher
-from runlane.orchestration.history import History
 from runlane.orchestration.memory import HOLD_SECONDS, TOO_LARGE, AttemptMemory, AttemptStepMemory
 from runlane.orchestration.outbox import Outbox
 from runlane.orchestration.pinned import PinnedDefinitions
 from runlane.orchestration.replay import record_of, remember_nested, restore, was_refused
 from runlane.orchestration.retry_unavailable import retry_unavailable
 from runlane.orchestration.snapshots import Snapshots
+from runlane.orchestration.step_contexts import StepContexts
 from runlane.orchestration.waits import InnerKey, OpenWaits
 from runlane.steps.dispatch import RunServices, StepWait, Suspended, WaitKind, perform_step
 from runlane.steps.memory import MemoryTimeout
 from runlane.steps.wait_steps import until_room
-from runlane.store.orchestration.calls import CallRecord, read_calls_of
+from runlane.store.orchestration.calls import read_calls_of
 from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
 from runlane.store.orchestration.waits import read_waits
 from runlane.store.queue.claim import Claimed
@@ -47,25 +43,23 @@ from runlane.store.queue.record import Finish
 from runlane.store.queue.runs import running_seconds
 from runlane.store.sql.database import Database
 from runlane.worker.execution import AttemptEnd
-from runlane.worker.open_answers import StepAnswers
 from runlane.worker.run_host import RunHost
 
 _START = EventType.ORCHESTRATION_START
-# Only computed: no model, no tool, nobody outside notices them.
+# Steps that only compute: they call no model and no tool and have no external effect.
 _COMPUTED = frozenset({"transform", "print", "if_else", "switch", "merge", "extract_json", "loop", "human", "wait"})
-_ASKS_MODELS = frozenset({"llm", "agent", "tool", "evaluator"})
-# How soon a run that is busy in one branch learns that somebody answered in another.
+# How soon a run that is busy in one branch sees an answer in another.
 _ANSWER_SECONDS = 1.0
-_LAST_WORDS_SECONDS = 2.0
+_FINAL_STORE_SECONDS = 2.0
 # Steps that only compute run ahead of the commit by this much.
 MAX_AHEAD_BYTES = 8 * 1024 * 1024
 
-# How long the end of a run waits for answers that nobody wants any more and that have to be paid for.
-LAND_SECONDS = 30.0
+# How long the end of a run waits for model calls of abandoned steps, which have to be paid for.
+DRAIN_SECONDS = 30.0
 
 Result = Outcome | StepWait | Suspended
-# Says how the attempt ends, once nothing more can happen in it.
-Conclude = Callable[[], Finish]
+# Returns how the attempt ends, once nothing more can happen in it.
+Ending = Callable[[], Finish]
 
 
 class OrchestrationAttempt:
@@ -74,68 +68,65 @@ class OrchestrationAttempt:
     def __init__(
         self,
         claimed: Claimed,
-        desk: RunHost,
+        host: RunHost,
         database: Database,
-        material: PinnedDefinitions,
-        tools: RunServices,
+        definitions: PinnedDefinitions,
+        services: RunServices,
         root: Orchestration,
-        account: AttemptMemory,
+        memory: AttemptMemory,
         max_run_bytes: int,
     ) -> None:
         self._claimed = claimed
-        self._desk = desk
+        self._host = host
         self._database = database
-        self._material = material
-        self._tools = tools
+        self._definitions = definitions
         self._root = root
-        self._account = account
+        self._memory = memory
         self._max_run_bytes = max_run_bytes
-        self._outbox = Outbox(claimed, desk, account)
-        self._ends = AttemptFinisher(self._outbox, desk.max_result_bytes)
-        self._questions = OpenWaits()
-        self._flights = InflightCalls(claimed.attempt)
-        self._looked_at = time.monotonic()
-        self._busy: dict[str, asyncio.Task[Result]] = {}
-        self._begun: dict[str, tuple[PendingStep, float]] = {}
+        self._outbox = Outbox(claimed, host, memory)
+        self._finisher = AttemptFinisher(self._outbox, host.max_result_bytes)
+        self._waits = OpenWaits()
+        self._inflight = services.inflight
+        self._contexts = StepContexts(claimed, host, database, services, self._outbox)
+        self._spending, self._history = self._contexts.spending, self._contexts.history
+        self._waits_read_at = time.monotonic()
+        self._running: dict[str, asyncio.Task[Result]] = {}
+        self._started: dict[str, tuple[PendingStep, float]] = {}
         self._dropped: set[asyncio.Task[Result]] = set()
-        # Steps that wait inside, with the seconds that they took until then.
-        self._held: dict[str, float] = {}
-        self._calls: dict[str, list[CallRecord]] = {}
-        self._journals: dict[str, Journal] = {}
-        self._spending = SpendingTracker(claimed, database, self._journal)
-        self._history = History()
+        # Suspended steps, with the seconds that they took until then.
+        self._suspended: dict[str, float] = {}
         self._machine: Machine
-        self._no = 0
+        self._number = 0
         self._snapshots = Snapshots()
 
     async def run(self) -> AttemptEnd:
-        """Go on where the records end, until the run ends or nothing can move without somebody outside."""
+        """Continue where the records end, until the run ends or has to wait for an answer, a time or an event."""
         await self._restore()
         try:
-            conclude = await self._go_in_time()
+            finish = await self._advance_in_time()
             await self._stop_steps()
-            await self._land()
+            await self._drain_calls()
         except asyncio.CancelledError:
-            await self._cut_off()
-            # What is finished is kept, also by a run that is stopped: the next attempt must not pay for it again.
+            await self._stop_everything()
+            # Outcomes are stored even if the run is stopped: the next attempt must not pay for them again.
             with contextlib.suppress(Exception, asyncio.CancelledError):
-                await asyncio.wait_for(self._outbox.store(), _LAST_WORDS_SECONDS)
+                await asyncio.wait_for(self._outbox.store(), _FINAL_STORE_SECONDS)
             raise
         finally:
-            await self._cut_off()
-        return AttemptEnd(conclude(), await self._outbox.rest())
+            await self._stop_everything()
+        return AttemptEnd(finish(), await self._outbox.rest())
 
-    async def _go_in_time(self) -> Conclude:
+    async def _advance_in_time(self) -> Ending:
         limit = asyncio.timeout(await self._seconds_left())
         try:
             async with limit:
-                return await self._go()
+                return await self._advance()
         except TimeoutError:
             if not limit.expired():
                 raise
             minutes = self._root.timeout_minutes
             error = Failed("run_timeout", f"The run took longer than its {minutes:g} minutes of running time.")
-            return partial(self._ends.fail, OrchestrationEnd(EndStatus.FAILED, None, self._machine.state, error))
+            return partial(self._finisher.fail, OrchestrationEnd(EndStatus.FAILED, None, self._machine.state, error))
 
     # --- where the run stands
 
@@ -144,11 +135,13 @@ class OrchestrationAttempt:
         plan: dict[str, Any] = load_json(claimed.plan) if claimed.plan else {}
         first = claimed.attempt == 1
         fresh = first and "fork" not in plan
-        way = [] if fresh else await retry_unavailable(lambda: read_way(self._database, claimed.run_id))
-        material = self._material
-        # What stands for an agent is known to nobody else.
-        pinned = [*material.orchestrations.values(), *material.agents.values(), self._root]
-        self._machine, self._no = restore(self._root, load_json(claimed.input), plan, pinned, way, self._history.add)
+        records = [] if fresh else await retry_unavailable(lambda: read_way(self._database, claimed.run_id))
+        definitions = self._definitions
+        # The root of a run of an agent is not among the pinned definitions.
+        pinned = [*definitions.orchestrations.values(), *definitions.agents.values(), self._root]
+        self._machine, self._number = restore(
+            self._root, load_json(claimed.input), plan, pinned, records, self._history.add
+        )
         if first or not await retry_unavailable(lambda: has_event(self._database, claimed.run_id, _START)):
             self._outbox.add_event(
                 _START,
@@ -157,14 +150,11 @@ class OrchestrationAttempt:
             )
             self._outbox.add_step_events(self._machine.opening)
         if not first:
-            self._spending.learn(way)
-            open_paths = ["", *(todo.path for todo in self._machine.todos())]
-            for call in await retry_unavailable(lambda: read_calls_of(self._database, claimed.run_id, open_paths)):
-                self._calls.setdefault(call.path, []).append(call)
-            # All of them before the first step goes on: its budget counts what the others have spent.
-            for path in list(self._calls):
-                self._journal(path)
-            await self._learn()
+            self._spending.learn(records)
+            open_paths = ["", *(pending.path for pending in self._machine.pending_steps())]
+            calls = await retry_unavailable(lambda: read_calls_of(self._database, claimed.run_id, open_paths))
+            self._contexts.restore(calls)
+            await self._load_waits()
 
     async def _seconds_left(self) -> float:
         allowed = self._root.timeout_minutes * 60
@@ -172,47 +162,49 @@ class OrchestrationAttempt:
             return allowed
         return allowed - await retry_unavailable(lambda: running_seconds(self._database, self._claimed.run_id))
 
-    async def _learn(self) -> None:
-        self._looked_at = time.monotonic()
+    async def _load_waits(self) -> None:
+        self._waits_read_at = time.monotonic()
         await self._outbox.store()
         waits = await retry_unavailable(lambda: read_waits(self._database, self._claimed.run_id))
-        self._questions.learn(waits, self._machine.todos())
+        self._waits.learn(waits, self._machine.pending_steps())
 
     # --- the loop
 
-    async def _go(self) -> Conclude:
-        await self._find_room()
+    async def _advance(self) -> Ending:
+        await self._reserve_memory()
         while True:
             await self._take_answers()
             if self._machine.end is not None:
-                return partial(self._ends.finish, self._machine.end)
+                return partial(self._finisher.finish, self._machine.end)
             excess = self._excess()
             if excess is not None:
                 error = Failed(TOO_LARGE, excess)
-                return partial(self._ends.fail, OrchestrationEnd(EndStatus.FAILED, None, self._machine.state, error))
+                return partial(
+                    self._finisher.fail, OrchestrationEnd(EndStatus.FAILED, None, self._machine.state, error)
+                )
             if self._outbox.pending_bytes > MAX_AHEAD_BYTES:
                 await self._outbox.store()
-            if not self._desk.handing_over:
-                await self._begin()
-            if not self._busy:
-                if self._desk.handing_over:
+            if not self._host.handing_over:
+                await self._start_ready()
+            if not self._running:
+                if self._host.handing_over:
                     return lambda: HANDED_BACK
-                return partial(self._ends.pause, self._questions, self._machine.state)
+                return partial(self._finisher.pause, self._waits, self._machine.state)
             self._outbox.store_soon()
             await self._wait()
             self._take_done()
             self._drop_unneeded()
 
-    async def _find_room(self) -> None:
-        """Wait for room for the state; without it, pause the run for a while."""
+    async def _reserve_memory(self) -> None:
+        """Reserve memory for the state. If there is none in time, pause the run for some seconds."""
         try:
-            await self._account.admit(self._machine.state_bytes)
+            await self._memory.admit(self._machine.state_bytes)
         except MemoryTimeout as wait:
-            # A key of this attempt: the wait of an earlier one is over, and would let the step begin.
+            # A key of this attempt: the wait of an earlier attempt is over and would let the step begin.
             waiting = until_room(wait, f"room/{self._claimed.attempt}")
-            for todo in self._machine.todos():
-                if todo.path not in self._questions:
-                    self._ask(todo, waiting)
+            for pending in self._machine.pending_steps():
+                if pending.path not in self._waits:
+                    self._open_wait(pending, waiting)
 
     def _excess(self) -> str | None:
         """Return why the run has become too large to continue, if it has."""
@@ -221,140 +213,102 @@ class OrchestrationAttempt:
                 f"One attempt at the run wrote more than {self._max_run_bytes} bytes of events and step records "
                 "(RUNLANE_MAX_RUN_BYTES). Let its steps produce less, or split it into several runs."
             )
-        return self._account.excess()
+        return self._memory.excess()
 
-    async def _begin(self) -> None:
-        """Begin everything that may begin now."""
+    async def _start_ready(self) -> None:
+        """Start every step that may start."""
         fresh = [
-            todo for todo in self._machine.todos() if todo.path not in self._busy and todo.path not in self._questions
+            pending
+            for pending in self._machine.pending_steps()
+            if pending.path not in self._running and pending.path not in self._waits
         ]
-        for todo in fresh:
-            if todo.tries == 0 and todo.part == "step" and todo.path not in self._held:
-                self._outbox.say_step(EventType.STEP_START, todo)
-        if any(todo.step.type not in _COMPUTED for todo in fresh):
+        for pending in fresh:
+            if pending.tries == 0 and pending.part == "step" and pending.path not in self._suspended:
+                self._outbox.say_step(EventType.STEP_START, pending)
+        if any(pending.step.type not in _COMPUTED for pending in fresh):
             await self._outbox.store()
-        for todo in fresh:
-            self._begun[todo.path] = (todo, time.monotonic())
-            self._busy[todo.path] = asyncio.create_task(self._perform(todo))
+        for pending in fresh:
+            self._started[pending.path] = (pending, time.monotonic())
+            self._running[pending.path] = asyncio.create_task(self._perform(pending))
 
-    async def _perform(self, todo: PendingStep) -> Result:
-        if todo.delay_seconds > 0 and todo.path not in self._held:
-            if todo.delay_seconds > HOLD_SECONDS:
-                key = f"retry/{todo.tries}"
+    async def _perform(self, pending: PendingStep) -> Result:
+        if pending.delay_seconds > 0 and pending.path not in self._suspended:
+            if pending.delay_seconds > HOLD_SECONDS:
+                key = f"retry/{pending.tries}"
                 return Suspended(
-                    (StepWait(kind=WaitKind.TIME, due_in_seconds=todo.delay_seconds, name="retry", key=key),)
+                    (StepWait(kind=WaitKind.TIME, due_in_seconds=pending.delay_seconds, name="retry", key=key),)
                 )
-            await asyncio.sleep(todo.delay_seconds)
-        limit = asyncio.timeout(todo.step.timeout_seconds)
-        room = AttemptStepMemory(self._account)
+            await asyncio.sleep(pending.delay_seconds)
+        limit = asyncio.timeout(pending.step.timeout_seconds)
+        memory = AttemptStepMemory(self._memory)
         try:
             async with limit:
-                return await perform_step(todo, self._tools_for(todo, room))
+                return await perform_step(self._contexts.context(pending, self._machine, memory))
         except TimeoutError:
-            return Failed("timeout", timeout_message(todo.step.timeout_seconds), retryable=True)
+            return Failed("timeout", timeout_message(pending.step.timeout_seconds), retryable=True)
         finally:
-            room.close()
-            self._desk.open_answers.close(self._claimed.run_id, todo.path)
-
-    def _tools_for(self, todo: PendingStep, room: AttemptStepMemory) -> RunServices:
-        claimed, desk = self._claimed, self._desk
-
-        async def emit(kind: str, data: Mapping[str, Any]) -> None:
-            note(kind, data)
-            self._outbox.store_soon()
-
-        def note(kind: str, data: Mapping[str, Any]) -> None:
-            about = {"orch_step_id": todo.step.id, "step_name": todo.step.title, "path": todo.path}
-            self._outbox.add_event(kind, **{**about, **data})
-            if kind == "model_response":
-                self._desk.open_answers.close(claimed.run_id, todo.path)
-
-        async def check_budget(agent: Agent | None, step_cap: float | None) -> None:
-            await self._spending.check(self._machine, self._journals, todo, agent, step_cap)
-
-        return replace(
-            self._tools,
-            emit=emit,
-            note=note,
-            delta=StepAnswers(
-                desk.open_answers, claimed.run_id, claimed.attempt, todo.step.id, todo.path, desk.send_delta
-            ),
-            history=self._history.before(todo.path),
-            journal=self._journal(todo.path) if todo.step.type in _ASKS_MODELS else self._tools.journal,
-            check_budget=check_budget,
-            doubt_budget=partial(self._spending.doubt, todo.path),
-            flights=self._flights,
-            room=room,
-        )
-
-    def _journal(self, path: str) -> Journal:
-        """What is known of the calls of a step, or, without a path, of the run as a whole."""
-        journal = self._journals.get(path)
-        if journal is None:
-            known = self._calls.pop(path, [])
-            journal = Journal(self._claimed.run_id, path, self._outbox.keep_call, known)
-            self._journals[path] = journal
-        return journal
+            memory.close()
+            self._host.open_answers.close(self._claimed.run_id, pending.path)
 
     async def _wait(self) -> None:
-        """Until a step is done, a commit is through, or an open question may have an answer."""
+        """Wait until a step is done, a commit is complete, or an open question may have an answer."""
         timeout = None
-        if self._questions:
-            due = self._questions.seconds_left()
+        if self._waits:
+            due = self._waits.seconds_left()
             timeout = _ANSWER_SECONDS if due is None else min(_ANSWER_SECONDS, due)
         storing = self._outbox.under_way
-        watched = {*self._busy.values(), *([] if storing is None else [storing])}
+        watched = {*self._running.values(), *([] if storing is None else [storing])}
         await asyncio.wait(watched, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if self._questions and time.monotonic() - self._looked_at >= _ANSWER_SECONDS:
-            await self._learn()
+        if self._waits and time.monotonic() - self._waits_read_at >= _ANSWER_SECONDS:
+            await self._load_waits()
 
     # --- what a step came to
 
     def _take_done(self) -> None:
-        for path, task in list(self._busy.items()):
+        for path, task in list(self._running.items()):
             if not task.done():
                 continue
-            del self._busy[path]
-            todo, begun = self._begun.pop(path)
+            del self._running[path]
+            pending, begun = self._started.pop(path)
             result = Failed("cancelled", "The step was cancelled from inside.") if task.cancelled() else task.result()
-            seconds = time.monotonic() - begun + self._held.get(path, 0.0)
+            seconds = time.monotonic() - begun + self._suspended.get(path, 0.0)
             if isinstance(result, StepWait):
-                self._ask(todo, result)
+                self._open_wait(pending, result)
                 continue
             if isinstance(result, Suspended):
-                self._held[path] = seconds
+                self._suspended[path] = seconds
                 for waiting in result.waits:
-                    self._ask(todo, waiting)
+                    self._open_wait(pending, waiting)
                 continue
-            self._settle(todo, result, seconds)
+            self._complete(pending, result, seconds)
             if self._machine.end is not None:
                 return
 
     def _drop_unneeded(self) -> None:
-        """Stop what the machine has given up: the other branches of one that failed, for example."""
-        needed = {todo.path for todo in self._machine.todos()}
-        for path in [path for path in self._busy if path not in needed]:
-            task = self._busy.pop(path)
-            del self._begun[path]
+        """Stop steps that the machine has dropped, such as the other branches of one that failed."""
+        needed = {pending.path for pending in self._machine.pending_steps()}
+        for path in [path for path in self._running if path not in needed]:
+            task = self._running.pop(path)
+            del self._started[path]
             task.cancel()
             self._dropped.add(task)
             task.add_done_callback(self._dropped.discard)
-        for path in self._questions.drop_all_but(needed):
+        for path in self._waits.drop_all_but(needed):
             self._outbox.close_wait(path)
 
     async def _take_answers(self) -> None:
-        for todo, key, outcome, over in self._questions.answered():
+        for pending, key, outcome, over in self._waits.answered():
             for path in over:
                 self._outbox.close_wait(path)
             if key is not None:
-                await self._take_inner_answer(todo, key, outcome)
+                await self._take_inner_answer(pending, key, outcome)
                 continue
-            self._settle(todo, outcome, 0.0)
+            self._complete(pending, outcome, 0.0)
             if self._machine.end is not None:
                 return
 
-    async def _take_inner_answer(self, todo: PendingStep, key: InnerKey, outcome: Done) -> None:
-        """The step is performed again, and its journal has the answer. One that nobody gave in time is none."""
+    async def _take_inner_answer(self, pending: PendingStep, key: InnerKey, outcome: Done) -> None:
+        """Store the answer in the journal, where the step finds it when it is performed again."""
         if key.kind != WaitKind.TIME.value:
             answer = outcome.output if outcome.route is None else {"decision": "expired"}
             if key.aside is not None:
@@ -363,10 +317,10 @@ class OrchestrationAttempt:
             answer = key.aside
         else:
             return
-        await self._journal("" if key.shared else todo.path).keep_answer(key.key, answer)
+        await self._contexts.journal("" if key.shared else pending.path).keep_answer(key.key, answer)
 
-    def _ask(self, todo: PendingStep, waiting: StepWait) -> None:
-        asked = self._questions.ask(todo, waiting)
+    def _open_wait(self, pending: PendingStep, waiting: StepWait) -> None:
+        asked = self._waits.ask(pending, waiting)
         if asked is None:
             return
         wait, shown = asked
@@ -374,7 +328,7 @@ class OrchestrationAttempt:
         if waiting.kind is WaitKind.HUMAN:
             self._outbox.add_event(
                 EventType.HUMAN_INPUT_REQUIRED,
-                orch_step_id=todo.step.id,
+                orch_step_id=pending.step.id,
                 path=wait.path,
                 prompt=shown["prompt"],
                 fields=shown["fields"],
@@ -383,52 +337,54 @@ class OrchestrationAttempt:
                 answerable_by=shown["answerable_by"],
             )
 
-    def _settle(self, todo: PendingStep, outcome: Outcome, seconds: float) -> None:
+    def _complete(self, pending: PendingStep, outcome: Outcome, seconds: float) -> None:
         metrics.STEP_SECONDS.observe(seconds)
-        self._held.pop(todo.path, None)
-        outcome = self._spending.complete(todo.path, outcome)
-        facts = self._machine.complete(todo.path, outcome)
-        self._account.hold_state(self._machine.state_bytes)
-        over = all(other.path != todo.path for other in self._machine.todos())
-        if over and todo.path in self._journals and not self._flights.of(todo.path):
-            del self._journals[todo.path]
-        self._no += 1
-        record = record_of(todo, outcome, self._machine, self._no, seconds)
+        self._suspended.pop(pending.path, None)
+        outcome = self._spending.complete(pending.path, outcome)
+        step_events = self._machine.complete(pending.path, outcome)
+        self._memory.hold_state(self._machine.state_bytes)
+        over = all(other.path != pending.path for other in self._machine.pending_steps())
+        if over:
+            self._contexts.forget(pending.path)
+        self._number += 1
+        record = record_of(pending, outcome, self._machine, self._number, seconds)
         self._outbox.keep(record)
-        if isinstance(outcome, Done) and todo.part == "step" and not was_refused(todo.path, facts):
-            self._history.add(todo.path, todo.step.id, todo.step.title, outcome.output)
+        if isinstance(outcome, Done) and pending.part == "step" and not was_refused(pending.path, step_events):
+            self._history.add(pending.path, pending.step.id, pending.step.title, outcome.output)
             spent = {"cost_usd": outcome.cost_usd, "tokens": outcome.tokens or None, "expired": _expired(outcome)}
-            told = {name: value for name, value in spent.items() if value is not None}
-            self._outbox.say_step(EventType.STEP_COMPLETE, todo, duration_seconds=round(seconds, 6), **told)
-        remember_nested(facts, self._history.add)
-        self._outbox.add_step_events(facts)
+            shown = {name: value for name, value in spent.items() if value is not None}
+            self._outbox.say_step(EventType.STEP_COMPLETE, pending, duration_seconds=round(seconds, 6), **shown)
+        remember_nested(step_events, self._history.add)
+        self._outbox.add_step_events(step_events)
         if self._snapshots.is_due(record, self._machine):
             cursor = dump_json(self._machine.cursor())
-            self._outbox.keep(StepRecord(SNAPSHOT_PATH, self._no, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor))
+            self._outbox.keep(
+                StepRecord(SNAPSHOT_PATH, self._number, "", "snapshot", StepOutcome.SNAPSHOT, output=cursor)
+            )
 
     # --- the ends
 
-    async def _land(self) -> None:
-        """Let the calls of steps that were given up come to their end: they are billed, so the run has to tell them."""
-        for todo in await self._flights.drain(LAND_SECONDS):
+    async def _drain_calls(self) -> None:
+        """Wait for the calls of abandoned steps: they are billed, so they belong into the usage of the run."""
+        for pending in await self._inflight.drain(DRAIN_SECONDS):
             message = (
-                f"A call of a model was cut off, {LAND_SECONDS:g} s after its step was given up. Its provider may bill "
+                f"A model call was cancelled {DRAIN_SECONDS:g} s after its step was abandoned. Its provider may bill "
                 "it, and it is not in the usage."
             )
-            self._outbox.say_step(EventType.STEP_WARNING, todo, message=message, code="call_cut_off")
+            self._outbox.say_step(EventType.STEP_WARNING, pending, message=message, code="call_cut_off")
 
-    async def _cut_off(self) -> None:
+    async def _stop_everything(self) -> None:
         await self._stop_steps()
-        await self._flights.stop()
+        await self._inflight.stop()
 
     async def _stop_steps(self) -> None:
         self._outbox.hold_back()
-        for task in self._busy.values():
+        for task in self._running.values():
             task.cancel()
-        stopping = {*self._busy.values(), *self._dropped}
+        stopping = {*self._running.values(), *self._dropped}
         if stopping:
             await asyncio.wait(stopping)
-            self._busy.clear()
+            self._running.clear()
 
 
 def _expired(done: Done) -> bool | None:

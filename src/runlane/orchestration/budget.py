@@ -1,7 +1,7 @@
-"""What a run spends: every cap is looked at before each call of a model, with what open steps have spent so far.
+"""Spending of a run: every cap is checked before each model call, including what open steps have spent so far.
 
-A call is refused once a cap is reached, so a cap is passed by no more than the calls that are under way. Where a
-person is asked for more, the answer is kept in the journal, for the step or for the run as a whole, and raises the cap.
+A call is refused once a cap is reached, so a cap is exceeded by no more than the calls in flight. Where a person allows
+more, the answer is stored in the journal of the step or of the run, and raises the cap.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _MORE = (
 
 
 class SpendingTracker:
-    """The money of one attempt at a run. `journals` gives what is known of a step, or, for "", of the run."""
+    """The spending of one attempt. `journals` returns the journal of a step or, for "", of the run."""
 
     def __init__(self, claimed: Claimed, database: Database, journals: Callable[[str], Journal]) -> None:
         self._claimed = claimed
         self._database = database
         self._journals = journals
-        # What earlier tries of a step have cost, which the step machine knows already.
+        # What earlier tries of a step have cost, which the machine has counted already.
         self._settled: dict[str, tuple[float, int]] = {}
         # The caps that held at the last call of an open step, in words; and whether they were doubted already.
         self._caps: dict[str, list[str]] = {}
-        self._doubted = False
+        self._warned = False
 
     def learn(self, way: Sequence[StepRecord]) -> None:
         """Take over what earlier attempts have settled of steps that are tried again."""
@@ -51,7 +51,7 @@ class SpendingTracker:
                 self._settled[record.path] = (record.cost_usd or 0.0, record.tokens)
 
     def complete(self, path: str, outcome: Outcome) -> Outcome:
-        """The outcome with what this try has cost, given what all tries have."""
+        """Return the outcome with the cost of this try alone, given the cost of all tries."""
         self._caps.pop(path, None)
         cost, tokens = self._settled.get(path, (0.0, 0))
         self._settled[path] = (max(cost, outcome.cost_usd or 0.0), max(tokens, outcome.tokens))
@@ -62,32 +62,34 @@ class SpendingTracker:
         self,
         machine: Machine,
         open_steps: Mapping[str, Journal],
-        todo: PendingStep,
+        pending: PendingStep,
         agent: Agent | None,
         step_cap: float | None,
     ) -> None:
-        """Raise if no model may be asked any more, or not before somebody has allowed it."""
+        """Raise StepFailed if no further model call is allowed, or Suspend if a person has to allow it."""
         unsettled = {path: self._unsettled(path, journal) for path, journal in open_steps.items()}
-        run, own = self._journals(""), self._journals(todo.path)
+        run, own = self._journals(""), self._journals(pending.path)
         caps = [
             SpendingCap("run", bound.limit_usd, bound.spent_usd, bound.on_cap, bound.orchestration_id)
-            for bound in machine.budgets(todo.path, unsettled)
+            for bound in machine.budgets(pending.path, unsettled)
         ]
         if step_cap is not None:
-            caps.append(SpendingCap("step", step_cap, own.cost_usd or 0.0, todo.orchestration.on_cap, todo.step.id))
+            caps.append(
+                SpendingCap("step", step_cap, own.cost_usd or 0.0, pending.orchestration.on_cap, pending.step.id)
+            )
         caps += await self._caps_of_day(agent)
-        self._caps[todo.path] = [cap.title for cap in caps if cap.limit_usd is not None]
+        self._caps[pending.path] = [cap.title for cap in caps if cap.limit_usd is not None]
         journals = {cap.scope: own if cap.scope == "step" else run for cap in caps}
         capped = check_caps([self._raised(cap, journals[cap.scope]) for cap in caps])
         if capped is not None:
             raise self._refusal(capped, journals[capped.scope])
 
-    async def doubt(self, path: str, model: str) -> str | None:
-        """What to warn of when a model has answered at an unknown price, once in a run: caps do not see such calls."""
+    async def unpriced_warning(self, path: str, model: str) -> str | None:
+        """Return a warning, once per run, about a call without a known price: caps do not count it."""
         caps = self._caps.get(path)
-        if not caps or self._doubted:
+        if not caps or self._warned:
             return None
-        self._doubted = True
+        self._warned = True
         claimed = self._claimed
         if claimed.attempt > 1 and await retry_unavailable(lambda: has_unpriced_call(self._database, claimed.run_id)):
             return None
@@ -107,7 +109,7 @@ class SpendingTracker:
         return caps
 
     def _raised(self, cap: SpendingCap, journal: Journal) -> SpendingCap:
-        """The cap with what people have allowed in this run, beyond what was spent when they were asked."""
+        """Return the cap raised by what people have allowed in this run, on top of what was spent at that time."""
         if cap.limit_usd is None:
             return cap
         limit = cap.limit_usd
@@ -148,7 +150,7 @@ def _key(scope: str, name: str, number: int) -> str:
 
 
 def _answers(journal: Journal, scope: str, name: str) -> list[dict[str, Any]]:
-    """What people have said about a cap so far."""
+    """Return the answers about a cap so far."""
     answers: list[dict[str, Any]] = []
     while (answer := journal.find(_key(scope, name, len(answers)))) is not None:
         answers.append(answer)

@@ -1,7 +1,7 @@
 """Orchestrations that a run calls as tools: runs of their own, started once and waited for without holding a worker.
 
-They are announced before they are started, so that a cancel of the run reaches them whoever dies. A parent that has
-given its worker back is woken when they end; it also comes by itself from time to time, if nobody could wake it.
+They are announced before they are started, so that a cancel of the run reaches them even if a worker dies. A parent
+that has released its worker is woken when they end; it is also due from time to time, in case the wake-up was lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STOPPED_SECONDS: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ChildRequest:
-    """A run that another one wants. `key` is the same whenever it wants it again; `pins` are its own versions."""
+    """A run that another one starts. `key` is the same in every attempt; `pins` are its own versions."""
 
     orchestration: str
     message: str
@@ -102,7 +102,7 @@ class ChildRuns:
                 lambda: announce_child(self._database, claimed.run_id, claimed.attempt, stored_key, path)
             ):
                 return
-            # The run is cancelled, or another worker's: whoever says so is about to stop this attempt.
+            # The run is cancelled or has moved to another worker; this attempt is about to be stopped.
             await asyncio.sleep(_STOPPED_SECONDS)
 
     async def _end_of(self, orchestration: str, run_id: str) -> Run:

@@ -6,10 +6,10 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from runlane.agents.inflight import InflightCalls
 from runlane.domain.events import EventType
 from runlane.domain.run import AGENT
 from runlane.domain.task import Task
@@ -49,7 +49,7 @@ class OrchestrationExecutor:
         tasks: Mapping[str, Task],
         models: ModelRegistry,
         start_child: StartChild,
-        outside: Integrations,
+        integrations: Integrations,
     ) -> None:
         self._max_input_bytes = settings.max_input_bytes
         self._default_model = settings.default_model
@@ -57,7 +57,7 @@ class OrchestrationExecutor:
         self._tasks = tasks
         self._models = models
         self._start_child = start_child
-        self._outside = outside
+        self._integrations = integrations
         self._sandbox = Sandbox(SandboxLimits.of(settings))
         self._memory = WorkerMemory(settings.worker_text_bytes)
         self._max_run_bytes = settings.max_run_bytes
@@ -68,54 +68,55 @@ class OrchestrationExecutor:
         needs = await asyncio.to_thread(needs_of, await read_newest(self._database, MAX_DEFINITIONS))
         if self._default_model is not None and needs.default_model:
             needs.prefixes.add(prefix_of(self._default_model))
-        await self._outside.warm_up(needs.prefixes, mcp=needs.mcp)
+        await self._integrations.warm_up(needs.prefixes, mcp=needs.mcp)
         if needs.sandbox:
             await self._sandbox.expression("1", {})
 
     async def close(self) -> None:
         """End the sandbox. Safe to call twice."""
         await self._sandbox.close()
-        await self._outside.close()
+        await self._integrations.close()
 
     async def run(self, claimed: Claimed, context: Context, host: RedactingHost) -> AttemptEnd:
         """Execute an attempt."""
         pins: dict[str, str] = load_json(claimed.plan)["pins"] if claimed.plan else {}
-        material = PinnedDefinitions.of(
+        definitions = PinnedDefinitions.of(
             await retry_unavailable(lambda: load_pinned(self._database, claimed.tenant, pins))
         )
 
         async def call_task(name: str, arguments: Mapping[str, Any], path: str) -> Any:
             return await self._call_task(claimed, host, name, arguments, path)
 
-        tools = RunServices(
+        services = RunServices(
             sandbox=self._sandbox.for_tenant(claimed.tenant),
             models=self._models,
-            agents=material.agents,
-            tools=material.tools,
-            servers=material.servers,
+            agents=definitions.agents,
+            tools=definitions.tools,
+            servers=definitions.servers,
             tenant=claimed.tenant,
             redactor=host.redactor,
             tasks=self._tasks,
             call_task=call_task,
-            limiter=self._outside.limiter,
-            callers=self._outside.callers(claimed.tenant, host.redactor),
-            connection=partial(self._outside.connection, claimed.tenant),
+            limiter=self._integrations.limiter,
+            inflight=InflightCalls(claimed.attempt),
+            callers=self._integrations.callers(claimed.tenant, host.redactor),
+            connection=partial(self._integrations.connection, claimed.tenant),
             call_orchestration=ChildRuns(claimed, self._database, self._start_child).call,
-            mcp=self._outside.mcp.for_run(claimed.tenant, host.redactor),
+            mcp=self._integrations.mcp.for_run(claimed.tenant, host.redactor),
             max_step_bytes=self._max_step_bytes,
+            conversation=await self._earlier_messages(claimed, definitions),
         )
-        tools = replace(tools, conversation=await self._said_before(claimed, material))
-        root = root_of(claimed.target, load_json(claimed.input), material)
-        with closing(self._memory.account(claimed.tenant)) as account:
-            drive = OrchestrationAttempt(
-                claimed, host, self._database, material, tools, root, account, self._max_run_bytes
+        root = root_of(claimed.target, load_json(claimed.input), definitions)
+        with closing(self._memory.account(claimed.tenant)) as memory:
+            attempt = OrchestrationAttempt(
+                claimed, host, self._database, definitions, services, root, memory, self._max_run_bytes
             )
-            return await drive.run()
+            return await attempt.run()
 
-    async def _said_before(self, claimed: Claimed, material: PinnedDefinitions) -> Sequence[Message]:
-        """What was said in the chat that the run is a turn of."""
+    async def _earlier_messages(self, claimed: Claimed, definitions: PinnedDefinitions) -> Sequence[Message]:
+        """Return the earlier messages of the chat that the run is a turn of."""
         turn = load_json(claimed.plan).get("chat") if claimed.plan else None
-        agent = material.agents.get(claimed.target.removeprefix(AGENT))
+        agent = definitions.agents.get(claimed.target.removeprefix(AGENT))
         if turn is None or agent is None or not agent.history_turns:
             return ()
         session_id, number, count = turn["session_id"], turn["turn"], agent.history_turns
@@ -156,7 +157,7 @@ class OrchestrationExecutor:
             told = f"{type(error).__name__}: {error}".rstrip(": ")
             raise StepFailed("task_error", f'The task "{name}" failed: {told}', retryable=True) from error
         finally:
-            # A thread goes on until it asks its context; then it learns that nobody waits for it.
+            # A thread continues until it uses its context, which then raises.
             context.interrupt(RunCancelled(f"The step {path} of run {claimed.run_id} is over."))
 
 

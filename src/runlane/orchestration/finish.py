@@ -1,4 +1,4 @@
-"""How an attempt at a run of an orchestration ends: what is stored, and what is said with it."""
+"""The end of an attempt at a run of an orchestration: its stored outcome and its last events."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ HANDED_BACK: Final = Finish(records.AttemptOutcome.HANDED_BACK, Status.QUEUED)
 
 
 class AttemptFinisher:
-    """The ends of one attempt; each says its last events."""
+    """Ends one attempt in one of several ways, with its last events."""
 
     def __init__(self, outbox: Outbox, max_result_bytes: int) -> None:
         self._outbox = outbox
         self._max_result_bytes = max_result_bytes
 
     def pause(self, questions: OpenWaits, state: Mapping[str, Any]) -> Finish:
-        """Wait for somebody outside, or for a time."""
+        """Pause until an answer, an event or a time."""
         if not questions:
             error = Failed("stuck", "The orchestration has nothing left to do and has not ended.")
             return self.fail(OrchestrationEnd(EndStatus.FAILED, None, state, error))
@@ -35,7 +35,7 @@ class AttemptFinisher:
         return Finish(records.AttemptOutcome.PAUSED, Status.PAUSED, delay_us=delay_us)
 
     def finish(self, end: OrchestrationEnd) -> Finish:
-        """The run is over, as the machine says."""
+        """End the run with the machine's result."""
         if end.status is EndStatus.FAILED:
             return self.fail(end)
         result = dump_json(end.response)

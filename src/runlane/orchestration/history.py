@@ -1,11 +1,11 @@
-"""What steps may be told of earlier ones: the last outputs, within bounds of their number and of their size."""
+"""Outputs of earlier steps for prompts: the last ones, bounded in number and size."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Any
 
-from runlane.steps.services import PreviousStep
+from runlane.steps.context import PreviousStep
 from runlane.templates.template import size_of
 
 # A run of many thousand steps must not keep all of them in memory.

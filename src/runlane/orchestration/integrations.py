@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 
 from runlane.llm.providers import Providers
 from runlane.outbound import Outbound
-from runlane.rate_limits.limiter import ClusterLimiter, make_limiter
+from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.redaction import Redactor
 from runlane.settings import Settings
 from runlane.store.sql.database import Database
@@ -32,7 +32,7 @@ class Integrations:
         self._providers = providers
         self._outbound = Outbound(settings)
         self._http = HttpTools(self._outbound, values)
-        self.limiter: ClusterLimiter = make_limiter(settings, database)
+        self.limiter: ClusterLimiter = ClusterLimiter(database)
         self.mcp = McpClients(settings, values, self._outbound)
 
     def callers(self, tenant: str, redactor: Redactor) -> Mapping[str, ToolCaller]:

@@ -36,7 +36,7 @@ class Outbox:
         self._stored_bytes = 0
         self._entry = self._empty()
         self._storing: asyncio.Task[None] | None = None
-        # Whether somebody wanted something stored while a commit was under way.
+        # Whether a store was requested while a commit was in progress.
         self._more = False
 
     def add_event(self, kind: str, **data: Any) -> None:
@@ -45,13 +45,13 @@ class Outbox:
         self._entry.events.append((kind, text))
         self._entry_bytes += getsizeof(text)
 
-    def say_step(self, kind: str, todo: PendingStep, **more: Any) -> None:
+    def say_step(self, kind: str, pending: PendingStep, **more: Any) -> None:
         """Write an event of a step."""
-        step = todo.step
-        self.add_event(kind, orch_step_id=step.id, step_name=step.title, step_type=step.type, path=todo.path, **more)
+        step = pending.step
+        self.add_event(kind, orch_step_id=step.id, step_name=step.title, step_type=step.type, path=pending.path, **more)
 
     def add_step_events(self, facts: list[StepEvent]) -> None:
-        """Write what the step machine says has happened."""
+        """Add the events that the machine has derived from an outcome."""
         for fact in facts:
             self.add_event(fact.type, **fact.data)
 
@@ -104,7 +104,7 @@ class Outbox:
             self._storing.add_done_callback(self._go_on)
 
     def hold_back(self) -> None:
-        """Begin nothing more by itself: what is said from now on belongs to the end of the attempt."""
+        """Start no further commit: what is added from here on is stored with the end of the attempt."""
         self._more = False
 
     async def store(self) -> None:
@@ -123,7 +123,7 @@ class Outbox:
         return self._entry
 
     def _go_on(self, stored: asyncio.Task[None]) -> None:
-        # A commit that failed is told to whoever wants to store next.
+        # A failed commit is raised by the next call that stores.
         if self._more and self._storing is stored and not stored.cancelled() and stored.exception() is None:
             self.store_soon()
 

@@ -112,7 +112,7 @@ def was_refused(path: str, facts: Sequence[StepEvent]) -> bool:
 
 
 def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
-    """Tell the machine what a record says; what follows from it."""
+    """Apply a record to the machine; return the step events that follow."""
     facts: list[StepEvent] = []
     error: dict[str, Any] = load_json(record.error) if record.error else {}
     failed = Failed(error.get("code", "failed"), error.get("message", ""), bool(error.get("retryable")))
@@ -130,7 +130,7 @@ def apply_record(machine: Machine, record: StepRecord) -> list[StepEvent]:
                 machine.complete(record.path, failed, again=True)
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.FAILED:
-            # It ended the run, and somebody wants it tried again. What it has cost is spent.
+            # It ended the run, and the run was retried. Its cost remains counted.
             machine.charge(record.path, record.cost_usd, record.tokens)
         case StepOutcome.SNAPSHOT | StepOutcome.SAVED:
             # No part of the way.
@@ -143,12 +143,12 @@ def output_of(record: StepRecord) -> Any:
     return None if record.output is None else load_json(record.output)
 
 
-def given_to(todo: PendingStep) -> dict[str, Any]:
+def given_to(pending: PendingStep) -> dict[str, Any]:
     """What a step was given of the state: its input keys by name, and by their paths the values in its texts."""
-    state = todo.state
-    given: dict[str, Any] = {key: state[key] for key in todo.step.input_keys if key in state}
-    for path in _paths_in(todo.step) if todo.part == "step" else ():
-        # What nothing fills is the step's error, and told as such.
+    state = pending.state
+    given: dict[str, Any] = {key: state[key] for key in pending.step.input_keys if key in state}
+    for path in _paths_in(pending.step) if pending.part == "step" else ():
+        # A placeholder without a value is reported as the step's own error.
         with suppress(UnknownPlaceholder):
             given[path] = look_up(path, state)
     return given
@@ -166,25 +166,25 @@ def _paths_in(step: Step) -> tuple[str, ...]:
     return found
 
 
-def record_of(todo: PendingStep, outcome: Outcome, machine: Machine, no: int, seconds: float) -> StepRecord:
+def record_of(pending: PendingStep, outcome: Outcome, machine: Machine, no: int, seconds: float) -> StepRecord:
     """The record of a step that the machine has settled."""
-    given = given_to(todo)
+    given = given_to(pending)
     text = dump_json(given) if given else None
     done = isinstance(outcome, Done)
-    verdict = _verdict(machine, todo, outcome)
+    verdict = _verdict(machine, pending, outcome)
     failed = outcome if isinstance(outcome, Failed) else None
     if failed is None and verdict is StepOutcome.FAILED and machine.end is not None:
         failed = machine.end.error
     return StepRecord(
-        path=todo.path,
+        path=pending.path,
         no=no,
-        step_id=todo.step.id,
-        kind=todo.step.type if todo.part == "step" else f"{todo.step.type} {todo.part}",
+        step_id=pending.step.id,
+        kind=pending.step.type if pending.part == "step" else f"{pending.step.type} {pending.part}",
         outcome=verdict,
         output=dump_json(outcome.output) if done and outcome.output is not None else None,
         route=outcome.route if done else None,
         error=None if failed is None else dump_json(_error_of(failed)),
-        tries=todo.tries if done else todo.tries + 1,
+        tries=pending.tries if done else pending.tries + 1,
         input=text if text is None or len(text) <= MAX_INPUT_CHARACTERS else None,
         duration_us=int(seconds * 1_000_000),
         cost_usd=outcome.cost_usd,
@@ -197,13 +197,13 @@ def _error_of(failed: Failed) -> dict[str, Any]:
     return {**error, "retryable": True} if failed.retryable else error
 
 
-def _verdict(machine: Machine, todo: PendingStep, outcome: Outcome) -> StepOutcome:
-    """What a step came to. One whose failure ended the run is made again when somebody retries the run."""
+def _verdict(machine: Machine, pending: PendingStep, outcome: Outcome) -> StepOutcome:
+    """Return the outcome to record. A step whose failure ended the run is performed again by a retry of the run."""
     if isinstance(outcome, Done):
         error = machine.end.error if machine.end is not None else None
         # A bound of the run stopped it behind this step; what the step gave is paid for and stays.
         return StepOutcome.DONE if error is None or error.code in _BOUNDS else StepOutcome.FAILED
     if machine.end is not None:
         return StepOutcome.FAILED
-    again = any(other.path == todo.path for other in machine.todos())
+    again = any(other.path == pending.path for other in machine.pending_steps())
     return StepOutcome.RETRYING if again else StepOutcome.HANDLED

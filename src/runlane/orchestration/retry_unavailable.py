@@ -1,4 +1,4 @@
-"""Patience with the database: an attempt that only wants to read waits for it instead of failing."""
+"""Retries of reads while the database is unavailable, so that an attempt waits instead of failing."""
 
 from __future__ import annotations
 

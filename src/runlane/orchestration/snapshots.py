@@ -26,7 +26,7 @@ class Snapshots:
         self._bytes += len(record.output or "")
         if self._records < SNAPSHOT_EVERY and self._bytes < max(SNAPSHOT_BYTES, 2 * machine.state_bytes):
             return False
-        if any(other.tries for other in machine.todos()):
+        if any(other.tries for other in machine.pending_steps()):
             # The record of the second try holds what both have cost, and so would a snapshot between them.
             return False
         self._records = self._bytes = 0

@@ -1,4 +1,4 @@
-"""Questions of a run to people, clocks and other systems, and the answers as far as this attempt knows them.
+"""Open waits of a run for people, times and events, and the answers that this attempt has loaded.
 
 A step that waits as a whole has one question, under its path. A step that waits inside, for an approval for example,
 may have several, under its path and a key; what the whole run waits for has a key only. These are asked by the step
@@ -29,14 +29,14 @@ class InnerKey(NamedTuple):
 
 
 class _Open:
-    """A question without an answer yet; `due` is on the monotonic clock. `todos` are the steps that wait for it."""
+    """An open wait. `due` is on the monotonic clock; `pending_steps` are the steps that it holds up, by path."""
 
-    __slots__ = ("answer", "due", "inner", "kind", "name", "todos")
+    __slots__ = ("answer", "due", "inner", "kind", "name", "pending_steps")
 
     def __init__(
-        self, todo: PendingStep, kind: str, name: str, due: float | None, inner: InnerKey | None = None
+        self, pending: PendingStep, kind: str, name: str, due: float | None, inner: InnerKey | None = None
     ) -> None:
-        self.todos = {todo.path: todo}
+        self.pending_steps = {pending.path: pending}
         self.kind = kind
         self.name = name
         self.due = due
@@ -52,14 +52,14 @@ class OpenWaits:
         self._sent: list[Wait] = []
         self._remembered: dict[str, Wait] = {}
         self._free: set[str] = set()
-        # What people have answered in this attempt: whoever asks it late need only look at the journal.
+        # Answered in this attempt: a step that asks the same later finds the answer in the journal.
         self._over: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
         """Whether a step has to wait. One that waits inside may go on as soon as one of its questions is answered."""
         if path in self._free:
             return False
-        return any(path in question.todos for question in self._open.values())
+        return any(path in question.pending_steps for question in self._open.values())
 
     def __bool__(self) -> bool:
         return bool(self._open)
@@ -74,23 +74,23 @@ class OpenWaits:
         dues = [question.due for question in self._open.values() if question.due is not None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
-    def ask(self, todo: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
+    def ask(self, pending: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
         """What is stored of a new question, and what people are shown; None if it has been asked before."""
-        self._free.discard(todo.path)
+        self._free.discard(pending.path)
         inner = None
         if waiting.key is not None:
             inner = InnerKey(waiting.key, waiting.shared, waiting.kind.value, waiting.aside)
-        path = _path(todo, inner)
+        path = _path(pending, inner)
         if path in self._over:
             return None
         asked = self._open.get(path)
         if asked is not None:
-            asked.todos[todo.path] = todo
+            asked.pending_steps[pending.path] = pending
             return None
-        name = waiting.name or waiting.event or todo.step.title
+        name = waiting.name or waiting.event or pending.step.title
         remembered = self._remembered.pop(path, None)
         if remembered is not None:
-            self._take_over(path, remembered, todo, inner)
+            self._take_over(path, remembered, pending, inner)
             return None
         seconds = waiting.due_in_seconds
         if waiting.until is not None:
@@ -107,12 +107,12 @@ class OpenWaits:
             request["arguments_schema"] = dict(waiting.arguments_schema)
         kind = waiting.kind.value
         due = None if due_us is None else time.monotonic() + due_us / 1_000_000
-        self._open[path] = _Open(todo, kind, name, due, inner)
-        return NewWait(path, kind, todo.step.id, name, dump_json(request), due_us), request
+        self._open[path] = _Open(pending, kind, name, due, inner)
+        return NewWait(path, kind, pending.step.id, name, dump_json(request), due_us), request
 
-    def learn(self, stored: Sequence[Wait], todos: Sequence[PendingStep]) -> None:
+    def learn(self, stored: Sequence[Wait], pending_steps: Sequence[PendingStep]) -> None:
         """Take over what is stored: open questions, answers, and events that were sent before anybody waited."""
-        by_path = {todo.path: todo for todo in todos}
+        by_path = {pending.path: pending for pending in pending_steps}
         self._sent = [wait for wait in stored if wait.kind == "sent"]
         for wait in stored:
             question = self._open.get(wait.path)
@@ -129,9 +129,9 @@ class OpenWaits:
         """Forget the questions of steps that are not needed any more; their paths."""
         dropped: list[str] = []
         for path, question in list(self._open.items()):
-            for waiter in [waiter for waiter in question.todos if waiter not in needed]:
-                del question.todos[waiter]
-            if not question.todos:
+            for waiter in [waiter for waiter in question.pending_steps if waiter not in needed]:
+                del question.pending_steps[waiter]
+            if not question.pending_steps:
                 del self._open[path]
                 dropped.append(path)
         return dropped
@@ -151,19 +151,19 @@ class OpenWaits:
             if outcome is not None:
                 del self._open[path]
                 if question.inner is not None:
-                    self._free.update(question.todos)
+                    self._free.update(question.pending_steps)
                     if question.kind != "time":
                         self._over.add(path)
-                yield next(iter(question.todos.values())), question.inner, outcome, over
+                yield next(iter(question.pending_steps.values())), question.inner, outcome, over
 
-    def _take_over(self, path: str, wait: Wait, todo: PendingStep, inner: InnerKey | None) -> None:
+    def _take_over(self, path: str, wait: Wait, pending: PendingStep, inner: InnerKey | None) -> None:
         due = None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
-        question = _Open(todo, wait.kind, wait.name, due, inner)
+        question = _Open(pending, wait.kind, wait.name, due, inner)
         question.answer = Done(wait.answer) if wait.answered else None
         self._open[path] = question
 
 
-def _path(todo: PendingStep, inner: InnerKey | None) -> str:
+def _path(pending: PendingStep, inner: InnerKey | None) -> str:
     if inner is None:
-        return todo.path
-    return f"{INSIDE}{inner.key}" if inner.shared else f"{todo.path}{INSIDE}{inner.key}"
+        return pending.path
+    return f"{INSIDE}{inner.key}" if inner.shared else f"{pending.path}{INSIDE}{inner.key}"

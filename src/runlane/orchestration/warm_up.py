@@ -29,7 +29,7 @@ class WarmUpNeeds:
 
 
 def prefix_of(model: str) -> str:
-    """The part of a model's name that says whose it is."""
+    """Return the part of a model's name that names its provider."""
     return model.partition(":")[0]
 
 

@@ -27,7 +27,7 @@ _DUNDER: Final = re.compile(r"__\w+__")
 
 @dataclass(frozen=True, slots=True)
 class SandboxSource:
-    """Code for the sandbox. `keys` are those of the state that it reads, None if that cannot be told."""
+    """Code for the sandbox. `keys` are those of the state that it reads, None if that cannot be determined."""
 
     text: str
     keys: frozenset[str] | None
@@ -60,7 +60,7 @@ def _unified(code: str) -> str:
 def _parsed(text: str, mode: str, lines_before: int) -> ast.AST:
     try:
         with warnings.catch_warnings():
-            # What Python thinks of an escape in somebody's text is not for our log.
+            # Python's warnings about escapes in user code do not belong into the log.
             warnings.simplefilter("ignore")
             return cast("ast.AST", ast.parse(text, mode=mode))
     except SyntaxError as error:
@@ -207,7 +207,7 @@ def _attribute_edits(node: ast.Attribute, places: _Places, *, is_read: bool) -> 
 
 
 def _string_edit(node: ast.JoinedStr, reads: set[int], places: _Places) -> tuple[int, int, bytes]:
-    """An f-string is written anew as a whole: before Python 3.12 the parser does not know where its parts are."""
+    """Rewrite an f-string as a whole: before Python 3.12 the parser does not report where its parts are."""
     start, end = places.start(node), places.end(node)
     try:
         text = ast.unparse(ast.fix_missing_locations(_LookUps(reads).visit(node)))

@@ -1,4 +1,4 @@
-"""Computing: steps whose outcome is an expression or a script in the sandbox."""
+"""Steps whose outcome is an expression or a script in the sandbox."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ MAX_ITEMS: Final = 100_000
 MAX_PREVIEW: Final = 500
 
 
-async def transform(work: StepContext[TransformStep]) -> Any:
-    """What the script leaves in `result`."""
-    result = await work.tools.sandbox.script(work.step.transform_code, work.todo.state)
+async def transform(context: StepContext[TransformStep]) -> Any:
+    """Return what the script assigns to `result`."""
+    result = await context.services.sandbox.script(context.step.transform_code, context.pending.state)
     shown = None if result is None else text_of(result)
     if shown is not None and len(shown) > MAX_PREVIEW:
         shown = shown[: MAX_PREVIEW - 1] + "…"
-    await work.emit(EventType.TRANSFORM_RESULT, result=shown)
+    await context.emit(EventType.TRANSFORM_RESULT, result=shown)
     return result
 
 
-async def if_else(work: StepContext[IfElseStep]) -> bool:
-    """Whether the condition holds."""
-    return await work.tools.sandbox.condition(work.step.if_condition, work.todo.state)
+async def if_else(context: StepContext[IfElseStep]) -> bool:
+    """Return whether the condition holds."""
+    return await context.services.sandbox.condition(context.step.if_condition, context.pending.state)
 
 
-async def switch(work: StepContext[SwitchStep]) -> Any:
-    """The value that decides."""
-    return await work.tools.sandbox.expression(work.step.switch_expression, work.todo.state)
+async def switch(context: StepContext[SwitchStep]) -> Any:
+    """Return the value that is compared with the cases."""
+    return await context.services.sandbox.expression(context.step.switch_expression, context.pending.state)
 
 
-async def loop_condition(work: StepContext[LoopStep]) -> bool:
-    """Whether there is another round."""
-    return await work.tools.sandbox.condition(work.step.while_condition or "False", work.todo.state)
+async def loop_condition(context: StepContext[LoopStep]) -> bool:
+    """Return whether there is another round."""
+    return await context.services.sandbox.condition(context.step.while_condition or "False", context.pending.state)
 
 
-async def loop_items(work: StepContext[LoopStep]) -> list[Any]:
-    """The list that is worked on."""
-    items = await work.tools.sandbox.expression(work.step.for_each or "[]", work.todo.state)
+async def loop_items(context: StepContext[LoopStep]) -> list[Any]:
+    """Return the list of items."""
+    items = await context.services.sandbox.expression(context.step.for_each or "[]", context.pending.state)
     if not isinstance(items, list):
         kind = "an object" if isinstance(items, dict) else type(items).__name__
         raise StepFailed(

@@ -1,104 +1,153 @@
-"""Work: one step in the hands of its performer, and what it knows of the run."""
+"""StepContext: one step as its performer sees it, with what belongs to this execution alone."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
+from runlane.agents.journal import Journal
 from runlane.definitions.schema.definition import Agent
 from runlane.definitions.schema.step import LoopStep, Step
 from runlane.errors import nearest
 from runlane.interpreter.failure import StepFailed
 from runlane.interpreter.values import PendingStep
-from runlane.llm.models import ModelContext
+from runlane.llm.models import Delta, ModelContext, ModelDelta
+from runlane.steps.memory import StepMemory, UnlimitedMemory
 from runlane.steps.services import RunServices
 from runlane.templates.template import RenderBudget, fill, render_value, size_of
 
 S_co = TypeVar("S_co", bound=Step, covariant=True)
+Emit = Callable[[str, Mapping[str, Any]], Awaitable[None]]
+Note = Callable[[str, Mapping[str, Any]], None]
+CheckBudget = Callable[[Agent | None, float | None], Awaitable[None]]
 
 
+@dataclass(frozen=True, slots=True)
+class PreviousStep:
+    """A step that was performed before, in this scope."""
+
+    step_id: str
+    title: str
+    output: Any
+
+
+async def _no_event(_type: str, _data: Mapping[str, Any], /) -> None: ...
+
+
+async def _no_cap(_agent: Agent | None, _step_cap: float | None, /) -> None: ...
+
+
+async def _no_warning(_model: str, /) -> str | None: ...
+
+
+def _no_note(_type: str, _data: Mapping[str, Any], /) -> None: ...
+
+
+def _no_delta(_piece: ModelDelta, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext(Generic[S_co]):
-    """What a performer works with."""
+    """What a performer takes.
 
-    def __init__(self, todo: PendingStep, tools: RunServices) -> None:
-        self.todo = todo
-        self.tools = tools
+    `emit_event` writes a durable event, `note_event` one that is stored together with the next row of the journal, and
+    `delta` publishes a piece of an answer. `history` holds the earlier steps, the last one at the end. `check_budget`
+    is called before each model call and raises if a cap is reached; `unpriced_warning` after a call of a model without
+    a price, and returns what to warn of, if anything. `memory` reserves memory for what the step renders.
+    """
+
+    pending: PendingStep
+    services: RunServices
+    journal: Journal = field(default_factory=Journal)
+    history: Sequence[PreviousStep] = ()
+    emit_event: Emit = _no_event
+    note_event: Note = _no_note
+    delta: Delta = _no_delta
+    check_budget: CheckBudget = _no_cap
+    unpriced_warning: Callable[[str], Awaitable[str | None]] = _no_warning
+    memory: StepMemory = field(default_factory=UnlimitedMemory)
 
     @property
     def step(self) -> S_co:
         """The step, of the type that the performer is for."""
-        return cast("S_co", self.todo.step)
+        return cast("S_co", self.pending.step)
 
     @property
     def cost_usd(self) -> float | None:
-        """What the step has cost so far, in all its tries."""
-        return self.tools.journal.cost_usd
+        """What all tries of the step have cost so far."""
+        return self.journal.cost_usd
 
     @property
     def tokens(self) -> int:
-        """What it has used so far, in all its tries."""
-        return self.tools.journal.tokens
+        """The tokens that all tries of the step have used so far."""
+        return self.journal.tokens
 
     async def emit(self, type_: str, **data: Any) -> None:
         """Write an event of this step."""
-        about = {"orch_step_id": self.todo.step.id, "step_name": self.todo.step.title, "path": self.todo.path}
-        await self.tools.emit(type_, about | data)
+        await self.emit_event(type_, self._about | data)
 
     def note(self, type_: str, **data: Any) -> None:
         """Write an event of this step in one commit with what the journal keeps next."""
-        about = {"orch_step_id": self.todo.step.id, "step_name": self.todo.step.title, "path": self.todo.path}
-        self.tools.note(type_, about | data)
+        self.note_event(type_, self._about | data)
+
+    @property
+    def _about(self) -> dict[str, Any]:
+        return {"orch_step_id": self.pending.step.id, "step_name": self.pending.step.title, "path": self.pending.path}
 
     def budget(self) -> RenderBudget:
         """Return the bytes that one rendered value of the step may have."""
-        return RenderBudget(self.tools.max_step_bytes)
+        return RenderBudget(self.services.max_step_bytes)
 
     async def render(self, template: str, budget: RenderBudget | None = None) -> str:
-        """Fill a template from the state. Its size is checked, and has room, before the text is built."""
-        filled = fill(template, self.todo.state, budget or self.budget())
-        await self.tools.room.take(filled.size)
+        """Fill a template from the state. Its size is checked and reserved before the text is built."""
+        filled = fill(template, self.pending.state, budget or self.budget())
+        await self.memory.take(filled.size)
         return filled.text()
 
     async def render_value(self, value: Any) -> Any:
         """Fill the templates within a value from the state."""
         budget = self.budget()
-        filled = render_value(value, self.todo.state, budget)
-        await self.tools.room.take(budget.used)
+        filled = render_value(value, self.pending.state, budget)
+        await self.memory.take(budget.used)
         return filled
 
     def check_output(self, output: Any) -> None:
         """Raise StepFailed if the output is too large to be kept."""
         size = size_of(output)
-        if size > self.tools.max_step_bytes:
+        if size > self.services.max_step_bytes:
             raise StepFailed(
                 "output_too_large",
-                f'The output of step "{self.step.id}" has {size} bytes; at most {self.tools.max_step_bytes} are '
+                f'The output of step "{self.step.id}" has {size} bytes; at most {self.services.max_step_bytes} are '
                 "allowed (RUNLANE_MAX_STEP_BYTES). Store large values elsewhere and return a reference.",
             )
 
     def agent(self, agent_id: str | None) -> Agent | None:
-        """The agent of this id."""
+        """Return the agent of this id. Raise StepFailed if the run has not pinned it."""
         if agent_id is None:
             return None
-        agent = self.tools.agents.get(agent_id)
+        agent = self.services.agents.get(agent_id)
         if agent is None:
             raise StepFailed(
                 "unknown_agent",
-                f'There is no agent "{agent_id}" here{nearest(agent_id, self.tools.agents)}. Define it and sync.',
+                f'The agent "{agent_id}" does not exist{nearest(agent_id, self.services.agents)}. Define it and sync.',
             )
         return agent
 
-    def scene(self, agent: Agent | None) -> ModelContext:
-        """Where a model is asked."""
-        return ModelContext(self.todo.orchestration, agent, self.todo.step.id, self.tools.tenant, self.tools.redactor)
+    def model_context(self, agent: Agent | None) -> ModelContext:
+        """Return what a model is looked up by."""
+        return ModelContext(
+            self.pending.orchestration, agent, self.pending.step.id, self.services.tenant, self.services.redactor
+        )
 
 
-def visits_before(todo: PendingStep) -> int:
-    """How often the step was executed before within its orchestration, as its path tells: later visits and rounds.
+def visits_before(pending: PendingStep) -> int:
+    """Return how often the step was executed before within its orchestration, by the visits and rounds in its path.
 
-    Rounds of a loop within another one are only told apart if the inner one has a fixed number of them.
+    Rounds of a loop within another one are distinguished only if the inner one has a fixed number of them.
     """
-    steps = {step.id: step for step in todo.orchestration.steps}
-    *around, own = todo.path.rpartition(">")[2].split("/")
+    steps = {step.id: step for step in pending.orchestration.steps}
+    *around, own = pending.path.rpartition(">")[2].split("/")
     before = 0
     for container, number in zip(around[::2], around[1::2], strict=False):
         step_id, visit = _visit(container)

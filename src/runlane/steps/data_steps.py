@@ -1,4 +1,4 @@
-"""Shaping: steps that make one value of others, without a model and without code."""
+"""Steps that make one value of others, without a model and without code."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from runlane.steps.context import StepContext
 from runlane.templates.template import size_of, text_of
 
 _FENCED: Final = re.compile(r"```[^\n`]*\n(.*?)```", re.DOTALL)
-# Each opening bracket may be read to the end of the text; a text of nothing else must not take for ever.
+# Each opening bracket may be read to the end of the text; text that consists of brackets must not take forever.
 _MAX_READ: Final = 16 * 1024 * 1024
 _SURE_STARTS: Final = 16
 
 
-async def print_(work: StepContext[PrintStep]) -> str:
-    """The text, filled."""
-    text = await work.render(work.step.print_content)
-    await work.emit(EventType.FINAL, response=text)
+async def print_(context: StepContext[PrintStep]) -> str:
+    """Return the rendered text."""
+    text = await context.render(context.step.print_content)
+    await context.emit(EventType.FINAL, response=text)
     return text
 
 
-async def merge(work: StepContext[MergeStep]) -> Any:
-    """The values of the input keys, each under the name of the step that made it."""
-    orchestration, state = work.todo.orchestration, work.todo.state
-    keys = work.step.input_keys or _keys_that_meet(orchestration, work.step.id)
+async def merge(context: StepContext[MergeStep]) -> Any:
+    """Return the values of the input keys, each under the name of the step that produced it."""
+    orchestration, state = context.pending.orchestration, context.pending.state
+    keys = context.step.input_keys or _keys_that_meet(orchestration, context.step.id)
     makers = {step.output_key: label(step) for step in reversed(orchestration.steps) if step.output_key is not None}
     found = [(makers.get(key, key), state[key]) for key in keys if key in state]
     if not found:
@@ -45,13 +45,13 @@ async def merge(work: StepContext[MergeStep]) -> Any:
             "output keys of the steps before it.",
         )
     # An input key may be named many times, so the values are counted before they are put together.
-    budget, sizes = work.budget(), dict[int, int]()
+    budget, sizes = context.budget(), dict[int, int]()
     for source, value in found:
         if id(value) not in sizes:
             sizes[id(value)] = size_of(value)
         budget.add(sizes[id(value)] + utf8_size(source))
-    await work.tools.room.take(budget.used)
-    match work.step.merge_strategy:
+    await context.memory.take(budget.used)
+    match context.step.merge_strategy:
         case "list":
             return [{"source": source, "data": value} for source, value in found]
         case "concat":
@@ -60,21 +60,21 @@ async def merge(work: StepContext[MergeStep]) -> Any:
             return dict(_distinct_names(found))
 
 
-async def extract_json(work: StepContext[ExtractJsonStep]) -> Any:
-    """The JSON in the input: the whole of it, fenced blocks, or balanced braces. Several values become a list."""
-    texts = _texts(work)
+async def extract_json(context: StepContext[ExtractJsonStep]) -> Any:
+    """Return the JSON in the input: all of it, fenced blocks, or balanced braces. Several values become a list."""
+    texts = _texts(context)
     size = sum(len(value) for value in texts if isinstance(value, str))
     hits = await offload_if(size > LARGE_BYTES, _hits, texts)
-    budget = work.budget()
+    budget = context.budget()
     for hit in hits:
         budget.add(size_of(hit))
-    await work.tools.room.take(budget.used)
+    await context.memory.take(budget.used)
     if not hits:
-        if work.step.required:
+        if context.step.required:
             raise StepFailed("no_json", "There is no JSON in the input of this step.")
-        await work.emit(EventType.STEP_WARNING, message="There is no JSON in the input of this step.")
+        await context.emit(EventType.STEP_WARNING, message="There is no JSON in the input of this step.")
     result = None if not hits else hits[0] if len(hits) == 1 else hits
-    await work.emit(EventType.FINAL, response=result)
+    await context.emit(EventType.FINAL, response=result)
     return result
 
 
@@ -83,7 +83,7 @@ def _hits(values: list[Any]) -> list[Any]:
 
 
 def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
-    """The output keys of the branches that meet at a step."""
+    """Return the output keys of the branches that join at a step."""
     steps = {step.id: step for step in orchestration.steps}
     keys: list[str] = []
     for parallel in orchestration.steps:
@@ -99,7 +99,7 @@ def _keys_that_meet(orchestration: Orchestration, step_id: str) -> list[str]:
 
 
 def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """One step may have made several of the values; none of them may vanish."""
+    """Number repeated names: one step may have produced several values, and none may be lost."""
     taken: set[str] = set()
     counts: dict[str, int] = {}
     for source, value in found:
@@ -112,15 +112,15 @@ def _distinct_names(found: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
-def _texts(work: StepContext[ExtractJsonStep]) -> list[Any]:
-    state = work.todo.state
-    if work.step.input_keys:
-        return [state[key] for key in work.step.input_keys if key in state]
-    return [work.tools.history[-1].output if work.tools.history else message(state)]
+def _texts(context: StepContext[ExtractJsonStep]) -> list[Any]:
+    state = context.pending.state
+    if context.step.input_keys:
+        return [state[key] for key in context.step.input_keys if key in state]
+    return [context.history[-1].output if context.history else message(state)]
 
 
 def find_json(value: Any) -> list[Any]:
-    """Every JSON value in something: itself unless it is a string; else the whole, fenced blocks, or braces."""
+    """Return the JSON values in a value: itself unless it is a string; else all of it, fenced blocks, or braces."""
     if not isinstance(value, str):
         return [] if value is None else [value]
     whole = _parsed(value)
@@ -145,7 +145,7 @@ def _refuse(constant: str) -> NoReturn:
 
 
 def _balanced(text: str) -> list[Any]:
-    """Every value in braces that is not inside another; empty ones and references such as [1] only if all are."""
+    """Return every outermost value in braces; empty ones and references such as [1] only if there are no others."""
     decoder = json.JSONDecoder(parse_constant=_refuse)
     found: list[Any] = []
     spare: list[Any] = []

@@ -1,8 +1,8 @@
-"""Performing: a todo becomes an outcome, or a wait. The one way in for whoever runs the step machine.
+"""perform_step: turn a pending step into an outcome or a wait, by the performer of its type.
 
-A performer returns the output or raises; every error becomes a failure with a code here. Cancellation passes
-through. How long a step may take is the caller's to enforce. Secrets that the run has used are taken out here, so that
-it goes on with the same values whether or not its worker dies and they are read back from what was stored.
+A performer returns the output or raises. Every error but cancellation becomes a failure with a code here. The caller
+enforces the step's timeout. Secrets that the run has used are redacted here, so that the run continues with the same
+values whether or not a worker dies and they are loaded from the store.
 """
 
 from __future__ import annotations
@@ -13,103 +13,113 @@ from typing import Any, Final
 from runlane.definitions.schema.step import LoopStep, Step
 from runlane.errors import LeaseLost, Retry, RunlaneError, TemplateTooLarge, Unavailable
 from runlane.interpreter.failure import StepFailed
-from runlane.interpreter.values import Done, Failed, Outcome, PendingStep
+from runlane.interpreter.values import Done, Failed, Outcome
 from runlane.llm.models import ModelFailed
 from runlane.steps import code_steps, data_steps, model_steps, task_step, wait_steps
-from runlane.steps.context import StepContext
+from runlane.steps.context import PreviousStep, StepContext
 from runlane.steps.memory import MemoryTimeout
-from runlane.steps.services import PreviousStep, RunServices, ToolCaller
+from runlane.steps.services import RunServices, ToolCaller
 from runlane.steps.wait_steps import StepWait, Suspend, Suspended, WaitKind, until_room
 from runlane.tools.caller import ToolFailed
 
-__all__ = ["PreviousStep", "RunServices", "StepWait", "Suspended", "ToolCaller", "WaitKind", "perform_step"]
+__all__ = [
+    "PreviousStep",
+    "RunServices",
+    "StepContext",
+    "StepWait",
+    "Suspended",
+    "ToolCaller",
+    "WaitKind",
+    "perform_step",
+]
 
 MAX_MESSAGE: Final = 4000
 
 
-async def perform_step(todo: PendingStep, tools: RunServices) -> Outcome | StepWait | Suspended:
-    """Perform what is to be done. What an outcome says to have cost is what all tries of the step have."""
-    work: StepContext[Any] = StepContext(todo, tools)
-    outcome = await _performed(work)
+async def perform_step(context: StepContext[Any]) -> Outcome | StepWait | Suspended:
+    """Perform a step. The cost of an outcome is the cost of all tries of the step."""
+    outcome = await _performed(context)
     if isinstance(outcome, Failed) and not outcome.retryable:
-        await tools.journal.close_round()
+        await context.journal.close_round()
     return outcome
 
 
-async def _performed(work: StepContext[Any]) -> Outcome | StepWait | Suspended:
+async def _performed(context: StepContext[Any]) -> Outcome | StepWait | Suspended:
     try:
-        result = await _performer(work)
+        result = await _performer(context)
         if not isinstance(result, StepWait):
-            work.check_output(result.output if isinstance(result, Done) else result)
-    except Suspend as asks:
-        return Suspended(asks.waits)
+            context.check_output(result.output if isinstance(result, Done) else result)
+    except Suspend as suspend:
+        return Suspended(suspend.waits)
     except MemoryTimeout as wait:
         return Suspended((until_room(wait),))
     except LeaseLost:
         raise
     except (StepFailed, ModelFailed, ToolFailed) as error:
-        return _failed(work, error.code, error.message, retryable=error.retryable)
+        return _failed(context, error.code, error.message, retryable=error.retryable)
     except TemplateTooLarge as error:
-        return _failed(work, error.code, f'Step "{work.step.id}": {error}', retryable=False)
+        return _failed(context, error.code, f'Step "{context.step.id}": {error}', retryable=False)
     except RunlaneError as error:
-        return _failed(work, error.code, str(error), retryable=isinstance(error, Retry | Unavailable))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it fails this step and not the worker
-        return _failed(work, "step_error", f"{type(error).__name__}: {error}".rstrip(": "), retryable=False)
+        return _failed(context, error.code, str(error), retryable=isinstance(error, Retry | Unavailable))
+    except Exception as error:  # noqa: BLE001 - any error fails this step and not the worker
+        return _failed(context, "step_error", f"{type(error).__name__}: {error}".rstrip(": "), retryable=False)
     match result:
         case StepWait():
             return result
         case Done():
-            return Done(work.tools.redactor.clean_value(result.output), result.route, work.cost_usd, work.tokens)
+            return Done(
+                context.services.redactor.clean_value(result.output), result.route, context.cost_usd, context.tokens
+            )
         case _:
-            return Done(work.tools.redactor.clean_value(result), cost_usd=work.cost_usd, tokens=work.tokens)
+            return Done(context.services.redactor.clean_value(result), cost_usd=context.cost_usd, tokens=context.tokens)
 
 
-def _failed(work: StepContext[Step], code: str, message: str, *, retryable: bool) -> Failed:
-    message = work.tools.redactor.clean(message)
+def _failed(context: StepContext[Step], code: str, message: str, *, retryable: bool) -> Failed:
+    message = context.services.redactor.clean(message)
     text = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
-    return Failed(code, text, retryable, work.cost_usd, work.tokens)
+    return Failed(code, text, retryable, context.cost_usd, context.tokens)
 
 
-def _performer(work: StepContext[Any]) -> Awaitable[Any]:
-    step = work.todo.step
+def _performer(context: StepContext[Any]) -> Awaitable[Any]:
+    step = context.pending.step
     match step.type:
         case "llm":
-            return model_steps.llm(work)
+            return model_steps.llm(context)
         case "agent":
-            return model_steps.agent(work)
+            return model_steps.agent(context)
         case "tool":
-            return model_steps.tool(work)
+            return model_steps.tool(context)
         case "evaluator":
-            return model_steps.evaluator(work)
+            return model_steps.evaluator(context)
         case "merge":
-            return data_steps.merge(work)
+            return data_steps.merge(context)
         case "extract_json":
-            return data_steps.extract_json(work)
+            return data_steps.extract_json(context)
         case "print":
-            return data_steps.print_(work)
+            return data_steps.print_(context)
         case "transform":
-            return code_steps.transform(work)
+            return code_steps.transform(context)
         case "if_else":
-            return code_steps.if_else(work)
+            return code_steps.if_else(context)
         case "switch":
-            return code_steps.switch(work)
+            return code_steps.switch(context)
         case "task":
-            return task_step.task(work)
+            return task_step.task(context)
         case "human":
-            return wait_steps.human(work)
+            return wait_steps.human(context)
         case "wait":
-            return wait_steps.wait(work)
+            return wait_steps.wait(context)
         case "loop":
-            return _loop_part(work)
+            return _loop_part(context)
         case "parallel" | "orchestration" | "end":
             raise StepFailed("step_error", f"A step of type {step.type} is not performed: the step machine moves on.")
 
 
-def _loop_part(work: StepContext[LoopStep]) -> Awaitable[Any]:
-    match work.todo.part:
+def _loop_part(context: StepContext[LoopStep]) -> Awaitable[Any]:
+    match context.pending.part:
         case "condition":
-            return code_steps.loop_condition(work)
+            return code_steps.loop_condition(context)
         case "items":
-            return code_steps.loop_items(work)
+            return code_steps.loop_items(context)
         case "step":
             raise StepFailed("step_error", "A loop is not performed as a whole, only its condition and its items.")

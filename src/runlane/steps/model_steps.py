@@ -1,4 +1,4 @@
-"""Asking: steps that need a model: one answer, an agent with tools, arguments for a tool, or a choice of routes."""
+"""Steps that call a model: one answer, an agent with tools, arguments for a tool, or a choice of routes."""
 
 from __future__ import annotations
 
@@ -27,93 +27,93 @@ _QUOTES: Final = " \t\r\n`'\"*."
 _SHOWN: Final = 200
 
 
-async def llm(work: StepContext[LlmStep]) -> Any:
-    """One answer: a text, or an object that fits the step's schema."""
-    step = work.step
-    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
-    asking = Conversation(work, None, work.tools.journal, model=step.model)
-    asking.add_user_message(said)
+async def llm(context: StepContext[LlmStep]) -> Any:
+    """Return one answer: a string, or an object that matches the step's schema."""
+    step = context.step
+    text = await prompt(context, step.prompt_template, with_history=bool(step.include_full_history))
+    conversation = Conversation(context, None, context.journal, model=step.model)
+    conversation.add_user_message(text)
     if step.output_schema is None:
-        answer: Any = (await asking.ask()).text
+        answer: Any = (await conversation.ask()).text
     else:
-        answer = await fitting_answer(work, asking, step.output_schema, step.max_turns)
-    await work.emit(EventType.FINAL, response=answer)
+        answer = await fitting_answer(context, conversation, step.output_schema, step.max_turns)
+    await context.emit(EventType.FINAL, response=answer)
     return answer
 
 
-async def agent(work: StepContext[AgentStep]) -> Any:
-    """The agent's answer, after as many turns and tools as it takes."""
-    step = work.step
-    definition = cast("Agent", work.agent(step.agent_id))
-    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
+async def agent(context: StepContext[AgentStep]) -> Any:
+    """Return the agent's answer, after as many turns and tool calls as it takes."""
+    step = context.step
+    definition = cast("Agent", context.agent(step.agent_id))
+    text = await prompt(context, step.prompt_template, with_history=bool(step.include_full_history))
     answer = await work_on(
-        work,
+        context,
         definition,
         AgentTask(
-            said,
+            text,
             model=step.model,
             turns=min(step.max_turns, definition.max_turns),
             tool_calls=step.max_tool_calls,
             schema=step.output_schema or definition.output_schema,
             allowed=step.allowed_tools,
-            before=work.tools.conversation,
+            before=context.services.conversation,
         ),
-        work.tools.journal,
+        context.journal,
     )
-    await work.emit(EventType.FINAL, response=answer)
+    await context.emit(EventType.FINAL, response=answer)
     return answer
 
 
-async def tool(work: StepContext[ToolStep]) -> Any:
-    """The result of one tool: the one that the step names, whatever a model would like."""
-    step, journal = work.step, work.tools.journal
-    usable = await find_tool(work, step.forced_tool, journal)
+async def tool(context: StepContext[ToolStep]) -> Any:
+    """Return the result of the tool that the step names."""
+    step, journal = context.step, context.journal
+    usable = await find_tool(context, step.forced_tool, journal)
     if step.arguments is not None:
-        arguments = cast("dict[str, Any]", await work.render_value(step.arguments))
+        arguments = cast("dict[str, Any]", await context.render_value(step.arguments))
         problem = usable.misfit(arguments)
         if problem is not None:
             raise StepFailed("bad_arguments", f'The arguments do not fit the tool "{usable.name}": {problem}.')
     else:
-        arguments = await _written_arguments(work, usable)
-    use = ToolCallExecution(work, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
-    result = await use.result(ask_agent(work))
+        arguments = await _written_arguments(context, usable)
+    use = ToolCallExecution(context, usable, ToolCall(usable.name, arguments, "0"), journal, "0")
+    result = await use.result(ask_agent(context))
     if result.failed:
         code, _, message = result.text.partition(": ")
         raise StepFailed(code if message and " " not in code else "tool_failed", message or result.text)
-    await work.emit(EventType.FINAL, response=result.value)
+    await context.emit(EventType.FINAL, response=result.value)
     return result.value
 
 
-async def evaluator(work: StepContext[EvaluatorStep]) -> Done:
+async def evaluator(context: StepContext[EvaluatorStep]) -> Done:
     """One of the routes. An answer that names none is asked again; it is never taken for the first one."""
-    step = work.step
-    asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
+    step = context.step
+    conversation = Conversation(context, context.agent(step.agent_id), context.journal, model=step.model)
     routes = "\n".join(f"- {label}{_meaning(step, label)}" for label in step.route_map)
     template = step.evaluator_prompt or step.prompt_template
-    said = await prompt(work, template, with_history=bool(step.include_full_history))
-    asking.add_user_message(f"{said}\n\nAnswer with one of these labels and nothing else:\n{routes}")
+    text = await prompt(context, template, with_history=bool(step.include_full_history))
+    conversation.add_user_message(f"{text}\n\nAnswer with one of these labels and nothing else:\n{routes}")
     offers = tuple(
         ToolOffer(ROUTE + label, step.route_descriptions.get(label, ""), _REASONING) for label in step.route_map
     )
     answers: list[str] = []
-    while asking.turn < step.max_turns:
-        reply = await asking.ask(offers)
+    while conversation.turn < step.max_turns:
+        reply = await conversation.ask(offers)
         label, reasoning = _route(reply, step)
         if reasoning:
-            await work.emit(EventType.LLM_REASONING, reasoning=reasoning, turn=asking.turn)
+            await context.emit(EventType.LLM_REASONING, reasoning=reasoning, turn=conversation.turn)
         if label is not None:
             return Done(label, route=label)
         answers.append(_shown(reply))
-        asking.refuse(f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}.")
+        conversation.refuse(f"{answers[-1]} is none of the labels. Answer with one of: {', '.join(step.route_map)}.")
     if step.fallback_route is not None:
-        await work.emit(
+        await context.emit(
             EventType.STEP_WARNING,
-            message=f'No route was named in {asking.turn} tries; the fallback "{step.fallback_route}" is taken.',
+            message=f'No route was named in {conversation.turn} tries; the fallback "{step.fallback_route}" is taken.',
         )
         return Done(step.fallback_route, route=step.fallback_route)
     raise StepFailed(
         "no_route",
-        f"The model named none of the routes {', '.join(step.route_map)} in {asking.turn} tries. It said: "
+        f"The model named none of the routes {', '.join(step.route_map)} in {conversation.turn} tries. It said: "
         f"{'; '.join(answers)[:1000]}. Make the prompt clearer, or set fallback_route.",
     )
 
@@ -121,32 +121,32 @@ async def evaluator(work: StepContext[EvaluatorStep]) -> Done:
 _REASONING: Final[Mapping[str, Any]] = {"type": "object", "properties": {"reasoning": {"type": "string"}}}
 
 
-async def _written_arguments(work: StepContext[ToolStep], usable: CallableTool) -> Mapping[str, Any]:
-    step, offered = work.step, usable.offer
-    asking = Conversation(work, work.agent(step.agent_id), work.tools.journal, model=step.model)
-    said = await prompt(work, step.prompt_template, with_history=bool(step.include_full_history))
+async def _written_arguments(context: StepContext[ToolStep], usable: CallableTool) -> Mapping[str, Any]:
+    step, offered = context.step, usable.offer
+    conversation = Conversation(context, context.agent(step.agent_id), context.journal, model=step.model)
+    text = await prompt(context, step.prompt_template, with_history=bool(step.include_full_history))
     schema = orjson.dumps(dict(offered.input_schema)).decode()
-    asking.add_user_message(
-        f"{said}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"
+    conversation.add_user_message(
+        f"{text}\n\nWrite the arguments for the tool {offered.name} as one JSON object and nothing else.\n"
         f"{offered.description}\nSchema: {schema}"
     )
     problem = ""
-    while asking.turn < step.max_turns:
-        reply = await asking.ask((offered,))
+    while conversation.turn < step.max_turns:
+        reply = await conversation.ask((offered,))
         arguments, problem = _arguments(reply, offered.name)
         if arguments is not None:
             problem = usable.misfit(arguments) or ""
             if not problem:
                 return arguments
-        asking.refuse(f"That does not fit: {problem}. Write the arguments again, as one JSON object.")
+        conversation.refuse(f"That does not fit: {problem}. Write the arguments again, as one JSON object.")
     raise StepFailed(
         "bad_arguments",
-        f'The model wrote no arguments that fit the tool "{offered.name}" in {asking.turn} tries: {problem}.',
+        f'The model wrote no arguments that fit the tool "{offered.name}" in {conversation.turn} tries: {problem}.',
     )
 
 
 def _arguments(reply: ModelReply, name: str) -> tuple[Mapping[str, Any] | None, str]:
-    """The arguments in an answer, or what is wrong with it."""
+    """Return the arguments in an answer, or what is wrong with it."""
     if reply.calls:
         call = reply.calls[0]
         return (call.arguments, "") if call.name == name else (None, f"only the tool {name} can be called")
@@ -162,7 +162,7 @@ def _arguments(reply: ModelReply, name: str) -> tuple[Mapping[str, Any] | None, 
 
 
 def _route(reply: ModelReply, step: EvaluatorStep) -> tuple[str | None, str]:
-    """The label that an answer names, and why, if it says so."""
+    """Return the label that an answer names, and its reasoning, if it has one."""
     if reply.calls:
         call = reply.calls[0]
         return _label(call.name, step), text_of(call.arguments.get("reasoning"))
@@ -178,13 +178,13 @@ def _route(reply: ModelReply, step: EvaluatorStep) -> tuple[str | None, str]:
     return _label(exact, step), ""
 
 
-def _label(said: str, step: EvaluatorStep) -> str | None:
-    """The label that was said: as it is, as a tool, or but for quotes and capitals if that fits one only."""
-    for name in (said, said.strip(_QUOTES)):
+def _label(text: str, step: EvaluatorStep) -> str | None:
+    """Return the label for a text: exact, as a tool, or ignoring quotes and case if only one label matches."""
+    for name in (text, text.strip(_QUOTES)):
         for label in (name, name.removeprefix(ROUTE)):
             if label in step.route_map:
                 return label
-    plain = said.strip(_QUOTES).casefold().removeprefix(ROUTE)
+    plain = text.strip(_QUOTES).casefold().removeprefix(ROUTE)
     close = [label for label in step.route_map if label.casefold() == plain]
     return close[0] if len(close) == 1 else None
 

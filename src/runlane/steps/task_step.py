@@ -1,4 +1,4 @@
-"""Calling registered tasks, by name. What fails, fails the step: no error becomes a result."""
+"""Calls of registered tasks by name. A failure of the task fails the step."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from runlane.steps.context import StepContext
 from runlane.steps.services import RunServices
 
 
-async def task(work: StepContext[TaskStep]) -> Any:
-    """A registered task, with the arguments that the step gives it."""
-    arguments = await work.render_value(work.step.arguments)
-    return await call_task(work.tools, work.step.task, arguments, work.todo.path)
+async def task(context: StepContext[TaskStep]) -> Any:
+    """Call a registered task with the arguments of the step."""
+    arguments = await context.render_value(context.step.arguments)
+    return await call_task(context.services, context.step.task, arguments, context.pending.path)
 
 
-async def call_task(tools: RunServices, name: str, arguments: Mapping[str, Any], path: str) -> Any:
-    """The result of a task. `path` names the call within the run, also when it is made again."""
-    if name not in tools.tasks:
+async def call_task(services: RunServices, name: str, arguments: Mapping[str, Any], path: str) -> Any:
+    """Return the result of a task. `path` identifies the call within the run in every attempt."""
+    if name not in services.tasks:
         raise StepFailed(
             "unknown_task",
-            f'No task "{name}" is registered{nearest(name, tools.tasks)}. Pass the module that defines it to '
+            f'No task "{name}" is registered{nearest(name, services.tasks)}. Pass the module that defines it to '
             "runlane worker.",
         )
     try:
-        return await tools.call_task(name, arguments, path)
+        return await services.call_task(name, arguments, path)
     except (RunlaneError, StepFailed):
         raise
     except TimeoutError as error:
         raise StepFailed("timeout", f'The task "{name}" timed out: {error}'.rstrip(": "), retryable=True) from error
     except Exception as error:
-        # What a task's code raises may be a thing of the moment, as everywhere else where tasks are retried.
-        told = f"{type(error).__name__}: {error}".rstrip(": ")
-        raise StepFailed("task_error", f'The task "{name}" failed: {told}', retryable=True) from error
+        # An error of a task's code may be transient, so it is retryable, as for runs of tasks.
+        shown = f"{type(error).__name__}: {error}".rstrip(": ")
+        raise StepFailed("task_error", f'The task "{name}" failed: {shown}', retryable=True) from error

@@ -1,4 +1,4 @@
-"""Waiting: steps that nobody performs. The run is put aside until a person, a time or an event ends the wait."""
+"""Steps that wait: the run is suspended until a person, a time or an event ends the wait."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class StepWait:
     """A step waits.
 
     For a time, it ends `due_in_seconds` from now or at `until`. For a person or an event, `due_in_seconds` is when
-    nobody need answer any more; none: never. `context` is what the person should look at.
+    the wait expires; None: never. `context` is what the person should look at.
 
-    With `key` something inside the step waits: the step is performed again once there is an answer, which its journal
+    With `key` a call inside the step waits: the step is performed again once there is an answer, which its journal
     then has under this key, together with `aside`. The end of a time is kept only if there is an `aside`. A `shared`
-    one is asked once for the whole run, whoever asks. With `arguments_schema` the person may edit arguments, which must
-    fit it. `answerable_by` says whose keys may answer: those of the tenant, or only those of platform admins.
+    one is asked once for the whole run. With `arguments_schema` the person may edit arguments, which must
+    fit it. `answerable_by` determines whose keys may answer: the tenant's, or only those of platform admins.
     """
 
     kind: WaitKind
@@ -53,13 +53,13 @@ class StepWait:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A step that cannot go on before something inside it has an answer."""
+    """A step that cannot continue before something inside it has an answer."""
 
     waits: tuple[StepWait, ...]
 
 
 class Suspend(Exception):
-    """Raised inside a step to hold it. What else the step could do has been done and kept."""
+    """Raised inside a step to suspend it. What else the step could do has been done and stored."""
 
     def __init__(self, *waits: StepWait) -> None:
         super().__init__(", ".join(wait.prompt or wait.kind for wait in waits))
@@ -71,14 +71,14 @@ def until_room(wait: MemoryTimeout, key: str = "room") -> StepWait:
     return StepWait(kind=WaitKind.TIME, prompt=wait.reason, due_in_seconds=wait.retry_in_seconds, key=key, name="room")
 
 
-async def human(work: StepContext[HumanStep]) -> StepWait:
+async def human(context: StepContext[HumanStep]) -> StepWait:
     """Wait for a person."""
-    step, state = work.step, work.todo.state
+    step, state = context.step, context.pending.state
     given = (state[key] for key in step.input_keys if state.get(key) not in (None, "", [], {}))
-    last = work.tools.history[-1].output if work.tools.history else None
+    last = context.history[-1].output if context.history else None
     return StepWait(
         kind=WaitKind.HUMAN,
-        prompt=await work.render(step.human_prompt),
+        prompt=await context.render(step.human_prompt),
         fields=tuple(step.human_fields),
         context=next(given, last),
         due_in_seconds=step.expires_after_seconds,
@@ -86,18 +86,18 @@ async def human(work: StepContext[HumanStep]) -> StepWait:
     )
 
 
-async def wait(work: StepContext[WaitStep]) -> StepWait:
+async def wait(context: StepContext[WaitStep]) -> StepWait:
     """Wait for a time or an event."""
-    step = work.step
+    step = context.step
     if step.event is not None:
         return StepWait(kind=WaitKind.EVENT, event=step.event, due_in_seconds=step.expires_after_seconds)
     if step.seconds is not None:
         return StepWait(kind=WaitKind.TIME, due_in_seconds=step.seconds)
-    return StepWait(kind=WaitKind.TIME, until=_moment(await work.render_value(step.until)))
+    return StepWait(kind=WaitKind.TIME, until=_moment(await context.render_value(step.until)))
 
 
 def _moment(value: Any) -> datetime:
-    """A date and time in ISO form; UTC if it names no zone."""
+    """Parse a date and time in ISO form; UTC if it has no zone."""
     try:
         if not isinstance(value, str):
             raise TypeError
@@ -105,5 +105,5 @@ def _moment(value: Any) -> datetime:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (TypeError, ValueError, OverflowError):
         raise StepFailed(
-            "bad_time", f"{value!r} is no date and time. Write it as 2026-01-31T09:00:00+01:00."[:500]
+            "bad_time", f"{value!r} is not a valid date and time. Write it as 2026-01-31T09:00:00+01:00."[:500]
         ) from None

@@ -35,7 +35,7 @@ class ToolFailed(Exception):
 
 
 class ToolPending(Exception):
-    """There will be a result, but not soon: come again in a while. Asking again starts nothing anew."""
+    """The result takes longer: call again later. A repeated call starts nothing new."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
@@ -55,7 +55,7 @@ def fitting(tool: Tool, value: Any) -> Any:
 
 
 def bounded(tool: Tool, value: Any) -> Any:
-    """The same for a tool that nobody has stopped at its max_output_bytes: a larger result is an error, too."""
+    """The same for a tool whose output was not bounded by max_output_bytes: a larger result is an error, too."""
     value = fitting(tool, value)
     size = _size(value)
     if size > tool.max_output_bytes:
@@ -71,7 +71,7 @@ def _size(value: Any) -> int:
     try:
         return len((value if isinstance(value, str) else dump_json(value)).encode(errors="replace"))
     except TypeError:
-        # Whoever stores it says why it cannot be stored.
+        # The code that stores it reports why it cannot be stored.
         return 0
 
 

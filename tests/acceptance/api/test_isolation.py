@@ -11,7 +11,7 @@ from runlane.api.services import WorkerOptions
 from runlane.app import App
 from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
-from runlane.rate_limits.limiter import make_limiter
+from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.store.access.keys import create_key
 from runlane.store.access.roles import set_role
 from runlane.store.access.tenants import create_tenant
@@ -33,12 +33,12 @@ async def test_a_tenant_sees_its_own_credentials_without_the_providers_words(idl
     api = idle_api
     await create_tenant(api.parts.database, "acme", actor="test")
     acme = await headers_of(api, "operator", "acme")
-    limiter = make_limiter(api.parts.app.settings, api.parts.database)
+    limiter = ClusterLimiter(api.parts.database)
     try:
         for credential in ("openai", "openai@acme", "openai@other"):
-            slot = await limiter.enter(credential, tokens=7, patience_seconds=10, waiting=silent)
+            slot = await limiter.acquire(credential, tokens=7, timeout_seconds=10, on_wait=silent)
             await limiter.slow_down(credential, 30, f"429 for the account of {credential}")
-            await slot.leave(1)
+            await slot.release(1)
     finally:
         await limiter.close()
     seen = (await api.get("/limits", headers=acme)).json()["limits"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runlane import Client, Forbidden, InvalidRequest, NotFound
-from runlane.rate_limits.limiter import make_limiter
+from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.store.access.tenants import create_tenant
 from runlane.store.sql.database import Session
 from runlane.store.usage import ADD_USAGE, CallUsage, usage_rows
@@ -29,15 +29,15 @@ async def listed(api: Api, credential: str) -> dict[str, Any]:
 async def test_limits_are_listed_with_what_is_used_now(idle_api: Api) -> None:
     assert (await listed(idle_api, "openai"))["in_flight"] == 8
     assert (await listed(idle_api, "openai"))["default"] is True
-    limiter = make_limiter(idle_api.parts.app.settings, idle_api.parts.database)
+    limiter = ClusterLimiter(idle_api.parts.database)
     try:
-        slot = await limiter.enter("openai", tokens=120, patience_seconds=10, waiting=nobody)
+        slot = await limiter.acquire("openai", tokens=120, timeout_seconds=10, on_wait=nobody)
         now = (await listed(idle_api, "openai"))["now"]
         assert now == {
             "in_flight": 1, "requests_this_minute": 1, "tokens_this_minute": 120, "waiting_processes": 0,
         }  # fmt: skip
         await limiter.slow_down("openai", 30, "429 Too Many Requests")
-        await slot.leave(20)
+        await slot.release(20)
         seen = await listed(idle_api, "openai")
         assert seen["now"]["in_flight"] == 0
         assert seen["now"]["tokens_this_minute"] == 20
@@ -49,15 +49,15 @@ async def test_limits_are_listed_with_what_is_used_now(idle_api: Api) -> None:
 
 
 async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> None:
-    limiter = make_limiter(idle_api.parts.app.settings, idle_api.parts.database)
+    limiter = ClusterLimiter(idle_api.parts.database)
     try:
-        await (await limiter.enter("openai@acme", tokens=1, patience_seconds=10, waiting=nobody)).leave(1)
+        await (await limiter.acquire("openai@acme", tokens=1, timeout_seconds=10, on_wait=nobody)).release(1)
         async with Client(idle_api.url, await idle_api.key()) as client:
             changed = await client.set_limits("openai@acme", in_flight=2, requests_per_minute=60)
             assert (changed["in_flight"], changed["requests_per_minute"], changed["default"]) == (2, 60, False)
             again = await client.set_limits("openai@acme", in_flight=None, tokens_per_minute=9)
             assert (again["in_flight"], again["requests_per_minute"], again["tokens_per_minute"]) == (None, 60, 9)
-            await eventually(lambda: limiter.board.limits("openai@acme").tokens_per_minute == 9, "the new limits")
+            await eventually(lambda: limiter.state.limits("openai@acme").tokens_per_minute == 9, "the new limits")
             assert [item["in_flight"] for item in await client.limits() if item["credential"] == "openai@acme"] == [
                 None
             ]
@@ -65,7 +65,7 @@ async def test_a_change_is_followed_and_told_in_the_audit_log(idle_api: Api) -> 
             assert (back["in_flight"], back["requests_per_minute"], back["default"]) == (8, None, True)
             with pytest.raises(InvalidRequest, match="Nothing to change"):
                 await client.set_limits("openai")
-            with pytest.raises(InvalidRequest, match="is no credential"):
+            with pytest.raises(InvalidRequest, match="is not a valid credential"):
                 await client.set_limits("{x}", in_flight=1)
     finally:
         await limiter.close()

@@ -211,29 +211,30 @@ class Performer:
         self._failures = failures
         self._lasting = lasting
 
-    def __call__(self, todo: PendingStep) -> Outcome:
+    def __call__(self, pending: PendingStep) -> Outcome:
         seen = orjson.dumps(
-            [self._seed, todo.path, todo.tries, dict(todo.state)], option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+            [self._seed, pending.path, pending.tries, dict(pending.state)],
+            option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS,
         )
         digest = blake2b(seen, digest_size=8).digest()
         chance, choice, extent = digest[0] % 100, digest[1], digest[2]
         cost, tokens = (digest[3] % 50) / 1000, digest[4]
         # Without a retry a retryable failure is a lasting one.
-        if chance < self._failures and (self._lasting or (todo.step.retry is not None and todo.tries < 4)):
+        if chance < self._failures and (self._lasting or (pending.step.retry is not None and pending.tries < 4)):
             retryable = not self._lasting or choice % 2 == 0
             return Failed(["timeout", "model_error"][extent % 2], "It broke.", retryable, cost, tokens)
-        if todo.part == "condition":
+        if pending.part == "condition":
             # Ends by itself, and soon, whatever the state is.
-            number = int(todo.path.rstrip("?").rsplit("/", 1)[1])
+            number = int(pending.path.rstrip("?").rsplit("/", 1)[1])
             return Done(choice % 3 != 0 and number <= 4, None, cost, tokens)
-        if todo.part == "items":
+        if pending.part == "items":
             return Done([digest[5 + place % 3] for place in range(extent % 5)], None, cost, tokens)
-        match todo.step:
+        match pending.step:
             case EvaluatorStep():
                 return Done(None, LABELS[choice % 3], cost, tokens)
-            case HumanStep() | WaitStep() if todo.step.on_expiry is not None and choice % 2:
+            case HumanStep() | WaitStep() if pending.step.on_expiry is not None and choice % 2:
                 return Done(None, "expired", cost, tokens)
-            case _ if todo.step.type in ("if_else", "switch"):
+            case _ if pending.step.type in ("if_else", "switch"):
                 return Done(choice % 2 == 0, None, cost, tokens)
             case _:
                 return Done(digest.hex(), None, cost, tokens)

@@ -102,13 +102,13 @@ class Play:
         for _ in range(limit):
             if self.machine.end is not None:
                 return self.machine.end
-            todo = self.machine.todos()[0]
-            self.settle(todo.path, Done(f"<{todo.path}>") if answer is None else answer(todo))
+            pending = self.machine.pending_steps()[0]
+            self.settle(pending.path, Done(f"<{pending.path}>") if answer is None else answer(pending))
         raise AssertionError(f"The run has not ended after {limit} todos.")
 
     @property
     def open(self) -> list[str]:
-        return [todo.path for todo in self.machine.todos()]
+        return [pending.path for pending in self.machine.pending_steps()]
 
     @property
     def end(self) -> OrchestrationEnd:
@@ -124,8 +124,8 @@ class Play:
         """What was settled, in order."""
         return [path for path, _ in self.records]
 
-    def todo(self, path: str) -> PendingStep:
-        return next(todo for todo in self.machine.todos() if todo.path == path)
+    def pending(self, path: str) -> PendingStep:
+        return next(pending for pending in self.machine.pending_steps() if pending.path == path)
 
     def told(self, event: str) -> list[dict[str, Any]]:
         return [dict(fact.data) for fact in self.facts if fact.type == event]

@@ -46,8 +46,8 @@ def test_a_restored_machine_stands_where_the_first_one_stood() -> None:
     play = everything()
     again = through_json(play.machine, play.library)
     assert again.cursor() == play.machine.cursor()
-    assert [(todo.path, dict(todo.state)) for todo in again.todos()] == [
-        (todo.path, dict(todo.state)) for todo in play.machine.todos()
+    assert [(pending.path, dict(pending.state)) for pending in again.pending_steps()] == [
+        (pending.path, dict(pending.state)) for pending in play.machine.pending_steps()
     ]
     assert (again.turns, again.tokens, again.cost_usd) == (5, 3, 0.1)
     assert again.opening == []
@@ -56,7 +56,7 @@ def test_a_restored_machine_stands_where_the_first_one_stood() -> None:
 def test_a_restored_machine_counts_the_same_bytes() -> None:
     play = everything()
     again = through_json(play.machine, play.library)
-    assert again._walk.root.layer.total == play.machine._walk.root.layer.total
+    assert again._engine.root.layer.total == play.machine._engine.root.layer.total
 
 
 def test_a_restored_branch_that_met_an_end_still_ends_the_run() -> None:
@@ -78,8 +78,8 @@ def test_a_loop_restored_at_every_step_gives_the_same(kind: dict[str, Any], coll
     for stored in (False, True):
         machine = Machine.start({"main": definition}, "main", {})
         while machine.end is None:
-            todo = machine.todos()[-1]
-            machine.complete(todo.path, Done(["x", "y"] if todo.part == "items" else todo.path))
+            pending = machine.pending_steps()[-1]
+            machine.complete(pending.path, Done(["x", "y"] if pending.part == "items" else pending.path))
             machine = through_json(machine, {"main": definition}) if stored else machine
         ends.append(machine.end)
     assert ends[0] == ends[1]
@@ -89,7 +89,7 @@ def test_a_cursor_does_not_change_when_the_machine_goes_on() -> None:
     play = everything()
     cursor = play.machine.cursor()
     before = orjson.dumps(cursor)
-    play.finish(lambda todo: Done(False if todo.part == "condition" else "x"))
+    play.finish(lambda pending: Done(False if pending.part == "condition" else "x"))
     assert orjson.dumps(cursor) == before
 
 
@@ -97,8 +97,8 @@ def test_a_machine_does_not_change_when_what_was_made_from_its_cursor_goes_on() 
     play = everything()
     before = orjson.dumps(play.machine.cursor())
     again = Machine.restore(play.library, play.machine.cursor())
-    for todo in again.todos():
-        again.complete(todo.path, Done("y" if todo.part == "step" else False))
+    for pending in again.pending_steps():
+        again.complete(pending.path, Done("y" if pending.part == "step" else False))
     assert orjson.dumps(play.machine.cursor()) == before
 
 
@@ -108,14 +108,14 @@ def test_agents_that_are_orchestrations_need_not_be_told_again() -> None:
     play = Play(orchestration(*steps), inner, agents={"boss": "inner"})
     again = through_json(play.machine, play.library)
     again.complete("a", Done("x"))
-    assert [todo.path for todo in again.todos()] == ["b/>one"]
+    assert [pending.path for pending in again.pending_steps()] == ["b/>one"]
 
 
 def test_a_waiting_try_is_kept() -> None:
     play = Play(orchestration(say("a", retry={"attempts": 3, "backoff_seconds": 8})))
     play.fail("a", retryable=True)
-    (todo,) = through_json(play.machine, play.library).todos()
-    assert (todo.tries, todo.delay_seconds) == (1, 8.0)
+    (pending,) = through_json(play.machine, play.library).pending_steps()
+    assert (pending.tries, pending.delay_seconds) == (1, 8.0)
 
 
 def test_tries_of_what_contains_steps_are_kept() -> None:
@@ -134,7 +134,7 @@ def test_an_ended_machine_stays_ended(outcome: Done | Failed) -> None:
     play.settle("a", outcome)
     again = through_json(play.machine, play.library)
     assert again.end == play.end
-    assert again.todos() == []
+    assert again.pending_steps() == []
 
 
 def test_a_cursor_of_another_version_is_refused() -> None:
@@ -154,9 +154,9 @@ def test_a_machine_with_another_state_goes_on_from_the_same_step() -> None:
     play = Play(orchestration(say("a", "b"), say("b", "c"), say("c")))
     play.do("a", "first")
     fork = with_state(play.machine, a="edited", new=[1])
-    (todo,) = fork.todos()
-    assert todo.path == "b"
-    assert dict(todo.state) == {"a": "edited", "new": [1]}
+    (pending,) = fork.pending_steps()
+    assert pending.path == "b"
+    assert dict(pending.state) == {"a": "edited", "new": [1]}
     assert play.state == {"a": "first"}
     fork.complete("b", Done("x"))
     assert play.open == ["b"]
@@ -172,7 +172,7 @@ def test_keys_may_be_taken_away() -> None:
 def test_branches_keep_what_they_wrote_and_see_the_new_state() -> None:
     play = everything()
     fork = with_state(play.machine, first="edited")
-    states = {todo.path: todo.state for todo in fork.todos()}
+    states = {pending.path: pending.state for pending in fork.pending_steps()}
     assert {state["first"] for path, state in states.items() if ">" not in path} == {"edited"}
     assert states["fan/1/rounds/2/body"]["body"] == "<fan/1/rounds/1/body>"
 
@@ -213,6 +213,6 @@ def test_a_state_is_counted_the_same_before_and_after() -> None:
     for _ in range(4):
         play.do(play.open[0], "x" * 100)
     fork = play.machine.with_state(play.state)
-    first, second = play.machine._walk.root.layer, fork._walk.root.layer
+    first, second = play.machine._engine.root.layer, fork._engine.root.layer
     assert abs(first.total - second.total) < 100
     assert first.total >= second.total

@@ -22,8 +22,8 @@ def each(*body: StepData, **fields: Any) -> Play:
 
 def test_the_list_is_asked_for_once() -> None:
     play = each(say("a"))
-    (todo,) = play.machine.todos()
-    assert (todo.path, todo.part, todo.step.id) == ("each?", "items", "each")
+    (pending,) = play.machine.pending_steps()
+    assert (pending.path, pending.part, pending.step.id) == ("each?", "items", "each")
     play.do("each?", ["x", "y"], cost_usd=0.5, tokens=2)
     assert (play.machine.turns, play.machine.cost_usd, play.machine.tokens) == (0, 0.5, 2)
 
@@ -39,8 +39,8 @@ def test_one_item_at_a_time_unless_told_otherwise() -> None:
 def test_each_item_has_its_item_and_index() -> None:
     play = each(say("a"), max_concurrency=2)
     play.do("each?", ["x", "y"])
-    assert dict(play.todo("each/1/a").state) == {"user_input": "hello", "item": "x", "index": 0}
-    assert dict(play.todo("each/2/a").state) == {"user_input": "hello", "item": "y", "index": 1}
+    assert dict(play.pending("each/1/a").state) == {"user_input": "hello", "item": "x", "index": 0}
+    assert dict(play.pending("each/2/a").state) == {"user_input": "hello", "item": "y", "index": 1}
     play.do_all("each/2/a", "each/1/a")
     assert "item" not in play.state
     assert "index" not in play.state
@@ -89,7 +89,7 @@ def test_items_do_not_see_each_other_even_one_after_the_other() -> None:
     play = each(say("a"), say("b"))
     play.do("each?", ["x", "y"])
     play.do_all("each/1/a", "each/1/b")
-    assert "a" not in play.todo("each/2/a").state
+    assert "a" not in play.pending("each/2/a").state
 
 
 def test_what_else_an_item_wrote_is_merged_in_order() -> None:
@@ -183,10 +183,10 @@ def test_items_within_items() -> None:
     )
     play.do("outer?", ["x", "y"])
     assert play.open == ["outer/1/inner?", "outer/2/inner?"]
-    assert play.todo("outer/2/inner?").state["item"] == "y"
+    assert play.pending("outer/2/inner?").state["item"] == "y"
     play.do("outer/2/inner?", [1, 2])
     play.do("outer/1/inner?", [])
-    assert play.todo("outer/2/inner/2/a").state["item"] == 2
+    assert play.pending("outer/2/inner/2/a").state["item"] == 2
     play.do_all("outer/2/inner/2/a", "outer/2/inner/1/a")
     second = {"a": entries("a", "<outer/2/inner/1/a>", "<outer/2/inner/2/a>")}
     assert play.completed()["inner_all"] == entries("inner", {"a": []}, second)

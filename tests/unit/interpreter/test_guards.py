@@ -22,7 +22,7 @@ def cycle(head: StepData, **fields: Any) -> Play:
 @pytest.mark.parametrize("limit", [1, 2, 3])
 def test_a_step_that_ways_lead_back_to_is_executed_as_often_as_it_allows(limit: int) -> None:
     play = cycle(say("head", "check", max_iterations=limit))
-    end = play.finish(lambda todo: Done(todo.step.id == "check"), limit=100)
+    end = play.finish(lambda pending: Done(pending.step.id == "check"), limit=100)
     assert sum(path.startswith("head") for path in play.paths) == limit
     assert end.status is EndStatus.FAILED
     assert end.error is not None
@@ -32,7 +32,7 @@ def test_a_step_that_ways_lead_back_to_is_executed_as_often_as_it_allows(limit: 
 
 def test_a_loop_that_ends_within_its_limit_is_an_ordinary_end() -> None:
     play = cycle(say("head", "check", max_iterations=3))
-    end = play.finish(lambda todo: Done(todo.path in ("check", "check~2")))
+    end = play.finish(lambda pending: Done(pending.path in ("check", "check~2")))
     assert play.paths == ["head", "check", "head~2", "check~2", "head~3", "check~3", "after"]
     assert (end.status, end.loop_limits) == (EndStatus.COMPLETED, ())
     assert play.told("loop_limit_reached") == []
@@ -128,7 +128,7 @@ def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
         if_else("check", yes="head", max_iterations=1),
     ]
     play = Play(orchestration(*steps))
-    play.finish(lambda todo: Done(todo.path != "check~6"))
+    play.finish(lambda pending: Done(pending.path != "check~6"))
     assert play.paths[-3:] == ["head~6", "middle~6", "check~6"]
     assert play.told("loop_limit_reached") == []
 
@@ -183,7 +183,7 @@ def test_ways_back_are_counted_anew_in_each_round() -> None:
             if_else("again", yes="a", max_iterations=9),
         )
     )
-    end = play.finish(lambda todo: Done(not todo.path.endswith("~2")))
+    end = play.finish(lambda pending: Done(not pending.path.endswith("~2")))
     assert end.status is EndStatus.COMPLETED
     assert play.told("loop_limit_reached") == []
 

@@ -43,9 +43,9 @@ LONG: dict[str, Callable[[], Orchestration]] = {
 def steps_of(machine: Machine, count: int) -> None:
     """Perform so many todos, as a worker would: ask what is open, perform it, settle it."""
     for number in range(count):
-        todo = machine.todos()[0]
-        output = list(range(ROUNDS)) if todo.part == "items" else f"output {number}"
-        machine.complete(todo.path, Done(output))
+        pending = machine.pending_steps()[0]
+        output = list(range(ROUNDS)) if pending.part == "items" else f"output {number}"
+        machine.complete(pending.path, Done(output))
 
 
 def started(kind: str) -> Machine:

@@ -40,11 +40,11 @@ def test_each_round_sees_what_the_last_one_wrote_and_at_the_end_there_are_lists(
     )
     play.do("rounds/1/a", 1)
     play.do("rounds/1/b", 2)
-    assert dict(play.todo("rounds/2/a").state) == {"a": 1, "b": 2}
+    assert dict(play.pending("rounds/2/a").state) == {"a": 1, "b": 2}
     play.do("rounds/2/a", 3)
     play.do("rounds/2/b", 4)
     a, b = entries("Draft", 1, 3), entries("critic", 2, 4)
-    assert dict(play.todo("after").state) == {"a": a, "b": b, "all": {"Draft": a, "Judge": b}}
+    assert dict(play.pending("after").state) == {"a": a, "b": b, "all": {"Draft": a, "Judge": b}}
 
 
 def test_without_collect_the_last_values_stay() -> None:
@@ -138,11 +138,11 @@ def while_loop(**fields: Any) -> Play:
 
 def test_a_while_loop_asks_before_each_round() -> None:
     play = while_loop()
-    (todo,) = play.machine.todos()
-    assert (todo.path, todo.part, todo.step.id) == ("rounds/1?", "condition", "rounds")
+    (pending,) = play.machine.pending_steps()
+    assert (pending.path, pending.part, pending.step.id) == ("rounds/1?", "condition", "rounds")
     play.do("rounds/1?", True)
     play.do("rounds/1/a", 1)
-    assert dict(play.todo("rounds/2?").state) == {"a": 1}
+    assert dict(play.pending("rounds/2?").state) == {"a": 1}
     play.do("rounds/2?", False)
     assert play.open == ["after"]
     assert play.state == {"a": entries("a", 1)}

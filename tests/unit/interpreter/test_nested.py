@@ -18,9 +18,9 @@ def test_it_has_a_state_of_its_own_and_its_response_is_the_output() -> None:
     main = orchestration(say("a", "sub"), nested("sub", "inner", "after", output_key="answer"), say("after"))
     play = Play(main, INNER, state={"user_input": "hello", "user_query": "hello", "secret": 1})
     play.do("a")
-    todo = play.todo("sub/>one")
-    assert todo.orchestration.id == "inner"
-    assert dict(todo.state) == {"tone": "dry", "user_input": "hello", "user_query": "hello"}
+    pending = play.pending("sub/>one")
+    assert pending.orchestration.id == "inner"
+    assert dict(pending.state) == {"tone": "dry", "user_input": "hello", "user_query": "hello"}
     play.do("sub/>one", 1)
     play.do("sub/>two", 2)
     assert play.open == ["after"]
@@ -47,7 +47,7 @@ def test_its_message_and_input_are_filled_from_the_state() -> None:
         input_keys=["topic", "absent"],
     )
     play = Play(orchestration(step), INNER, state={"user_input": "hi", "topic": "bees", "style": {"tone": "warm"}})
-    assert dict(play.todo("sub/>one").state) == {
+    assert dict(play.pending("sub/>one").state) == {
         "tone": "warm",
         "user_input": "About bees: hi",
         "user_query": "About bees: hi",
@@ -82,7 +82,7 @@ def test_what_cannot_be_started_fails_the_step(fields: dict[str, Any], code: str
 def test_an_agent_that_is_an_orchestration_is_run_like_one() -> None:
     step = {"id": "ask", "type": "agent", "agent_id": "boss", "prompt_template": "Do {state.x}", "output_key": "out"}
     play = Play(orchestration(step), INNER, state={"x": "this"}, agents={"boss": "inner"})
-    assert play.todo("ask/>one").state["user_input"] == "Do this"
+    assert play.pending("ask/>one").state["user_input"] == "Do this"
     play.do_all("ask/>one", "ask/>two")
     assert play.completed()["out"] == "<ask/>two>"
 
@@ -119,7 +119,7 @@ def test_an_error_taken_inside_is_not_seen_outside() -> None:
     inner = orchestration(say("one", on_error="two"), say("two"), id="inner")
     play = Play(orchestration(nested("sub", "inner", output_key="out")), inner)
     play.fail("sub/>one")
-    assert play.todo("sub/>two").state["error"]["step_id"] == "one"
+    assert play.pending("sub/>two").state["error"]["step_id"] == "one"
     play.do("sub/>two", "fine")
     assert play.completed() == {"out": "fine"}
 

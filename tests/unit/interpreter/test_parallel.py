@@ -69,8 +69,8 @@ def test_branches_do_not_see_each_other_and_the_outside_sees_none_before_the_joi
     )
     play.do("fan/0/a", 1)
     play.do("fan/1/b", 2)
-    assert dict(play.todo("fan/0/a2").state) == {"x": 1}
-    assert dict(play.todo("fan/1/b2").state) == {"x": 0, "b": 2}
+    assert dict(play.pending("fan/0/a2").state) == {"x": 1}
+    assert dict(play.pending("fan/1/b2").state) == {"x": 0, "b": 2}
     assert play.state == {"x": 0}
 
 
@@ -223,8 +223,8 @@ def test_on_error_inside_a_branch_keeps_the_branch_going() -> None:
     )
     play.fail("fan/0/a")
     assert play.open == ["fan/1/b", "fan/0/rescue"]
-    assert play.todo("fan/0/rescue").state["error"]["step_id"] == "a"
-    assert "error" not in play.todo("fan/1/b").state
+    assert play.pending("fan/0/rescue").state["error"]["step_id"] == "a"
+    assert "error" not in play.pending("fan/1/b").state
     play.do_all("fan/1/b", "fan/0/rescue")
     assert play.open == ["join"]
     assert play.state["error"]["code"] == "model_error"
@@ -276,4 +276,4 @@ def test_the_same_parallel_step_may_be_visited_again_from_behind_its_join() -> N
     play.do("fan/0/a", "one")
     play.do("check", True)
     assert play.open == ["fan~2/0/a"]
-    assert dict(play.todo("fan~2/0/a").state) == {"a": "one"}
+    assert dict(play.pending("fan~2/0/a").state) == {"a": "one"}

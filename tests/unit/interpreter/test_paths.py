@@ -29,14 +29,14 @@ def test_the_grammar_of_paths() -> None:
 
     yes_once = {"check", "sub/>again"}
 
-    def answer(todo: PendingStep) -> Outcome:
-        match todo.part, todo.step.type:
+    def answer(pending: PendingStep) -> Outcome:
+        match pending.part, pending.step.type:
             case "items", _:
                 return Done(["a", "b"])
             case "condition", _:
-                return Done(todo.path == "while/1?")
+                return Done(pending.path == "while/1?")
             case _, "if_else":
-                return Done(todo.path in yes_once)
+                return Done(pending.path in yes_once)
             case _:
                 return Done("x")
 
@@ -79,7 +79,7 @@ def test_a_second_visit_of_what_contains_steps_shows_in_their_paths() -> None:
         if_else("check", yes="rounds"),
     )
     play = Play(main, inner)
-    play.finish(lambda todo: Done(todo.path == "check"))
+    play.finish(lambda pending: Done(pending.path == "check"))
     assert play.paths[4:] == ["rounds~2/1/body", "fan~2/0/draft", "sub~2/>one", "check~2"]
 
 

@@ -32,22 +32,22 @@ def plain(value: Any) -> Any:
     return orjson.loads(orjson.dumps(value))
 
 
-def seen(todo: PendingStep) -> tuple[Any, ...]:
-    return (todo.path, todo.part, todo.step.id, todo.tries, todo.delay_seconds, dict(todo.state))
+def seen(pending: PendingStep) -> tuple[Any, ...]:
+    return (pending.path, pending.part, pending.step.id, pending.tries, pending.delay_seconds, dict(pending.state))
 
 
 def play(machine: Machine, performer: Performer, choose: Random | None = None) -> list[tuple[str, Outcome]]:
     """Perform whatever is open, the first or any of it, until the run ends; the records."""
     records: list[tuple[str, Outcome]] = []
     while machine.end is None:
-        todos = machine.todos()
-        assert todos, "The run has not ended, and there is nothing to perform."
+        pending_steps = machine.pending_steps()
+        assert pending_steps, "The run has not ended, and there is nothing to perform."
         assert len(records) < MANY
-        todo = todos[0] if choose is None else todos[choose.randrange(len(todos))]
-        outcome = performer(todo)
-        records.append((todo.path, outcome))
-        machine.complete(todo.path, outcome)
-    assert machine.todos() == []
+        pending = pending_steps[0] if choose is None else pending_steps[choose.randrange(len(pending_steps))]
+        outcome = performer(pending)
+        records.append((pending.path, outcome))
+        machine.complete(pending.path, outcome)
+    assert machine.pending_steps() == []
     return records
 
 
@@ -60,7 +60,7 @@ def test_every_run_ends_within_its_guards(
     machine = Machine.start(library, "main", {"user_input": "hello"})
     play(machine, Performer(seed, failures=failures, lasting=True), None if in_order else Random(seed))
     assert machine.turns <= library["main"].max_total_turns
-    layer = machine._walk.root.layer
+    layer = machine._engine.root.layer
     assert layer.total == sum(layer.sizes.values()), "bytes of something that is gone are still counted"
     assert layer.total <= library["main"].max_state_bytes
 
@@ -72,10 +72,10 @@ def test_an_execution_has_a_path_of_its_own(orchestrations: list[Orchestration],
     machine = Machine.start(library_of(orchestrations), "main", {})
     closed: set[str] = set()
     while machine.end is None:
-        before = {todo.path: todo for todo in machine.todos()}
+        before = {pending.path: pending for pending in machine.pending_steps()}
         assert closed.isdisjoint(before)
         machine.complete(next(iter(before)), performer(next(iter(before.values()))))
-        closed |= before.keys() - {todo.path for todo in machine.todos()}
+        closed |= before.keys() - {pending.path for pending in machine.pending_steps()}
 
 
 @SLOW
@@ -90,11 +90,11 @@ def test_a_machine_that_is_written_and_read_at_every_step_goes_the_same_way(
     stored = through_json(live, library)
     while live.end is None:
         assert plain(stored.cursor()) == plain(live.cursor())
-        todos = live.todos()
-        assert [seen(todo) for todo in stored.todos()] == [seen(todo) for todo in todos]
-        todo = todos[choose.randrange(len(todos))]
-        outcome = performer(todo)
-        assert stored.complete(todo.path, outcome) == live.complete(todo.path, outcome)
+        pending_steps = live.pending_steps()
+        assert [seen(pending) for pending in stored.pending_steps()] == [seen(pending) for pending in pending_steps]
+        pending = pending_steps[choose.randrange(len(pending_steps))]
+        outcome = performer(pending)
+        assert stored.complete(pending.path, outcome) == live.complete(pending.path, outcome)
         stored = through_json(stored, library)
     assert stored.end == live.end
     assert (stored.turns, stored.tokens, stored.cost_usd) == (live.turns, live.tokens, live.cost_usd)

@@ -32,9 +32,9 @@ def test_the_same_todo_comes_back_later_and_later() -> None:
     waits: list[float] = []
     for tries in range(1, 5):
         play.fail("a", retryable=True)
-        (todo,) = play.machine.todos()
-        assert (todo.path, todo.tries) == ("a", tries)
-        waits.append(todo.delay_seconds)
+        (pending,) = play.machine.pending_steps()
+        assert (pending.path, pending.tries) == ("a", tries)
+        waits.append(pending.delay_seconds)
     assert waits == [2, 4, 7, 7]
     play.fail("a", retryable=True)
     assert play.end.status is EndStatus.FAILED
@@ -97,7 +97,7 @@ def test_waits_have_no_upper_end_but_the_cap() -> None:
     play = retrying(attempts=100, backoff_seconds=3600, max_backoff_seconds=3600)
     for _ in range(99):
         play.fail("a", retryable=True)
-    assert play.machine.todos()[0].delay_seconds == 3600
+    assert play.machine.pending_steps()[0].delay_seconds == 3600
 
 
 def test_on_error_goes_on_with_the_error_in_the_state() -> None:
@@ -122,7 +122,7 @@ def test_a_new_visit_starts_with_new_tries() -> None:
     play.fail("a", retryable=True)
     play.fail("a", retryable=True)
     play.do("b")
-    assert play.todo("a~2").tries == 0
+    assert play.pending("a~2").tries == 0
 
 
 @pytest.mark.parametrize("schema", [{"error": {"type": "string"}}, {}])
@@ -144,16 +144,16 @@ def test_a_nested_orchestration_is_tried_again_as_a_whole() -> None:
     play = Play(orchestration(nested("sub", "inner", retry=retry, output_key="out")), inner)
     play.do("sub/>one", "thrown away")
     play.fail("sub/>two", "timeout", retryable=True)
-    (todo,) = play.machine.todos()
-    assert (todo.path, todo.tries, todo.delay_seconds) == ("sub~2/>one", 0, 2.0)
-    assert "one" not in todo.state
+    (pending,) = play.machine.pending_steps()
+    assert (pending.path, pending.tries, pending.delay_seconds) == ("sub~2/>one", 0, 2.0)
+    assert "one" not in pending.state
     assert play.told("step_retry") == [
         {"orch_step_id": "sub", "tries": 1, "delay_seconds": 2.0, "error": "It broke.", "path": "sub"}
     ]
     play.do("sub~2/>one")
-    assert play.todo("sub~2/>two").delay_seconds == 0
+    assert play.pending("sub~2/>two").delay_seconds == 0
     play.fail("sub~2/>two", "timeout", retryable=True)
-    assert play.todo("sub~3/>one").delay_seconds == 4
+    assert play.pending("sub~3/>one").delay_seconds == 4
     play.do("sub~3/>one")
     play.fail("sub~3/>two", "timeout", retryable=True)
     assert play.error().code == "timeout"
@@ -164,9 +164,12 @@ def test_branches_are_tried_again_all_together() -> None:
     play = Play(orchestration(fan, say("a"), say("b"), say("c"), say("join")))
     play.do("fan/0/a", "thrown away")
     play.fail("fan/1/b", retryable=True)
-    assert [(todo.path, todo.delay_seconds) for todo in play.machine.todos()] == [("fan~2/0/a", 1), ("fan~2/1/b", 1)]
+    assert [(pending.path, pending.delay_seconds) for pending in play.machine.pending_steps()] == [
+        ("fan~2/0/a", 1),
+        ("fan~2/1/b", 1),
+    ]
     play.do("fan~2/0/a")
-    assert play.todo("fan~2/2/c").delay_seconds == 0
+    assert play.pending("fan~2/2/c").delay_seconds == 0
     play.do_all("fan~2/1/b", "fan~2/2/c")
     assert play.open == ["join"]
 
@@ -175,13 +178,13 @@ def test_branches_are_tried_again_all_together() -> None:
 def test_a_loop_is_tried_again_from_its_beginning(kind: dict[str, Any]) -> None:
     step = loop("rounds", ["a"], retry={"attempts": 2, "backoff_seconds": 5}, **kind)
     play = Play(orchestration(step, say("a")))
-    first = play.machine.todos()[0]
+    first = play.machine.pending_steps()[0]
     if first.part != "step":
         play.do(first.path, ["x"])
     play.fail("rounds/1/a", retryable=True)
-    (todo,) = play.machine.todos()
-    assert todo.path.startswith("rounds~2")
-    assert todo.delay_seconds == 5
+    (pending,) = play.machine.pending_steps()
+    assert pending.path.startswith("rounds~2")
+    assert pending.delay_seconds == 5
 
 
 def test_what_a_loop_asks_is_tried_again_by_itself_and_not_with_the_loop() -> None:
@@ -190,8 +193,8 @@ def test_what_a_loop_asks_is_tried_again_by_itself_and_not_with_the_loop() -> No
     play.do("rounds/1?", True)
     play.do("rounds/1/a")
     play.fail("rounds/2?", retryable=True)
-    (todo,) = play.machine.todos()
-    assert (todo.path, todo.tries, todo.delay_seconds) == ("rounds/2?", 1, 5)
+    (pending,) = play.machine.pending_steps()
+    assert (pending.path, pending.tries, pending.delay_seconds) == ("rounds/2?", 1, 5)
     play.fail("rounds/2?", retryable=True)
     assert play.end.status is EndStatus.FAILED
     assert len(play.told("step_retry")) == 1
@@ -202,9 +205,9 @@ def test_tries_inside_come_before_tries_outside() -> None:
     play = Play(orchestration(nested("sub", "inner", retry={"attempts": 2})), inner)
     paths: list[str] = []
     while play.machine.end is None:
-        (todo,) = play.machine.todos()
-        paths.append(todo.path)
-        play.fail(todo.path, retryable=True)
+        (pending,) = play.machine.pending_steps()
+        paths.append(pending.path)
+        play.fail(pending.path, retryable=True)
     assert paths == ["sub/>one", "sub/>one", "sub~2/>one", "sub~2/>one"]
 
 

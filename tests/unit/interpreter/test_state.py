@@ -113,7 +113,7 @@ def test_what_branches_have_written_counts_while_they_run() -> None:
 
 def leftover(play: Play) -> int:
     """Bytes that are counted and belong to no key of the state."""
-    layer = play.machine._walk.root.layer
+    layer = play.machine._engine.root.layer
     return layer.total - sum(layer.sizes.values())
 
 

@@ -41,12 +41,18 @@ def test_these_are_all_types() -> None:
 @pytest.mark.parametrize("kind", PERFORMED)
 def test_it_is_asked_for_once_with_the_state_to_read(kind: str) -> None:
     play = Play(orchestration(one(kind), say("after")), state={"user_input": "hello"})
-    (todo,) = play.machine.todos()
-    assert (todo.path, todo.part, todo.step.type, todo.tries, todo.delay_seconds) == ("it", "step", kind, 0, 0.0)
-    assert todo.orchestration.id == "main"
-    assert dict(todo.state) == {"user_input": "hello"}
+    (pending,) = play.machine.pending_steps()
+    assert (pending.path, pending.part, pending.step.type, pending.tries, pending.delay_seconds) == (
+        "it",
+        "step",
+        kind,
+        0,
+        0.0,
+    )
+    assert pending.orchestration.id == "main"
+    assert dict(pending.state) == {"user_input": "hello"}
     with pytest.raises(TypeError):
-        todo.state["user_input"] = "changed"  # pyright: ignore[reportIndexIssue]
+        pending.state["user_input"] = "changed"  # pyright: ignore[reportIndexIssue]
 
 
 @pytest.mark.parametrize("kind", sorted(PERFORMED.keys() - STEERING))

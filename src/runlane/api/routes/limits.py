@@ -37,7 +37,7 @@ _MAX_DAYS = 3660
 async def get_limits(request: Request, principal: WorkersView) -> JsonBody:
     """Credentials with their limits and what is used of them now: all for platform admins, otherwise the tenant's."""
     parts = parts_of(request)
-    found = await read_occupancy(parts.app.settings, parts.database)
+    found = await read_occupancy(parts.database)
     shown = [_occupancy(item, principal) for item in found if _concerns(principal, item.limits.credential)]
     return JsonBody({"limits": shown})
 
@@ -115,9 +115,7 @@ def _occupancy(item: CredentialUsage, principal: Principal) -> dict[str, Any]:
     busy = item.busy
     return {
         **_limits(item.limits),
-        "now": None
-        if busy is None
-        else {
+        "now": {
             "in_flight": busy.in_flight,
             "requests_this_minute": busy.requests,
             "tokens_this_minute": busy.tokens,

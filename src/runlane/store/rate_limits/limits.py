@@ -1,16 +1,15 @@
-"""Limits of model providers as operators set them, and what every worker reads of them about twice a second.
+"""Rate limits of model providers as operators set them, and the back-off that all processes share.
 
-Also here, because it is read in the same look: until when everybody on a credential slows down, and which desk counts
-the calls in flight. These three are always the database's word, whoever counts.
+Every worker reads both about twice a second while it makes calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any
 
-from sqlalchemy import BigInteger, Integer, Text, bindparam, case, delete, exists, literal, or_, select, true, update
+from sqlalchemy import BigInteger, Integer, Text, bindparam, delete, select, update
 
 from runlane.domain.ids import lock_key
 from runlane.domain.rate_limit import (
@@ -26,24 +25,18 @@ from runlane.domain.rate_limit import (
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import clean_text
 from runlane.store.access.audit import append_audit
-from runlane.store.sql.database import Database, Session
-from runlane.store.sql.expressions import lit, now_once, now_us, upsert
-from runlane.store.sql.schema import provider_desk, provider_leases, provider_limits, provider_seconds, provider_states
+from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.expressions import now_us, upsert
+from runlane.store.sql.schema import provider_limits, provider_states
 from runlane.store.sql.statement import Row, Statement
 
-DeskKind = Literal["redis", "database"]
 MAX_REASON = 300
 _SECOND_US = 1_000_000
-# How long the database counts before Redis is tried again, at least and at most.
-FIRST_HOLD_SECONDS = 15
-_LONGEST_HOLD_SECONDS = 600
-# A desk that was left sooner than that was no good: the next try comes twice as late.
-_GOOD_DESK_SECONDS = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Slowdown:
-    """Everybody on a credential slows down. Ages are by the database's clock when it was read."""
+    """All processes slow down on a credential. Ages are by the database's clock at the time of reading."""
 
     left_seconds: float
     ago_seconds: float
@@ -52,27 +45,16 @@ class Slowdown:
 
 
 @dataclass(frozen=True, slots=True)
-class BackendState:
-    """Who counts. Epoch 0 means that nobody ever used Redis."""
-
-    kind: DeskKind = "database"
-    epoch: int = 0
-    age_seconds: float = 1e9
-    hold_seconds: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class LimitSnapshot:
-    """What a worker has to know before a call. Credentials that are not in `limits` have their defaults."""
+    """What a worker checks before a call. A credential that is not in `limits` has its defaults."""
 
     limits: Mapping[str, ProviderLimits]
     slow: Mapping[str, Slowdown]
-    desk: BackendState
 
 
 @dataclass(frozen=True, slots=True)
 class LimitSetting:
-    """What holds for a credential; without `updated_by` nobody has set it."""
+    """The limits of a credential. They are its defaults if `updated_by` is None."""
 
     credential: str
     limits: ProviderLimits
@@ -80,9 +62,8 @@ class LimitSetting:
     updated_by: str | None = None
 
 
-_one = select(lit(1).label("n")).subquery("one")
-_NOTICES = Statement(
-    "provider_notices",
+_SNAPSHOT = Statement(
+    "provider_snapshot",
     select(
         now_us().label("now"),
         provider_states.c.credential,
@@ -95,21 +76,15 @@ _NOTICES = Statement(
         provider_limits.c.tokens_per_minute,
         provider_limits.c.updated_at,
         provider_limits.c.updated_by,
-        provider_desk.c.kind,
-        provider_desk.c.epoch,
-        provider_desk.c.since,
-        provider_desk.c.hold_seconds,
     ).select_from(
-        _one.outerjoin(provider_desk, provider_desk.c.id == lit(1))
-        .outerjoin(provider_states, true())
-        .outerjoin(provider_limits, provider_limits.c.credential == provider_states.c.credential)
+        provider_states.outerjoin(provider_limits, provider_limits.c.credential == provider_states.c.credential)
     ),
 )
 _by_credential = provider_limits.c.credential == bindparam("credential")
 _FIND = Statement("find_provider_limits", select(provider_limits).where(_by_credential))
 _RESET = Statement("reset_provider_limits", delete(provider_limits).where(_by_credential))
-_know = upsert(provider_states).values(credential=bindparam("credential"))
-KNOW = Statement("know_credential", _know.on_conflict_do_nothing(index_elements=["credential"]))
+_add = upsert(provider_states).values(credential=bindparam("credential"))
+_ADD = Statement("add_credential", _add.on_conflict_do_nothing(index_elements=["credential"]))
 _values = {
     "in_flight": bindparam("new_in_flight", type_=Integer()),
     "requests_per_minute": bindparam("new_requests", type_=Integer()),
@@ -149,62 +124,18 @@ _RECOVER = Statement(
     )
     .values(streak=0),
 )
-_counted = or_(exists(select(provider_seconds.c.second)), exists(select(provider_leases.c.id)))
-# Where calls are counted already, everybody has to hear of a move before it counts; in a new cluster there are none.
-_OPEN = Statement(
-    "open_desk",
-    upsert(provider_desk)
-    .from_select(
-        ["id", "kind", "epoch", "since", "hold_seconds", "reason"],
-        select(
-            lit(1),
-            literal("redis", Text()),
-            lit(1),
-            case((_counted, now_once()), else_=lit(0)),
-            lit(FIRST_HOLD_SECONDS),
-            literal("", Text()),
-        ).where(true()),
-    )
-    .on_conflict_do_nothing(index_elements=["id"]),
-)
-_old = provider_desk.c
-_left_early = _old.since > now_us() - lit(_GOOD_DESK_SECONDS * _SECOND_US)
-_MOVE = Statement(
-    "move_desk",
-    update(provider_desk)
-    .where(_old.id == lit(1), _old.epoch == bindparam("seen_epoch", type_=Integer()))
-    .values(
-        kind=bindparam("new_kind", type_=Text()),
-        epoch=_old.epoch + 1,
-        since=now_us(),
-        hold_seconds=case(
-            (_old.kind != literal("redis", Text()), _old.hold_seconds),
-            (
-                _left_early,
-                case(
-                    (_old.hold_seconds * 2 > lit(_LONGEST_HOLD_SECONDS), lit(_LONGEST_HOLD_SECONDS)),
-                    else_=_old.hold_seconds * 2,
-                ),
-            ),
-            else_=lit(FIRST_HOLD_SECONDS),
-        ),
-        reason=bindparam("new_reason", type_=Text()),
-    )
-    .returning(provider_desk.c.epoch),
-)
 
 
 def provider_lock(credential: str) -> int:
-    """The lock under which a credential's calls are counted, and its slowing down is decided."""
+    """Return the lock under which the calls of a credential are counted and its back-off is decided."""
     return lock_key("provider", credential)
 
 
-async def read_notices(database: Database) -> LimitSnapshot:
-    """What a worker has to know before a call, in one look."""
-    rows = await database.query(_NOTICES)
-    known = [row for row in rows if row["credential"] is not None]
+async def read_snapshot(database: Database) -> LimitSnapshot:
+    """Return the limits and back-offs of every known credential."""
+    rows = await database.query(_SNAPSHOT)
     return LimitSnapshot(
-        limits={row["credential"]: _limits(row) for row in known if row["updated_at"] is not None},
+        limits={row["credential"]: _limits(row) for row in rows if row["updated_at"] is not None},
         slow={
             row["credential"]: Slowdown(
                 left_seconds=(row["slow_until"] - row["now"]) / _SECOND_US,
@@ -212,42 +143,39 @@ async def read_notices(database: Database) -> LimitSnapshot:
                 streak=row["streak"],
                 reason=row["slow_reason"] or "",
             )
-            for row in known
+            for row in rows
             if row["streak"] or row["slow_until"] > row["now"]
         },
-        desk=_desk(rows[0]),
     )
 
 
 async def list_limits(database: Database) -> Sequence[tuple[LimitSetting, int | None, str]]:
-    """Every credential that is known: its limits, until when it slows down if it does, and why."""
-    rows = await database.query(_NOTICES)
+    """Return every known credential with its limits, the end of its back-off if there is one, and the reason."""
+    rows = await database.query(_SNAPSHOT)
     found: dict[str, tuple[LimitSetting, int | None, str]] = {
         name: (LimitSetting(name, default_limits(name)), None, "") for name in default_credentials()
     }
     for row in rows:
-        name = row["credential"]
-        if name is not None:
-            slow = row["slow_until"] > row["now"]
-            found[name] = (
-                _setting_from_row(name, row),
-                row["slow_until"] if slow else None,
-                (row["slow_reason"] or "") if slow else "",
-            )
+        name, slow = row["credential"], row["slow_until"] > row["now"]
+        found[name] = (
+            _setting_from_row(name, row),
+            row["slow_until"] if slow else None,
+            (row["slow_reason"] or "") if slow else "",
+        )
     return [found[name] for name in sorted(found)]
 
 
 async def set_limits(
     database: Database, credential: str, change: LimitChange, *, actor: str
 ) -> tuple[LimitSetting, LimitSetting]:
-    """Change a credential's limits; what held and what holds. Workers follow within about a second."""
+    """Change the limits of a credential; return the old and the new. Workers follow within about a second."""
     check_credential(credential)
 
-    async def work(session: Session) -> tuple[LimitSetting, LimitSetting]:
+    async def transaction(session: Session) -> tuple[LimitSetting, LimitSetting]:
         await session.lock(exclusive=[provider_lock(credential)])
         old = await _find(session, credential)
         limits = changed_limits(old.limits, change)
-        await session.fetch(KNOW, credential=credential)
+        await session.fetch(_ADD, credential=credential)
         rows = await session.fetch(
             _SET,
             credential=credential,
@@ -259,14 +187,14 @@ async def set_limits(
         await _audit(session, actor, "limits.set", old.limits, limits, credential)
         return old, _setting_from_row(credential, rows[0])
 
-    return await database.transact(work)
+    return await database.transact(transaction)
 
 
 async def reset_limits(database: Database, credential: str, *, actor: str) -> tuple[LimitSetting, LimitSetting]:
-    """Back to the defaults; what held and what holds."""
+    """Set a credential back to its defaults; return the old and the new limits."""
     check_credential(credential)
 
-    async def work(session: Session) -> tuple[LimitSetting, LimitSetting]:
+    async def transaction(session: Session) -> tuple[LimitSetting, LimitSetting]:
         await session.lock(exclusive=[provider_lock(credential)])
         old = await _find(session, credential)
         new = LimitSetting(credential, default_limits(credential))
@@ -275,29 +203,29 @@ async def reset_limits(database: Database, credential: str, *, actor: str) -> tu
             await _audit(session, actor, "limits.reset", old.limits, new.limits, credential)
         return old, new
 
-    return await database.transact(work)
+    return await database.transact(transaction)
 
 
 async def slow_down(
-    database: Database, credential: str, asked_seconds: float | None, reason: str, jitter: float
+    database: Database, credential: str, retry_after_seconds: float | None, reason: str, jitter: float
 ) -> float:
-    """Let everybody on the credential slow down; for how long.
+    """Start or extend the back-off of a credential; return how many seconds of it are left.
 
-    What is said while they do already comes from calls that began before: it may lengthen the time, but it is no
-    repeat.
+    A 429 that arrives during a back-off belongs to a call that began before it: it may extend the back-off, but it is
+    not counted as a repeat.
     """
 
-    async def work(session: Session) -> float:
+    async def transaction(session: Session) -> float:
         await session.lock(exclusive=[provider_lock(credential)])
-        await session.fetch(KNOW, credential=credential)
+        await session.fetch(_ADD, credential=credential)
         row = (await session.fetch(_STATE, credential=credential))[0]
         now: int = row["now"]
         again = row["slow_until"] <= now
         streak = row["streak"] + 1 if again else max(1, row["streak"])
         seconds = (
-            back_off_seconds(streak, asked_seconds, jitter)
+            back_off_seconds(streak, retry_after_seconds, jitter)
             if again
-            else min(asked_seconds or 0.0, MAX_RETRY_AFTER_SECONDS)
+            else min(retry_after_seconds or 0.0, MAX_RETRY_AFTER_SECONDS)
         )
         until = max(row["slow_until"], now + int(seconds * _SECOND_US))
         await session.fetch(
@@ -310,44 +238,18 @@ async def slow_down(
         )
         return (until - now) / _SECOND_US
 
-    return await database.transact(work)
+    return await database.transact(transaction)
 
 
 async def recover(database: Database, credential: str, entered_seconds_ago: float) -> None:
-    """A call that began after everybody had slowed down was answered: the next back-off begins small again."""
+    """Reset the streak after a call that began during the back-off succeeded: the next back-off is short again."""
 
-    async def work(session: Session) -> None:
-        await session.fetch(_RECOVER, credential=credential, entered_ago=int(entered_seconds_ago * _SECOND_US))
-
-    await database.transact(work)
+    await read(database, _RECOVER, credential=credential, entered_ago=int(entered_seconds_ago * _SECOND_US))
 
 
-async def open_desk(database: Database) -> None:
-    """Let Redis count, unless it was decided before who does."""
-
-    async def work(session: Session) -> None:
-        await session.fetch(_OPEN)
-
-    await database.transact(work)
-
-
-async def move_desk(database: Database, seen_epoch: int, kind: DeskKind, reason: str) -> bool:
-    """Let another desk count, or the same one from nothing; False when somebody else was faster."""
-
-    async def work(session: Session) -> bool:
-        told = clean_text(reason, MAX_REASON)
-        return bool(await session.fetch(_MOVE, seen_epoch=seen_epoch, new_kind=kind, new_reason=told))
-
-    return await database.transact(work)
-
-
-async def know(database: Database, credential: str) -> None:
-    """Make sure that the credential is listed."""
-
-    async def work(session: Session) -> None:
-        await session.fetch(KNOW, credential=credential)
-
-    await database.transact(work)
+async def add_credential(database: Database, credential: str) -> None:
+    """List the credential, if it is not listed yet."""
+    await read(database, _ADD, credential=credential)
 
 
 async def _find(session: Session, credential: str) -> LimitSetting:
@@ -359,8 +261,8 @@ async def _audit(
     session: Session, actor: str, action: str, old: ProviderLimits, new: ProviderLimits, credential: str
 ) -> None:
     if old != new or action == "limits.reset":
-        told: dict[str, Any] = {"old": asdict(old), "new": asdict(new)}
-        await append_audit(session, actor=actor, tenant=DEFAULT_TENANT, action=action, subject=credential, **told)
+        change: dict[str, Any] = {"old": asdict(old), "new": asdict(new)}
+        await append_audit(session, actor=actor, tenant=DEFAULT_TENANT, action=action, subject=credential, **change)
 
 
 def _limits(row: Row) -> ProviderLimits:
@@ -371,10 +273,3 @@ def _setting_from_row(credential: str, row: Row) -> LimitSetting:
     if row["updated_at"] is None:
         return LimitSetting(credential, default_limits(credential))
     return LimitSetting(credential, _limits(row), row["updated_at"], row["updated_by"])
-
-
-def _desk(row: Row) -> BackendState:
-    if row["epoch"] is None:
-        return BackendState()
-    age_seconds = (row["now"] - row["since"]) / _SECOND_US
-    return BackendState(cast("DeskKind", row["kind"]), row["epoch"], age_seconds, row["hold_seconds"])

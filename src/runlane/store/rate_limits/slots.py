@@ -1,14 +1,15 @@
-"""Calls in flight, while the database counts them: leases, what each second of the last minute used, and who waits.
+"""Model calls in flight: leases, what each second of the last minute used, and which processes wait.
 
 A decision is made under the credential's lock, from rows and never from a counter: a lease that is not renewed is not
-counted, so a dead worker's slots come back by themselves. Looking whether there may be room takes no lock.
+counted, so the slots of a dead worker come back by themselves. Checking whether there may be room takes no lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import (
     BigInteger,
@@ -20,6 +21,7 @@ from sqlalchemy import (
     case,
     delete,
     func,
+    not_,
     select,
     true,
 )
@@ -38,6 +40,7 @@ from runlane.domain.rate_limit import (
     seconds_until_room,
 )
 from runlane.store.rate_limits.limits import provider_lock
+from runlane.store.sql.compound import CompoundWrite
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_once, upsert
 from runlane.store.sql.schema import (
@@ -47,37 +50,41 @@ from runlane.store.sql.schema import (
     provider_states,
     provider_waiters,
 )
-from runlane.store.sql.statement import Row, Statement
+from runlane.store.sql.statement import Row, Statement, text_list
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.postgresql import Insert
 
 _SECOND_US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SlotRequest:
-    """A process's oldest waiter for a credential asks for a slot."""
+    """A process asks for slots for its oldest waiters: (lease id, tokens), oldest first, the first one's wait."""
 
     credential: str
-    lease_id: str
     holder: str
-    tokens: int
+    calls: Sequence[tuple[str, int]]
     waited_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class SlotGrant:
-    """It may call. `second` is the second of the desk's clock in which the call counts."""
+    """The first `count` calls may begin. `second` is the second of the database's clock in which they count."""
 
+    count: int
     second: int
+    tokens: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
-class CredentialInUse:
-    """What a credential uses now, for people."""
+class SlotRelease:
+    """A call has ended: `more_tokens` corrects the tokens that were reserved in its second."""
 
-    in_flight: int = 0
-    requests: int = 0
-    tokens: int = 0
-    waiting: int = 0
+    lease_id: str
+    credential: str
+    second: int
+    more_tokens: int
 
 
 _credential = bindparam("credential", type_=Text())
@@ -112,6 +119,7 @@ _mine = _one(
     provider_waiters.c.since, provider_waiters.c.credential == _credential, provider_waiters.c.holder == _holder
 )
 _arrived = _now - bindparam("waited_us", type_=BigInteger())
+_others = (provider_waiters.c.credential == _credential, provider_waiters.c.holder != _holder, _fresh)
 _ROOM = Statement(
     "provider_room",
     select(
@@ -119,30 +127,27 @@ _ROOM = Statement(
         *(_of_limits(name) for name in ("in_flight", "requests_per_minute", "tokens_per_minute", "updated_at")),
         _of_states("slow_until"),
         _of_states("slow_reason"),
-        # Not its own: an answer that was lost is asked for again.
+        # Without its own: a request is repeated when its answer was lost.
         _one(
             func.count(),
             _leased,
             provider_leases.c.expires_at > _now,
-            provider_leases.c.id != bindparam("lease_id", type_=Text()),
+            not_(member(provider_leases.c.id, "lease_ids")),
         ).label("leases"),
         _one(func.count(), _leased, provider_leases.c.expires_at <= _now).label("expired"),
         _of_minute("requests"),
         _of_minute("tokens"),
-        # Swept about once a minute, not in every second.
+        # Swept about once a minute and not in every second.
         _one(
             func.count(),
             provider_seconds.c.credential == _credential,
             provider_seconds.c.second < _oldest_second - lit(WINDOW_SECONDS),
         ).label("old"),
-        _one(
-            func.count(),
-            provider_waiters.c.credential == _credential,
-            provider_waiters.c.holder != _holder,
-            _fresh,
-            # The way here takes time: who was seen waiting before has not come later since then.
-            provider_waiters.c.since < case((_mine < _arrived, _mine), else_=_arrived),
-        ).label("ahead"),
+        _one(func.count(), *_others).label("waiting"),
+        # A request takes time to arrive, so a stored arrival of the same process counts if it is earlier.
+        _one(func.count(), *_others, provider_waiters.c.since < case((_mine < _arrived, _mine), else_=_arrived)).label(
+            "ahead"
+        ),
     ),
 )
 _SECONDS = Statement(
@@ -188,10 +193,10 @@ _WITHDRAW = Statement(
         (provider_waiters.c.holder == _holder) | (provider_waiters.c.seen_at < _now - lit(60 * _SECOND_US)),
     ),
 )
-_GIVE_BACK = Statement("give_back_slots", delete(provider_leases).where(member(provider_leases.c.id, "ids")))
+_RELEASE = Statement("release_slots", delete(provider_leases).where(member(provider_leases.c.id, "ids")))
 
 
-def _lease(batch: FromClause) -> Executable:
+def _lease(batch: FromClause) -> Insert:
     statement = upsert(provider_leases).from_select(
         ["id", "credential", "expires_at"],
         select(batch.c.id, batch.c.credential, _now + batch.c.lease_us).select_from(batch).where(true()),
@@ -199,160 +204,159 @@ def _lease(batch: FromClause) -> Executable:
     return statement.on_conflict_do_update(index_elements=["id"], set_={"expires_at": statement.excluded.expires_at})
 
 
-_LEASE = Statement("lease_slots", _lease, {"id": Text(), "credential": Text(), "lease_us": BigInteger()})
+_LEASE_COLUMNS = {"id": Text(), "credential": Text(), "lease_us": BigInteger()}
+_LEASE = Statement("lease_slots", _lease, _LEASE_COLUMNS)
 
 
-def _use(batch: FromClause) -> Executable:
-    statement = upsert(provider_seconds).from_select(
-        ["credential", "second", "requests", "tokens"],
-        select(batch.c.credential, batch.c.second, batch.c.requests, batch.c.tokens).select_from(batch).where(true()),
-    )
-    of = provider_seconds.c
-    tokens = of.tokens + statement.excluded.tokens
+def _count_use(statement: Insert) -> Insert:
+    tokens = provider_seconds.c.tokens + statement.excluded.tokens
     return statement.on_conflict_do_update(
         index_elements=["credential", "second"],
         set_={
-            "requests": of.requests + statement.excluded.requests,
+            "requests": provider_seconds.c.requests + statement.excluded.requests,
             "tokens": case((tokens < lit(0), lit(0)), else_=tokens),
         },
     )
 
 
-_USE = Statement(
-    "use_of_minute",
-    _use,
-    {"credential": Text(), "second": BigInteger(), "requests": Integer(), "tokens": BigInteger()},
+def _correct_tokens(batch: FromClause) -> Executable:
+    columns = (batch.c.credential, batch.c.second, lit(0), batch.c.more_tokens)
+    rows = select(*columns).select_from(batch).where(true())
+    return _count_use(upsert(provider_seconds).from_select(["credential", "second", "requests", "tokens"], rows))
+
+
+_CORRECT_TOKENS = Statement(
+    "correct_tokens", _correct_tokens, {"credential": Text(), "second": BigInteger(), "more_tokens": BigInteger()}
 )
-_clock = select(_now.label("now"))
-_CLOCK = Statement("provider_clock", _clock)
-_live = provider_leases.c.expires_at > _now
-_BUSY = Statement(
-    "busy_providers",
-    select(
-        provider_states.c.credential,
-        _one(func.count(), provider_leases.c.credential == provider_states.c.credential, _live).label("in_flight"),
-        *(
-            _one(
-                func.coalesce(func.sum(provider_seconds.c[name]), lit(0)),
-                provider_seconds.c.credential == provider_states.c.credential,
-                provider_seconds.c.second >= _oldest_second,
-            ).label(name)
-            for name in ("requests", "tokens")
-        ),
-        _one(func.count(), provider_waiters.c.credential == provider_states.c.credential, _fresh).label("waiting"),
-    ),
-)
-
-
-async def take_slot(
-    database: Database, ask: SlotRequest, *, lease_seconds: float, stale_seconds: float
-) -> SlotGrant | LimitRefusal:
-    """Decide about one call, under the credential's lock; whoever is refused is remembered as waiting."""
-
-    async def work(session: Session) -> SlotGrant | LimitRefusal:
-        await session.lock(exclusive=[provider_lock(ask.credential)])
-        row = (await session.fetch(_ROOM, **_room_of(ask, stale_seconds)))[0]
-        limits, load = _limits(ask.credential, row), _load(row)
-        kind = refused_by(limits, load, ask.tokens)
-        if kind is not None:
-            await session.fetch(
-                _WAIT, credential=ask.credential, holder=ask.holder, waited_us=int(ask.waited_seconds * _SECOND_US)
+_GRANT = CompoundWrite(
+    "grant_slots",
+    lambda batch: _lease(batch).returning(provider_leases.c.id),
+    columns=_LEASE_COLUMNS,
+    returns={"id": Text()},
+    links=[
+        lambda batch, granted: _count_use(
+            upsert(provider_seconds).values(
+                credential=bindparam("new_credential", type_=Text()),
+                second=bindparam("new_second", type_=BigInteger()),
+                requests=bindparam("new_requests", type_=Integer()),
+                tokens=bindparam("new_tokens", type_=BigInteger()),
             )
-            firm = await _firm(session, ask, limits, kind)
-            return describe_refusal(ask.credential, limits, load, kind, ask.tokens, firm)
-        second = int(row["now"]) // _SECOND_US
-        await session.fetch(_LEASE, [(ask.lease_id, ask.credential, int(lease_seconds * _SECOND_US))])
-        await session.fetch(_USE, [(ask.credential, second, 1, counted_tokens(limits, ask.tokens))])
-        if ask.waited_seconds > 0:
-            await session.fetch(_WITHDRAW, credential=ask.credential, holder=ask.holder)
+        )
+    ],
+)
+
+
+async def take_slots(
+    database: Database, request: SlotRequest, *, lease_seconds: float, stale_seconds: float
+) -> SlotGrant | LimitRefusal:
+    """Decide about the calls of a request, under the credential's lock. A refused process is stored as waiting."""
+
+    async def transaction(session: Session) -> SlotGrant | LimitRefusal:
+        credential = request.credential
+        await session.lock(exclusive=[provider_lock(credential)])
+        row = (await session.fetch(_ROOM, **_room_params(session, request, stale_seconds)))[0]
+        limits, load = _limits(credential, row), _load(row)
+        kind = refused_by(limits, load, request.calls[0][1])
+        if kind is not None:
+            await session.fetch(_WAIT, credential=credential, holder=request.holder, waited_us=_waited_us(request))
+            return await _refusal(session, request, limits, load, kind)
+        grant = _grant(request, limits, load, int(row["waiting"]), int(row["now"]) // _SECOND_US)
+        lease_us = int(lease_seconds * _SECOND_US)
+        await session.chain(
+            _GRANT,
+            [(lease_id, credential, lease_us) for lease_id, _ in sorted(request.calls[: grant.count])],
+            new_credential=credential,
+            new_second=grant.second,
+            new_requests=grant.count,
+            new_tokens=sum(grant.tokens),
+        )
+        if request.waited_seconds > 0:
+            await session.fetch(_WITHDRAW, credential=credential, holder=request.holder)
         if row["expired"]:
-            await session.fetch(_SWEEP, credential=ask.credential)
+            await session.fetch(_SWEEP, credential=credential)
         if row["old"]:
-            await session.fetch(_FORGET_SECONDS, credential=ask.credential)
-        return SlotGrant(second)
+            await session.fetch(_FORGET_SECONDS, credential=credential)
+        return grant
 
-    return await database.transact(work)
+    return await database.transact(transaction)
 
 
-async def look_for_room(database: Database, ask: SlotRequest, *, stale_seconds: float) -> tuple[bool, int]:
-    """Whether asking is worth a transaction, and how many wait before this process; without any lock."""
-    row = (await database.query(_ROOM, **_room_of(ask, stale_seconds)))[0]
+async def look_for_room(database: Database, request: SlotRequest, *, stale_seconds: float) -> tuple[bool, int]:
+    """Return whether a request is worth a transaction and how many processes are ahead, without any lock."""
+    row = (await database.query(_ROOM, **_room_params(database, request, stale_seconds)))[0]
     load = _load(row)
-    return refused_by(_limits(ask.credential, row), load, ask.tokens) is None, load.ahead
+    return refused_by(_limits(request.credential, row), load, request.calls[0][1]) is None, load.ahead
 
 
-async def lease_slots(database: Database, leases: Sequence[tuple[str, str]], lease_seconds: float) -> None:
-    """Renew these leases (id, credential) in one statement, or make them where they are not known."""
+async def renew_slots(database: Database, leases: Sequence[tuple[str, str]], lease_seconds: float) -> None:
+    """Renew these leases (id, credential) in one statement; a lease that was lost is stored again."""
     lease_us = int(lease_seconds * _SECOND_US)
     await read(database, _LEASE, [(lease_id, credential, lease_us) for lease_id, credential in sorted(leases)])
 
 
-async def add_use(database: Database, used: Sequence[tuple[str, int, int, int]]) -> None:
-    """Count use (credential, seconds ago, requests, tokens) that was counted elsewhere before."""
+async def release_slots(database: Database, releases: Sequence[SlotRelease]) -> None:
+    """End leases, and correct the tokens of the seconds in which their calls began."""
+    corrections: Counter[tuple[str, int]] = Counter()
+    for release in releases:
+        corrections[release.credential, release.second] += release.more_tokens
 
-    async def work(session: Session) -> None:
-        second = int((await session.fetch(_CLOCK))[0]["now"]) // _SECOND_US
-        sums: dict[tuple[str, int], tuple[int, int]] = {}
-        for credential, ago, requests, tokens in used:
-            old = sums.get((credential, second - ago), (0, 0))
-            sums[credential, second - ago] = (old[0] + requests, old[1] + tokens)
-        await session.fetch(_USE, [(*key, *value) for key, value in sorted(sums.items())])
+    async def transaction(session: Session) -> None:
+        await session.fetch(_RELEASE, ids=session.texts(sorted(release.lease_id for release in releases)))
+        await session.fetch(_CORRECT_TOKENS, [(*key, more) for key, more in sorted(corrections.items()) if more])
 
-    await database.transact(work)
-
-
-async def give_back(
-    database: Database, credential: str, lease_ids: Sequence[str], second: int | None, more_tokens: int
-) -> None:
-    """End leases, and correct the tokens of the second in which a call began."""
-
-    async def work(session: Session) -> None:
-        await session.fetch(_GIVE_BACK, ids=session.texts(sorted(lease_ids)))
-        if second is not None and more_tokens:
-            await session.fetch(_USE, [(credential, second, 0, more_tokens)])
-
-    await database.transact(work)
+    await database.transact(transaction)
 
 
 async def withdraw(database: Database, credential: str, holder: str) -> None:
-    """This process waits no longer."""
-
-    async def work(session: Session) -> None:
-        await session.fetch(_WITHDRAW, credential=credential, holder=holder)
-
-    await database.transact(work)
+    """Store that this process no longer waits."""
+    await read(database, _WITHDRAW, credential=credential, holder=holder)
 
 
-async def read_busy(database: Database, stale_seconds: float) -> Mapping[str, CredentialInUse]:
-    """What every known credential uses now, as the database counts it."""
-    rows = await database.query(_BUSY, stale_us=int(stale_seconds * _SECOND_US))
-    return {
-        row["credential"]: CredentialInUse(
-            int(row["in_flight"]), int(row["requests"]), int(row["tokens"]), int(row["waiting"])
+def _grant(request: SlotRequest, limits: ProviderLimits, load: CredentialLoad, waiting: int, second: int) -> SlotGrant:
+    """Admit the first call, and further ones while there is room for them and for every process that waits."""
+    granted: list[int] = []
+    for _, tokens in request.calls:
+        if granted and refused_by(limits, load, tokens) is not None:
+            break
+        counted = counted_tokens(limits, tokens)
+        granted.append(counted)
+        load = replace(
+            load,
+            in_flight=load.in_flight + 1,
+            requests=load.requests + 1,
+            tokens=load.tokens + counted,
+            ahead=waiting,
         )
-        for row in rows
-    }
+    return SlotGrant(len(granted), second, granted)
 
 
-async def _firm(session: Session, ask: SlotRequest, limits: ProviderLimits, kind: LimitKind) -> float | None:
-    if kind not in (LimitKind.REQUESTS, LimitKind.TOKENS):
-        return None
-    rows = await session.fetch(_SECONDS, credential=ask.credential)
-    if kind is LimitKind.REQUESTS:
-        used = {int(row["ago"]): int(row["requests"]) for row in rows}
-        return seconds_until_room(used, limits.requests_per_minute or 0, 1)
-    used = {int(row["ago"]): int(row["tokens"]) for row in rows}
-    return seconds_until_room(used, limits.tokens_per_minute or 0, counted_tokens(limits, ask.tokens))
+async def _refusal(
+    session: Session, request: SlotRequest, limits: ProviderLimits, load: CredentialLoad, kind: LimitKind
+) -> LimitRefusal:
+    tokens, firm_seconds = request.calls[0][1], None
+    if kind in (LimitKind.REQUESTS, LimitKind.TOKENS):
+        rows = await session.fetch(_SECONDS, credential=request.credential)
+        column, limit, need = (
+            ("requests", limits.requests_per_minute, 1)
+            if kind is LimitKind.REQUESTS
+            else ("tokens", limits.tokens_per_minute, counted_tokens(limits, tokens))
+        )
+        firm_seconds = seconds_until_room({int(row["ago"]): int(row[column]) for row in rows}, limit or 0, need)
+    return describe_refusal(request.credential, limits, load, kind, tokens, firm_seconds)
 
 
-def _room_of(ask: SlotRequest, stale_seconds: float) -> dict[str, Any]:
+def _room_params(of: Database | Session, request: SlotRequest, stale_seconds: float) -> dict[str, Any]:
     return {
-        "credential": ask.credential,
-        "lease_id": ask.lease_id,
-        "holder": ask.holder,
-        "waited_us": int(ask.waited_seconds * _SECOND_US),
+        "credential": request.credential,
+        "lease_ids": text_list(of.dialect, sorted(lease_id for lease_id, _ in request.calls)),
+        "holder": request.holder,
+        "waited_us": _waited_us(request),
         "stale_us": int(stale_seconds * _SECOND_US),
     }
+
+
+def _waited_us(request: SlotRequest) -> int:
+    return int(request.waited_seconds * _SECOND_US)
 
 
 def _limits(credential: str, row: Row) -> ProviderLimits:

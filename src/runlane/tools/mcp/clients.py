@@ -1,4 +1,4 @@
-"""Connections to MCP servers by tenant, definition and secrets: made at first use, shared, and made anew when broken.
+"""Connections to MCP servers by tenant, definition and secrets: opened at first use, shared, and reopened when broken.
 
 A call that certainly was not sent is tried once more on a new connection. One that may have been sent is not: whoever
 asked knows what may happen twice. The library is loaded with the first connection, so that a worker without MCP does

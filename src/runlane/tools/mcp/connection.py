@@ -1,7 +1,7 @@
 """A connection to an MCP server, owned by one task: the library wants it opened and closed in the same one.
 
 Many calls use it at once, each in a task of its own, so that one that hangs or is cancelled leaves the others alone. It
-closes when nobody has used it for a while, and takes no more calls as soon as it is known to be broken.
+closes when it was not used for a while, and takes no more calls as soon as it is known to be broken.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from runlane.tools.mcp.trace import TRACE, RequestTrace, copy_of
 from runlane.tools.mcp.transport import TracedTransport, broken, refusal, too_large
 from runlane.version import VERSION
 
-# What the library logs repeats what servers sent, and headers; what is wrong is told by whoever waits for it.
+# The library logs what servers sent, and headers; the caller that waits for a result reports its error.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ _OLD: Final = (400, 404, 405, 406, 410, 415, 501)
 # The library reads no larger event of an old server, and would end the connection over it.
 _MAX_OLD_EVENT: Final = 1024 * 1024 - 1024
 _CONNECTION_LOST: Final = ("Connection closed", "SSE stream")
-# What the library says when there is nothing but a status.
+# The message of the library when there is only a status.
 _STAND_INS: Final = ("Not Found", "Session terminated", "Server returned an error response")
 # Streams have no end, and calls have bounds of their own.
 _LIMITS: Final = OutboundLimits(read_seconds=None, total_seconds=None, max_body_bytes=None)
@@ -174,7 +174,7 @@ class McpConnection:
             return failure
         older = RequestTrace()
         failure_of_old = await self._live_over(self._old, older)
-        # A server that speaks neither is told by what it said to the newer way.
+        # For a server that supports neither, the error of the newer transport is reported.
         return failure if older.status in _OLD else failure_of_old
 
     async def _live_over(
@@ -310,7 +310,7 @@ class McpConnection:
 
 
 def connect_seconds(target: McpEndpoint) -> float:
-    """How long opening a connection may take: a call that never began is then told as such in its time."""
+    """Return how long opening a connection may take, so that a call that never began is reported as such in time."""
     return min(MAX_CONNECT_SECONDS, target.server.timeout_seconds / 2)
 
 
@@ -332,7 +332,7 @@ async def _marking(transport: Any) -> AsyncGenerator[tuple[Any, Any]]:
 
 
 class _Marking:
-    """A stream that remembers that a request was handed over: from then on nobody can say that it had no effect."""
+    """A stream that remembers that a request was handed over: from then on it may have had its effect."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner

@@ -1,4 +1,4 @@
-"""What MCP servers say, in our words: tools that are offered, and results of calls, both within bounds."""
+"""Conversion from MCP types: the tools that servers offer and the results of calls, both bounded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def call_tool(client: Client, target: McpEndpoint, name: str, arguments: d
     except MCPError as error:
         if error.code != types.HEADER_MISMATCH:
             raise
-        # Refused before it was looked at: some arguments have to be headers too, which the listing says.
+        # Refused unread: some arguments have to be headers too, as the listing declares.
         await list_offers(client, target)
         result = await client.session.send_request(request, _RESULT)
     if isinstance(result, types.InputRequiredResult):
@@ -145,7 +145,7 @@ def _together(pieces: list[Any]) -> Any:
 
 
 def _piece(block: types.ContentBlock) -> Any:
-    """Text, or what is known about something that is none: nobody here could look at it."""
+    """Return text, or a description of content that is not text."""
     match block:
         case types.TextContent():
             return block.text

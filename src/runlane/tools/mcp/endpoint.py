@@ -1,4 +1,4 @@
-"""A server to connect to: its definition with the secrets filled in, which nobody is ever shown.
+"""A server to connect to: its definition with the secrets filled in, which are never shown.
 
 Secrets are fetched for each use, so that a new value counts at once: it makes another target, with a connection of its
 own. They are taken out of whatever the server sends back.
@@ -106,7 +106,7 @@ def target_of(tenant: str, server: McpServer, secrets: Mapping[str, str]) -> Mcp
 
 
 def _filler(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    # A file that a secret came from often ends with a line break, which is no part of it.
+    # A file that a secret came from often ends with a line break, which is not part of it.
     return lambda text: SECRET.sub(lambda found: secrets[found[1]].strip(), text)
 
 

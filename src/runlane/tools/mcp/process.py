@@ -1,7 +1,7 @@
 """Servers that are processes of this machine: started for a connection, and ended with it.
 
 They get nothing of our environment but what a program needs to start. A line of theirs is bounded, and the end of what
-they write to stderr is kept, since it says why one ended.
+they write to stderr is kept, since it shows why one ended.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
                 os.killpg(process.pid, step)
         if await _gone(process):
             break
-    # Closes our ends of its pipes, which somebody else may still hold on the other side.
+    # Closes our ends of its pipes, which another process may still hold on the other side.
     transport: Any = getattr(process, "_transport", None)
     if transport is not None:
         transport.close()
@@ -151,6 +151,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 async def _gone(process: asyncio.subprocess.Process) -> bool:
     # Not wait(): that also waits for the pipes, which what it started may keep open.
     with anyio.move_on_after(_LEAVE_SECONDS):
-        while process.returncode is None:  # noqa: ASYNC110 - nobody tells
+        while process.returncode is None:  # noqa: ASYNC110 - there is no event to wait for
             await anyio.sleep(0.01)
     return process.returncode is not None

@@ -1,7 +1,7 @@
 """What became of one request on the wire: whether it was sent, how it was answered, why it failed.
 
-The library hands our context on to whatever it does for a request, so a context variable tells the transport at the
-bottom whose request it carries. Whoever waits learns at once what the library would lose or tell too late.
+The library hands our context on to whatever it does for a request, so a context variable identifies the request in the
+transport. The caller learns at once what the library would lose or report too late.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class RequestTrace:
         self.failed: asyncio.Future[ToolFailed] = asyncio.get_running_loop().create_future()
 
     def fail(self, failure: ToolFailed) -> None:
-        """Tell whoever waits. The first reason counts."""
+        """Notify the waiting caller. The first reason counts."""
         if not self.failed.done():
             self.failed.set_result(failure)
 

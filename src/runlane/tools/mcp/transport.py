@@ -1,7 +1,7 @@
 """The bottom of HTTP connections: every request is watched, every answer is bounded, and nothing is thrown upwards.
 
-An error that reaches the library ends the whole connection with all calls on it. So a request that fails tells whoever
-waits for it, and the library gets an answer that says no more than that it failed.
+An error that reaches the library ends the whole connection with all calls on it. So a request that fails notifies
+its caller, and the library gets an answer that only states the failure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TracedTransport(httpx2.AsyncBaseTransport):
         self.flaw: ToolFailed | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """The answer of the server, or one that says that there is none."""
+        """Return the answer of the server, or one that states that there is none."""
         trace = TRACE.get()
         posted = request.method == "POST"
         notice = posted and _NOTIFICATION in request.content[:100]
@@ -88,7 +88,7 @@ class TracedTransport(httpx2.AsyncBaseTransport):
             trace.fail(failure)
 
     def _failure(self, error: Exception) -> ToolFailed:
-        """What a library says is looked at and not passed on: it may repeat a header or a URL."""
+        """Classify an error of the library without its text, which may contain a header or a URL."""
         if isinstance(error, OutboundRefused):
             message = f'The MCP server "{self._name}" must not be called. {error}'
             return ToolFailed("mcp_refused", message, begun=False)

@@ -13,7 +13,6 @@ from runlane.store.sql.schema.base import metadata
 from runlane.store.sql.schema.chat import chat_sessions, chat_turns
 from runlane.store.sql.schema.definitions import definition_versions, definitions, secrets
 from runlane.store.sql.schema.providers import (
-    provider_desk,
     provider_leases,
     provider_limits,
     provider_seconds,
@@ -49,7 +48,6 @@ __all__ = [
     "lane_kinds",
     "lanes",
     "metadata",
-    "provider_desk",
     "provider_leases",
     "provider_limits",
     "provider_seconds",

@@ -18,7 +18,7 @@ provider_limits = Table(
     Column("updated_by", Text, nullable=False),
 )
 
-# One row per credential that was used or changed: until when its calls slow down, and how often in a row they did.
+# One row per credential that was used or changed: the end of its back-off, and how many followed each other.
 provider_states = Table(
     "provider_states",
     metadata,
@@ -29,7 +29,7 @@ provider_states = Table(
     Column("streak", Integer, nullable=False, server_default="0"),
 )
 
-# The calls in flight, while the database counts them. A lease that is not renewed is a call that is not being made.
+# The calls that are in flight. A lease that is not renewed expires and is not counted.
 provider_leases = Table(
     "provider_leases",
     metadata,
@@ -57,18 +57,6 @@ provider_waiters = Table(
     Column("holder", Text, primary_key=True),
     Column("since", BigInteger, nullable=False),
     Column("seen_at", BigInteger, nullable=False),
-)
-
-# One row, once a process has Redis: who counts, Redis or the database, and since when. Each change is a new epoch.
-provider_desk = Table(
-    "provider_desk",
-    metadata,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("kind", Text, nullable=False),
-    Column("epoch", Integer, nullable=False),
-    Column("since", BigInteger, nullable=False),
-    Column("hold_seconds", Integer, nullable=False),
-    Column("reason", Text, nullable=False),
 )
 
 # What model calls took. `day` is counted since the epoch, in UTC. Workers write to different shards, so that their

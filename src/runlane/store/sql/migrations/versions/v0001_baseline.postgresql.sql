@@ -130,16 +130,6 @@ CREATE TABLE lanes (
 CREATE INDEX lanes_poll_interval ON lanes (poll_interval_ms);
 CREATE INDEX lanes_tenant ON lanes (tenant) WHERE tenant is not null;
 
-CREATE TABLE provider_desk (
-    id INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    epoch INTEGER NOT NULL,
-    since BIGINT NOT NULL,
-    hold_seconds INTEGER NOT NULL,
-    reason TEXT NOT NULL,
-    PRIMARY KEY (id)
-);
-
 CREATE TABLE provider_leases (
     id TEXT NOT NULL,
     credential TEXT NOT NULL,
