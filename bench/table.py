@@ -313,22 +313,22 @@ def _agents(report: Report) -> Iterator[Row]:
         yield Row(f"{what}, {variant}", [cell], shown)
 
 
-def _permits(report: Report) -> Iterator[Line]:
+def _permits(report: Report) -> Iterator[Row]:
     for processes in permits.PROCESSES:
         shown = "one process" if processes == 1 else f"{processes} processes"
-        rate = report.median("permits", US, permits.rate(processes))
+        rate = report.median("permits", RUNLANE, permits.rate(processes))
         met = None if rate is None else rate >= 300
-        yield Line(
+        yield Row(
             f"model calls admitted and released per second, one credential, {shown}", [_rate(rate)], "", "≥ 300", met
         )
-        p50, p99 = (report.percentile("permits", US, permits.wait(processes), percent) for percent in (50, 99))
+        p50, p99 = (report.percentile("permits", RUNLANE, permits.wait(processes), percent) for percent in (50, 99))
         met = None if p99 is None else p99 <= 20
-        yield Line(f"wait for a free limit, {shown}, p50 / p99 ms", [_pair(p50, p99)], "", "p99 ≤ 20 ms", met)
+        yield Row(f"wait for a free limit, {shown}, p50 / p99 ms", [_pair(p50, p99)], "", "p99 ≤ 20 ms", met)
     p50, p99 = (report.percentile("permits", "postgres", permits.BARE, percent) for percent in (50, 99))
-    yield Line("a bare transaction with as many round trips, p50 / p99 ms", [_pair(p50, p99)])
-    share = report.median("permits", US, permits.USED)
+    yield Row("a bare transaction with as many round trips, p50 / p99 ms", [_pair(p50, p99)])
+    share = report.median("permits", RUNLANE, permits.USED)
     met = None if share is None else share >= 0.9
-    yield Line(
+    yield Row(
         "share of a limit of 2 calls that is in use while 12 callers of 3 processes wait, calls of 0.5 s",
         ["" if share is None else f"{share:.2f}"],
         "",

@@ -22,10 +22,10 @@ from typing import Any, cast
 import asyncpg
 import orjson
 
-from bench.ground import Ground, Place
 from bench.measures import SYSTEMS, Sizes
 from bench.process import ROOT
 from bench.samples import Sample
+from bench.servers import Servers, Workspace
 from runlane.domain.rate_limit import LimitChange
 from runlane.rate_limits.limiter import ClusterLimiter
 from runlane.settings import load_settings
@@ -55,21 +55,21 @@ def wait(processes: int) -> str:
     return f"wait, {processes} processes"
 
 
-async def measure(ground: Ground, sizes: Sizes) -> AsyncGenerator[Sample]:
+async def measure(servers: Servers, sizes: Sizes) -> AsyncGenerator[Sample]:
     """Per repeat: permits per second and waiting times by the number of processes, and the share of a limit in use."""
-    if not sizes.among("runlane"):
+    if not sizes.select("runlane"):
         return
     seconds = sizes.permit_seconds
     for repeat in range(sizes.repeats):
         for processes in PROCESSES:
-            done = await _run(ground, _FREE, processes, _Load(seconds, _CALLERS, 0.0))
+            done = await _run(servers, _FREE, processes, _Load(seconds, _CALLERS, 0.0))
             permits = sum(len(calls.waits_ms) for calls in done)
             yield Sample("permits", "runlane", rate(processes), repeat, "permits/s", [permits / seconds])
-            done = await _run(ground, _FREE, processes, _Load(seconds, 1, _CALL_SECONDS))
+            done = await _run(servers, _FREE, processes, _Load(seconds, 1, _CALL_SECONDS))
             waits = [waited for calls in done for waited in calls.waits_ms]
             yield Sample("permits", "runlane", wait(processes), repeat, "ms", waits)
-        yield Sample("permits", "postgres", BARE, repeat, "ms", await _bare(ground, seconds))
-        done = await _run(ground, 2, 3, _Load(seconds, 4, 0.5))
+        yield Sample("permits", "postgres", BARE, repeat, "ms", await _bare(servers, seconds))
+        done = await _run(servers, 2, 3, _Load(seconds, 4, 0.5))
         used = sum(calls.held_seconds for calls in done) / (2 * seconds)
         yield Sample("permits", "runlane", USED, repeat, "share", [used])
 
@@ -89,13 +89,13 @@ class _Calls:
     held_seconds: float = 0.0
 
 
-async def _run(ground: Ground, in_flight: int, processes: int, load: _Load) -> list[_Calls]:
-    with ground.place() as place:
-        await SYSTEMS["runlane"](place).prepare()
-        await _limit(place, in_flight)
-        await ground.settle()
+async def _run(servers: Servers, in_flight: int, processes: int, load: _Load) -> list[_Calls]:
+    with servers.workspace() as workspace:
+        await SYSTEMS["runlane"](workspace).prepare()
+        await _limit(workspace, in_flight)
+        await servers.checkpoint()
         async with contextlib.AsyncExitStack() as stack:
-            started = [await stack.enter_async_context(_started(ground, place, load)) for _ in range(processes)]
+            started = [await stack.enter_async_context(_started(servers, workspace, load)) for _ in range(processes)]
             async with asyncio.timeout(load.seconds + _PATIENCE_SECONDS):
                 for process in started:
                     await _reader(process).readline()
@@ -105,16 +105,16 @@ async def _run(ground: Ground, in_flight: int, processes: int, load: _Load) -> l
 
 
 @contextlib.asynccontextmanager
-async def _started(ground: Ground, place: Place, load: _Load) -> AsyncGenerator[asyncio.subprocess.Process]:
+async def _started(servers: Servers, workspace: Workspace, load: _Load) -> AsyncGenerator[asyncio.subprocess.Process]:
     words = (str(load.seconds), str(load.callers), str(load.call_seconds))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "bench.measures.permits", *words),
         cwd=ROOT,
-        env=ground.environment(place),
+        env=servers.environment(workspace),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
-        stderr=ground.log,
+        stderr=servers.log,
     )
     try:
         yield process
@@ -129,11 +129,11 @@ def _reader(process: asyncio.subprocess.Process) -> asyncio.StreamReader:
     return process.stdout
 
 
-async def _bare(ground: Ground, seconds: float) -> list[float]:
+async def _bare(servers: Servers, seconds: float) -> list[float]:
     """The times of transactions with the round trips of a grant, at the same rate, on one connection."""
     times: list[float] = []
-    with ground.place() as place:
-        connection = await cast("Any", asyncpg).connect(place.database_url)
+    with servers.workspace() as workspace:
+        connection = await cast("Any", asyncpg).connect(workspace.database_url)
         try:
             await connection.execute("create table permits (id bigint)")
             end = time.perf_counter() + seconds
@@ -150,8 +150,8 @@ async def _bare(ground: Ground, seconds: float) -> list[float]:
     return times
 
 
-async def _limit(place: Place, in_flight: int) -> None:
-    database = await open_database(load_settings(database_url=place.database_url))
+async def _limit(workspace: Workspace, in_flight: int) -> None:
+    database = await open_database(load_settings(database_url=workspace.database_url))
     try:
         await set_limits(database, _CREDENTIAL, LimitChange(in_flight=in_flight), actor="bench")
     finally:

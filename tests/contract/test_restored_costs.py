@@ -36,7 +36,7 @@ class Attempt:
         self.snapshots = 0
 
     async def complete(self, path: str, outcome: Outcome) -> None:
-        (pending,) = [pending for pending in self.machine.todos() if pending.path == path]
+        (pending,) = [pending for pending in self.machine.pending_steps() if pending.path == path]
         self.machine.complete(path, outcome)
         self._no += 1
         record = record_of(pending, outcome, self.machine, self._no, 0.0)
@@ -70,8 +70,8 @@ async def test_a_snapshot_after_every_step_counts_the_cost_of_each_try_once(
         await attempt.complete(path, outcome)
         again = await attempt.continued()
         assert (again.cost_usd, again.tokens) == (attempt.machine.cost_usd, attempt.machine.tokens)
-        assert [(step.path, step.tries) for step in again.todos()] == [
-            (step.path, step.tries) for step in attempt.machine.todos()
+        assert [(step.path, step.tries) for step in again.pending_steps()] == [
+            (step.path, step.tries) for step in attempt.machine.pending_steps()
         ]
     assert attempt.machine.cost_usd == 15.0
     assert attempt.snapshots == 2, "after the steps that are over, and not between two tries"

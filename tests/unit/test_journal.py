@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
 
@@ -26,7 +25,7 @@ async def bench() -> AsyncIterator[Bench]:
     made = Bench()
     made.have(agents=[HELPER])
     yield made
-    await made.tools.sandbox.close()
+    await made.services.sandbox.close()
 
 
 async def test_a_kept_answer_is_not_asked_for_again(bench: Bench) -> None:
@@ -38,8 +37,9 @@ async def test_a_kept_answer_is_not_asked_for_again(bench: Bench) -> None:
     bench.task_result = "sent"
     for _ in range(2):
         # The second attempt finds what the first one has kept, and nothing else.
-        tools = replace(bench.tools, journal=Journal("run_1", "it", keep, tuple(kept)))
-        assert await perform_step(bench.todo(AGENT, answers=ANSWERS), tools) == Done("done", None, None, 0)
+        bench.have(journal=Journal("run_1", "it", keep, tuple(kept)))
+        context = bench.context(bench.pending(AGENT, answers=ANSWERS))
+        assert await perform_step(context) == Done("done", None, None, 0)
     assert [record.kind for record in kept] == [CallKind.MODEL, CallKind.TOOL, CallKind.MODEL]
     assert len(bench.told("model_request")) == 2
     assert len(bench.task_calls) == 1
@@ -65,8 +65,8 @@ async def test_the_result_of_a_tool_has_no_secrets(bench: Bench) -> None:
     async def keep(record: CallRecord) -> None:
         kept.append(record)
 
-    tools = replace(bench.tools, journal=Journal("run_1", "it", keep))
-    await perform_step(bench.todo(AGENT, answers=ANSWERS), tools)
+    bench.have(journal=Journal("run_1", "it", keep))
+    await perform_step(bench.context(bench.pending(AGENT, answers=ANSWERS)))
     (result,) = [record.payload for record in kept if record.kind is CallKind.TOOL]
     assert SECRET not in result
     assert REDACTED in result

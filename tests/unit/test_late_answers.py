@@ -40,7 +40,7 @@ def wait(*, answered: bool) -> Wait:
 def test_an_answer_in_time_counts_even_if_it_is_read_late(answered: bool, outcome: Done) -> None:
     machine = Machine.start({"main": orchestration(say("a"))}, "main", {})
     waits = OpenWaits()
-    waits.learn([wait(answered=answered)], machine.todos())
+    waits.learn([wait(answered=answered)], machine.pending_steps())
     ((_, _, found, over),) = waits.answered()
     assert (found, over) == (outcome, ["a"])
 
@@ -48,7 +48,7 @@ def test_an_answer_in_time_counts_even_if_it_is_read_late(answered: bool, outcom
 def test_a_wait_for_a_time_does_not_expire() -> None:
     machine = Machine.start({"main": orchestration(say("a"))}, "main", {})
     waits = OpenWaits()
-    waits.learn([replace(wait(answered=False), kind="time")], machine.todos())
+    waits.learn([replace(wait(answered=False), kind="time")], machine.pending_steps())
     ((_, _, found, _),) = waits.answered()
     assert found == Done(None)
 
@@ -56,14 +56,14 @@ def test_a_wait_for_a_time_does_not_expire() -> None:
 def test_an_early_event_answers_one_step() -> None:
     fan = orchestration(parallel("fan", [["a"], ["b"]]), say("a"), say("b"), entry_step_id="fan")
     machine = Machine.start({"main": fan}, "main", {})
-    paths = [pending.path for pending in machine.todos()]
+    paths = [pending.path for pending in machine.pending_steps()]
     open_waits = [
         replace(wait(answered=False), path=path, kind="event", name="paid", due_at_us=None, due_in_us=None)
         for path in paths
     ]
     sent = replace(wait(answered=True), path=".sent/1", kind="sent", name="paid", due_at_us=None, due_in_us=None)
     waits = OpenWaits()
-    waits.learn([*open_waits, sent], machine.todos())
+    waits.learn([*open_waits, sent], machine.pending_steps())
     assert [(found, over) for _, _, found, over in waits.answered()] == [(Done({"ok": True}), [paths[0], ".sent/1"])]
     assert waits.paths == [paths[1]]
 

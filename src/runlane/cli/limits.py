@@ -152,7 +152,7 @@ def _from_database(usage: CredentialUsage) -> dict[str, Any]:
     return {
         "credential": usage.limits.credential,
         "limits": asdict(usage.limits.limits),
-        "now": None if usage.busy is None else asdict(usage.busy),
+        "now": asdict(usage.busy),
         "backing_off_until_us": usage.backing_off_until_us,
         "backing_off_reason": usage.backing_off_reason,
         "updated_at_us": usage.limits.updated_at_us,

@@ -18,8 +18,8 @@ from runlane.steps.memory import StepMemory
 from runlane.store.orchestration.calls import CallRecord
 from runlane.store.queue.claim import Claimed
 from runlane.store.sql.database import Database
-from runlane.worker.context import AttemptHost
 from runlane.worker.open_answers import StepAnswers
+from runlane.worker.run_host import RunHost
 
 _CALLS_MODELS = frozenset({"llm", "agent", "tool", "evaluator"})
 
@@ -28,7 +28,7 @@ class StepContexts:
     """Makes contexts. `spending` and `history` are those of the attempt."""
 
     def __init__(
-        self, claimed: Claimed, host: AttemptHost, database: Database, services: RunServices, outbox: Outbox
+        self, claimed: Claimed, host: RunHost, database: Database, services: RunServices, outbox: Outbox
     ) -> None:
         self._claimed = claimed
         self._host = host

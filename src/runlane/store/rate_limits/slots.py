@@ -262,7 +262,7 @@ async def take_slots(
             return await _refusal(session, request, limits, load, kind)
         grant = _grant(request, limits, load, int(row["waiting"]), int(row["now"]) // _SECOND_US)
         lease_us = int(lease_seconds * _SECOND_US)
-        await session.chain(
+        await session.write(
             _GRANT,
             [(lease_id, credential, lease_us) for lease_id, _ in sorted(request.calls[: grant.count])],
             new_credential=credential,
