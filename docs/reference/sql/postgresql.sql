@@ -173,6 +173,9 @@ FROM changed)
 SELECT changed.id, changed.status, changed.lane, changed.accepted_at
 FROM changed;
 
+-- add_credential
+INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (credential) DO NOTHING;
+
 -- add_dead_letters
 -- Add dead letters.
 INSERT INTO dead_letters (run_id, target, lane, input, error, attempts, died_at) SELECT batch.run_id, batch.target,
@@ -538,6 +541,22 @@ WHERE run_results.run_id = chat_turns.run_id), ended_at=(SELECT runs.ended_at
 FROM runs
 WHERE runs.id = chat_turns.run_id) WHERE chat_turns.run_id = any ($1::TEXT[]);
 
+-- correct_tokens
+INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
+    batch.more_tokens
+FROM unnest($1::TEXT[], $2::BIGINT[], $3::BIGINT[]) AS batch(credential, second, more_tokens)
+WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
+    tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
+    excluded.tokens END;
+
+-- correct_tokens (one member)
+INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
+    batch.more_tokens
+FROM (SELECT $1::VARCHAR AS credential, $2::BIGINT AS second, $3::BIGINT AS more_tokens) AS batch
+WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
+    tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
+    excluded.tokens END;
+
 -- count_secrets_by_key
 -- Count the secrets encrypted with each key.
 SELECT secrets.key_id, count(*) AS n
@@ -886,8 +905,33 @@ DELETE FROM idempotency_keys WHERE idempotency_keys.run_id = any ($1::TEXT[]);
 UPDATE runs SET holds_key=$1::BOOLEAN WHERE runs.id = $2::VARCHAR AND runs.status = 'failed' AND runs.holds_key
     RETURNING runs.id, runs.lane, runs.status, runs.attempt, runs.last_seq, runs.ordering_key;
 
--- give_back_slots
-DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
+-- grant_slots
+WITH link_1 AS
+(INSERT INTO provider_seconds (credential, second, requests, tokens) VALUES ($1::VARCHAR, $2::BIGINT, $3::INTEGER,
+    $4::BIGINT) ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests +
+    excluded.requests), tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE
+    provider_seconds.tokens + excluded.tokens END),
+changed AS
+(INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id AS id, batch.credential AS credential, (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) + batch.lease_us AS anon_1
+FROM unnest($5::TEXT[], $6::TEXT[], $7::BIGINT[]) AS batch(id, credential, lease_us)
+WHERE true ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING provider_leases.id)
+SELECT changed.id
+FROM changed;
+
+-- grant_slots (one member)
+WITH link_1 AS
+(INSERT INTO provider_seconds (credential, second, requests, tokens) VALUES ($1::VARCHAR, $2::BIGINT, $3::INTEGER,
+    $4::BIGINT) ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests +
+    excluded.requests), tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE
+    provider_seconds.tokens + excluded.tokens END),
+changed AS
+(INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id AS id, batch.credential AS credential, (SELECT
+    (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) + batch.lease_us AS anon_1
+FROM (SELECT $5::VARCHAR AS id, $6::VARCHAR AS credential, $7::BIGINT AS lease_us) AS batch
+WHERE true ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING provider_leases.id)
+SELECT changed.id
+FROM changed;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -952,9 +996,6 @@ SELECT runs.ordering_key
 FROM runs
 WHERE runs.worker_id = any ($1::TEXT[]) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL AND
     (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
-
--- know_credential
-INSERT INTO provider_states (credential) VALUES ($1::VARCHAR) ON CONFLICT (credential) DO NOTHING;
 
 -- lane_names
 -- Read the names of all lanes.
@@ -1190,14 +1231,6 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200;
 
--- move_desk
-UPDATE provider_desk SET kind=$1::VARCHAR, epoch=(provider_desk.epoch + $2::INTEGER), since=(date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint, hold_seconds=CASE WHEN (provider_desk.kind != $3::VARCHAR) THEN
-    provider_desk.hold_seconds WHEN (provider_desk.since > (date_part('epoch', clock_timestamp()) * 1000000)::bigint -
-    120000000) THEN CASE WHEN (provider_desk.hold_seconds * $4::INTEGER > 600) THEN 600 ELSE provider_desk.hold_seconds
-    * $5::INTEGER END ELSE 15 END, reason=$6::VARCHAR WHERE provider_desk.id = 1 AND provider_desk.epoch = $7::INTEGER
-    RETURNING provider_desk.epoch;
-
 -- move_first_event
 -- Note the first kept event of an ended run.
 UPDATE runs SET first_seq=$1::INTEGER WHERE runs.id = $2::VARCHAR AND runs.ended_at IS NOT NULL;
@@ -1250,14 +1283,6 @@ LIMIT 200 FOR UPDATE SKIP LOCKED;
 SELECT workers.id, workers.lanes, workers.targets
 FROM workers
 WHERE workers.status = 'online' AND workers.lease_until > (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
-
--- open_desk
-INSERT INTO provider_desk (id, kind, epoch, since, hold_seconds, reason) SELECT 1, $1::VARCHAR AS anon_1, 1, CASE WHEN
-    ((EXISTS (SELECT provider_seconds.second
-FROM provider_seconds)) OR (EXISTS (SELECT provider_leases.id
-FROM provider_leases))) THEN (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) ELSE 0 END
-    AS anon_2, 15, $2::VARCHAR AS anon_3
-WHERE true ON CONFLICT (id) DO NOTHING;
 
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
@@ -1321,24 +1346,12 @@ UPDATE tenants SET rate_paid_until=batch.paid_until FROM unnest($1::TEXT[], $2::
 UPDATE tenants SET rate_paid_until=batch.paid_until FROM (SELECT $1::VARCHAR AS tenant, $2::BIGINT AS paid_until) AS
     batch WHERE tenants.id = batch.tenant RETURNING tenants.id;
 
--- provider_clock
-SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS now;
-
 -- provider_minute
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 -
     provider_seconds.second AS ago, provider_seconds.requests, provider_seconds.tokens
 FROM provider_seconds
 WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second >= (SELECT (date_part('epoch',
     clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60;
-
--- provider_notices
-SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, provider_states.credential,
-    provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason, provider_states.streak,
-    provider_limits.in_flight, provider_limits.requests_per_minute, provider_limits.tokens_per_minute,
-    provider_limits.updated_at, provider_limits.updated_by, provider_desk.kind, provider_desk.epoch,
-    provider_desk.since, provider_desk.hold_seconds
-FROM (SELECT 1 AS n) AS one LEFT OUTER JOIN provider_desk ON provider_desk.id = 1 LEFT OUTER JOIN provider_states ON
-    true LEFT OUTER JOIN provider_limits ON provider_limits.credential = provider_states.credential;
 
 -- provider_room
 SELECT (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) AS now, (SELECT
@@ -1357,7 +1370,7 @@ FROM provider_states
 WHERE provider_states.credential = $1::VARCHAR) AS slow_reason, (SELECT count(*) AS count_1
 FROM provider_leases
 WHERE provider_leases.credential = $1::VARCHAR AND provider_leases.expires_at > (SELECT (date_part('epoch',
-    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND provider_leases.id != $2::VARCHAR) AS leases, (SELECT
+    clock_timestamp()) * 1000000)::bigint AS now_us_1) AND NOT provider_leases.id = any ($2::TEXT[])) AS leases, (SELECT
     count(*) AS count_2
 FROM provider_leases
 WHERE provider_leases.credential = $1::VARCHAR AND provider_leases.expires_at <= (SELECT (date_part('epoch',
@@ -1375,6 +1388,10 @@ WHERE provider_seconds.credential = $1::VARCHAR AND provider_seconds.second < ((
     clock_timestamp()) * 1000000)::bigint AS now_us_1) / 1000000 - 60) - 60) AS "old", (SELECT count(*) AS count_4
 FROM provider_waiters
 WHERE provider_waiters.credential = $1::VARCHAR AND provider_waiters.holder != $3::VARCHAR AND provider_waiters.seen_at
+    > (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $4::BIGINT) AS waiting, (SELECT
+    count(*) AS count_5
+FROM provider_waiters
+WHERE provider_waiters.credential = $1::VARCHAR AND provider_waiters.holder != $3::VARCHAR AND provider_waiters.seen_at
     > (SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $4::BIGINT AND
     provider_waiters.since < CASE WHEN ((SELECT provider_waiters.since
 FROM provider_waiters
@@ -1383,6 +1400,13 @@ WHERE provider_waiters.credential = $1::VARCHAR AND provider_waiters.holder = $3
 FROM provider_waiters
 WHERE provider_waiters.credential = $1::VARCHAR AND provider_waiters.holder = $3::VARCHAR) ELSE (SELECT
     (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now_us_1) - $5::BIGINT END) AS ahead;
+
+-- provider_snapshot
+SELECT (date_part('epoch', clock_timestamp()) * 1000000)::bigint AS now, provider_states.credential,
+    provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason, provider_states.streak,
+    provider_limits.in_flight, provider_limits.requests_per_minute, provider_limits.tokens_per_minute,
+    provider_limits.updated_at, provider_limits.updated_by
+FROM provider_states LEFT OUTER JOIN provider_limits ON provider_limits.credential = provider_states.credential;
 
 -- provider_state
 SELECT provider_states.credential, provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason,
@@ -1865,6 +1889,9 @@ FROM (SELECT $2::VARCHAR AS key) AS batch) AS heads WHERE runs.ordering_key = he
 FROM runs AS holder
 WHERE holder.ordering_key = heads.key AND holder.holds_key)) RETURNING runs.id, runs.lane, runs.status, runs.last_seq,
     runs.attempt;
+
+-- release_slots
+DELETE FROM provider_leases WHERE provider_leases.id = any ($1::TEXT[]);
 
 -- remove_definitions
 -- Mark definitions as removed.
@@ -2782,22 +2809,6 @@ UPDATE run_children SET cancel_at=$1::BIGINT FROM unnest($2::TEXT[], $3::BIGINT[
 -- unmark_children (one member)
 UPDATE run_children SET cancel_at=$1::BIGINT FROM (SELECT $2::VARCHAR AS key, $3::BIGINT AS marked_at) AS batch WHERE
     run_children.key = batch.key AND run_children.cancel_at = batch.marked_at;
-
--- use_of_minute
-INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second,
-    batch.requests, batch.tokens
-FROM unnest($1::TEXT[], $2::BIGINT[], $3::INTEGER[], $4::BIGINT[]) AS batch(credential, second, requests, tokens)
-WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
-    tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
-    excluded.tokens END;
-
--- use_of_minute (one member)
-INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second,
-    batch.requests, batch.tokens
-FROM (SELECT $1::VARCHAR AS credential, $2::BIGINT AS second, $3::INTEGER AS requests, $4::BIGINT AS tokens) AS batch
-WHERE true ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
-    tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
-    excluded.tokens END;
 
 -- use_one_snapshot
 -- Let all reads of a transaction use one snapshot.

@@ -121,6 +121,9 @@ FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS s
     lane, json_extract(value, '$[3]') AS accepted_at
 FROM json_each(?) AS changed_members) AS changed;
 
+-- add_credential
+INSERT INTO provider_states (credential) VALUES (?) ON CONFLICT (credential) DO NOTHING;
+
 -- add_dead_letters
 -- Add dead letters.
 INSERT INTO dead_letters (run_id, target, lane, input, error, attempts, died_at) SELECT batch.run_id, batch.target,
@@ -444,6 +447,16 @@ FROM run_results
 WHERE run_results.run_id = chat_turns.run_id), ended_at=(SELECT runs.ended_at
 FROM runs
 WHERE runs.id = chat_turns.run_id) WHERE chat_turns.run_id in (select value from json_each(?));
+
+-- correct_tokens
+INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second, 0,
+    batch.more_tokens
+FROM (SELECT json_extract(value, '$[0]') AS credential, json_extract(value, '$[1]') AS second, json_extract(value,
+    '$[2]') AS more_tokens
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
+    tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
+    excluded.tokens END;
 
 -- count_secrets_by_key
 -- Count the secrets encrypted with each key.
@@ -769,8 +782,18 @@ DELETE FROM idempotency_keys WHERE idempotency_keys.run_id in (select value from
 UPDATE runs SET holds_key=? WHERE runs.id = ? AND runs.status = 'failed' AND runs.holds_key = 1 RETURNING id, lane,
     status, attempt, last_seq, ordering_key;
 
--- give_back_slots
-DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
+-- grant_slots
+INSERT INTO provider_leases (id, credential, expires_at) SELECT batch.id, batch.credential, (SELECT now_us() AS
+    now_us_1) + batch.lease_us AS anon_1
+FROM (SELECT json_extract(value, '$[0]') AS id, json_extract(value, '$[1]') AS credential, json_extract(value, '$[2]')
+    AS lease_us
+FROM json_each(?) AS batch_members) AS batch
+WHERE 1 = 1 ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING id;
+
+-- grant_slots (link 1)
+INSERT INTO provider_seconds (credential, second, requests, tokens) VALUES (?, ?, ?, ?) ON CONFLICT (credential, second)
+    DO UPDATE SET requests = (provider_seconds.requests + excluded.requests), tokens = CASE WHEN
+    (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens + excluded.tokens END;
 
 -- has_event
 -- Check whether a run has an event of a type.
@@ -832,9 +855,6 @@ SELECT runs.ordering_key
 FROM runs
 WHERE runs.worker_id in (select value from json_each(?)) AND runs.status = 'running' AND runs.ordering_key IS NOT NULL
     AND (runs.cancel_requested_at IS NOT NULL OR runs.lone_losses >= runs.max_losses);
-
--- know_credential
-INSERT INTO provider_states (credential) VALUES (?) ON CONFLICT (credential) DO NOTHING;
 
 -- lane_names
 -- Read the names of all lanes.
@@ -1052,12 +1072,6 @@ FROM run_children JOIN runs ON runs.id = run_children.run_id LEFT OUTER JOIN ide
 WHERE run_children.cancel_at IS NOT NULL AND runs.ended_at IS NOT NULL ORDER BY run_children.cancel_at
 LIMIT 200 OFFSET ?;
 
--- move_desk
-UPDATE provider_desk SET kind=?, epoch=(provider_desk.epoch + ?), since=now_us(), hold_seconds=CASE WHEN
-    (provider_desk.kind != ?) THEN provider_desk.hold_seconds WHEN (provider_desk.since > now_us() - 120000000) THEN
-    CASE WHEN (provider_desk.hold_seconds * ? > 600) THEN 600 ELSE provider_desk.hold_seconds * ? END ELSE 15 END,
-    reason=? WHERE provider_desk.id = 1 AND provider_desk.epoch = ? RETURNING epoch;
-
 -- move_first_event
 -- Note the first kept event of an ended run.
 UPDATE runs SET first_seq=? WHERE runs.id = ? AND runs.ended_at IS NOT NULL;
@@ -1109,13 +1123,6 @@ SELECT workers.id, workers.lanes, workers.targets
 FROM workers
 WHERE workers.status = 'online' AND workers.lease_until > now_us();
 
--- open_desk
-INSERT INTO provider_desk (id, kind, epoch, since, hold_seconds, reason) SELECT 1, ? AS anon_1, 1, CASE WHEN ((EXISTS
-    (SELECT provider_seconds.second
-FROM provider_seconds)) OR (EXISTS (SELECT provider_leases.id
-FROM provider_leases))) THEN (SELECT now_us() AS now_us_1) ELSE 0 END AS anon_2, 15, ? AS anon_3
-WHERE 1 = 1 ON CONFLICT (id) DO NOTHING;
-
 -- open_runs_of_tenant
 -- Count a tenant's ready and running runs by lane.
 SELECT runs.lane, runs.status, count(*) AS count, min(runs.accepted_at) AS oldest
@@ -1162,22 +1169,11 @@ UPDATE tenants SET rate_paid_until=batch.paid_until FROM (SELECT json_extract(va
     json_extract(value, '$[1]') AS paid_until
 FROM json_each(?) AS batch_members) AS batch WHERE tenants.id = batch.tenant RETURNING id;
 
--- provider_clock
-SELECT (SELECT now_us() AS now_us_1) AS now;
-
 -- provider_minute
 SELECT (SELECT now_us() AS now_us_1) / 1000000 - provider_seconds.second AS ago, provider_seconds.requests,
     provider_seconds.tokens
 FROM provider_seconds
 WHERE provider_seconds.credential = ? AND provider_seconds.second >= (SELECT now_us() AS now_us_1) / 1000000 - 60;
-
--- provider_notices
-SELECT now_us() AS now, provider_states.credential, provider_states.slow_until, provider_states.slowed_at,
-    provider_states.slow_reason, provider_states.streak, provider_limits.in_flight, provider_limits.requests_per_minute,
-    provider_limits.tokens_per_minute, provider_limits.updated_at, provider_limits.updated_by, provider_desk.kind,
-    provider_desk.epoch, provider_desk.since, provider_desk.hold_seconds
-FROM (SELECT 1 AS n) AS one LEFT OUTER JOIN provider_desk ON provider_desk.id = 1 LEFT OUTER JOIN provider_states ON 1 =
-    1 LEFT OUTER JOIN provider_limits ON provider_limits.credential = provider_states.credential;
 
 -- provider_room
 SELECT (SELECT now_us() AS now_us_1) AS now, (SELECT provider_limits.in_flight
@@ -1194,8 +1190,8 @@ WHERE provider_states.credential = ?) AS slow_until, (SELECT provider_states.slo
 FROM provider_states
 WHERE provider_states.credential = ?) AS slow_reason, (SELECT count(*) AS count_1
 FROM provider_leases
-WHERE provider_leases.credential = ? AND provider_leases.expires_at > (SELECT now_us() AS now_us_1) AND
-    provider_leases.id != ?) AS leases, (SELECT count(*) AS count_2
+WHERE provider_leases.credential = ? AND provider_leases.expires_at > (SELECT now_us() AS now_us_1) AND NOT
+    provider_leases.id in (select value from json_each(?))) AS leases, (SELECT count(*) AS count_2
 FROM provider_leases
 WHERE provider_leases.credential = ? AND provider_leases.expires_at <= (SELECT now_us() AS now_us_1)) AS expired,
     (SELECT coalesce(sum(provider_seconds.requests), 0) AS coalesce_1
@@ -1210,6 +1206,9 @@ WHERE provider_seconds.credential = ? AND provider_seconds.second < ((SELECT now
     AS old, (SELECT count(*) AS count_4
 FROM provider_waiters
 WHERE provider_waiters.credential = ? AND provider_waiters.holder != ? AND provider_waiters.seen_at > (SELECT now_us()
+    AS now_us_1) - ?) AS waiting, (SELECT count(*) AS count_5
+FROM provider_waiters
+WHERE provider_waiters.credential = ? AND provider_waiters.holder != ? AND provider_waiters.seen_at > (SELECT now_us()
     AS now_us_1) - ? AND provider_waiters.since < CASE WHEN ((SELECT provider_waiters.since
 FROM provider_waiters
 WHERE provider_waiters.credential = ? AND provider_waiters.holder = ?) < (SELECT now_us() AS now_us_1) - ?) THEN (SELECT
@@ -1217,6 +1216,12 @@ WHERE provider_waiters.credential = ? AND provider_waiters.holder = ?) < (SELECT
 FROM provider_waiters
 WHERE provider_waiters.credential = ? AND provider_waiters.holder = ?) ELSE (SELECT now_us() AS now_us_1) - ? END) AS
     ahead;
+
+-- provider_snapshot
+SELECT now_us() AS now, provider_states.credential, provider_states.slow_until, provider_states.slowed_at,
+    provider_states.slow_reason, provider_states.streak, provider_limits.in_flight, provider_limits.requests_per_minute,
+    provider_limits.tokens_per_minute, provider_limits.updated_at, provider_limits.updated_by
+FROM provider_states LEFT OUTER JOIN provider_limits ON provider_limits.credential = provider_states.credential;
 
 -- provider_state
 SELECT provider_states.credential, provider_states.slow_until, provider_states.slowed_at, provider_states.slow_reason,
@@ -1596,6 +1601,9 @@ FROM json_each(?) AS batch_members) AS batch) AS heads WHERE runs.ordering_key =
     heads.key_no AND runs.status = 'blocked' AND NOT (EXISTS (SELECT *
 FROM runs AS holder
 WHERE holder.ordering_key = heads."key" AND holder.holds_key = 1)) RETURNING id, lane, status, last_seq, attempt;
+
+-- release_slots
+DELETE FROM provider_leases WHERE provider_leases.id in (select value from json_each(?));
 
 -- remove_definitions
 -- Mark definitions as removed.
@@ -2295,16 +2303,6 @@ UPDATE run_children SET cancel_at=? FROM (SELECT json_extract(value, '$[0]') AS 
     marked_at
 FROM json_each(?) AS batch_members) AS batch WHERE run_children."key" = batch."key" AND run_children.cancel_at =
     batch.marked_at;
-
--- use_of_minute
-INSERT INTO provider_seconds (credential, second, requests, tokens) SELECT batch.credential, batch.second,
-    batch.requests, batch.tokens
-FROM (SELECT json_extract(value, '$[0]') AS credential, json_extract(value, '$[1]') AS second, json_extract(value,
-    '$[2]') AS requests, json_extract(value, '$[3]') AS tokens
-FROM json_each(?) AS batch_members) AS batch
-WHERE 1 = 1 ON CONFLICT (credential, second) DO UPDATE SET requests = (provider_seconds.requests + excluded.requests),
-    tokens = CASE WHEN (provider_seconds.tokens + excluded.tokens < 0) THEN 0 ELSE provider_seconds.tokens +
-    excluded.tokens END;
 
 -- use_one_snapshot
 -- Let all reads of a transaction use one snapshot.
