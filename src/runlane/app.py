@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping,
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, overload
 
+from runlane import queries
 from runlane.blocking import BlockingLoop
 from runlane.domain.events import Event, Notice
 from runlane.domain.lane import DEFAULT_LANE
@@ -19,6 +20,8 @@ from runlane.domain.run import Accepted, OnDead, Run, Status
 from runlane.domain.task import Task, make_task
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
+from runlane.domain.views import Attempt, Step
+from runlane.domain.wait import Question
 from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask, WrongState
 from runlane.resources import ResourcePool, Resources
 from runlane.settings import Settings, load_settings
@@ -27,12 +30,11 @@ from runlane.store.orchestration.children import wake_parents
 from runlane.store.queue import runs as run_store
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
-from runlane.store.queue.events import read_events
+from runlane.store.queue.runs import find_run
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, TaskRequest, check_priority, task_run
 
 if TYPE_CHECKING:
-    from runlane.client.values import Question
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
     from runlane.store.chat.posting import ChatTurn
@@ -200,14 +202,8 @@ class App:
         return accepted
 
     async def get(self, run_id: str) -> Run:
-        """A run as it is now, with its input, its result or error, and the state of an orchestration."""
-        database = await self.database()
-        run = await run_store.find_run(database, run_id)
-        if run.orchestration is None:
-            return run
-        from runlane.submit.orchestrations import with_state
-
-        return await with_state(database, run)
+        """Return a run with its input, its result or error, its state, its children and what it waits for."""
+        return await queries.get_run(await self.database(), run_id)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds.
@@ -223,14 +219,14 @@ class App:
                 answered_at = asyncio.get_running_loop().time()
                 while True:
                     try:
-                        run = await run_store.find_run(database, run_id)
+                        run = await find_run(database, run_id)
+                        if run.status.terminal:
+                            return await queries.get_run(database, run_id)
                     except Unavailable:
                         if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
                             raise
                     else:
                         answered_at = asyncio.get_running_loop().time()
-                        if run.status.terminal:
-                            return run
                     await asyncio.sleep(pause)
                     pause = min(pause * 1.5, 1.0)
         except TimeoutError:
@@ -239,8 +235,16 @@ class App:
             raise TimeoutError(_not_ended(run_id, run, timeout or 0.0)) from None
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-        """The run's events after a number."""
-        return await read_events(await self.database(), run_id, after, limit)
+        """Return the run's stored events after a number."""
+        return await queries.get_events(await self.database(), run_id, after, limit)
+
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        """Return the run's attempts, each with its worker, times, outcome and error."""
+        return await queries.get_attempts(await self.database(), run_id)
+
+    async def steps(self, run_id: str) -> Sequence[Step]:
+        """Return the recorded steps of the run, in order."""
+        return await queries.get_steps(await self.database(), run_id)
 
     async def cancel(self, run_id: str, *, actor: str = "local") -> run_store.RunChange:
         """Cancel a run that has not ended. It never runs again; running code is interrupted.
@@ -421,11 +425,9 @@ class App:
             answer_run(database, run_id, given, step=step, answered_by=answered_by, platform=platform)
         )
 
-    async def waits(self, run_id: str) -> list[Question]:
-        """What a run waits for, oldest first; answered questions that no worker has taken up yet included."""
-        from runlane.submit.orchestrations import questions
-
-        return await questions(await self.database(), run_id)
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        """Return what a run waits for, oldest first, including answers that no worker has read yet."""
+        return await queries.get_waits(await self.database(), run_id)
 
     async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_store.RunChange:
         """Give a run an event that one of its steps waits for, or will."""

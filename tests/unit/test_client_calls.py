@@ -119,7 +119,8 @@ async def test_pages_are_read_as_they_are_taken() -> None:
     run = {
         "run_id": "run_9", "target": "job", "lane": "default", "tenant": "default", "status": "queued", "priority": 0,
         "attempt": 0, "failures": 0, "losses": 0, "max_attempts": 3, "ordering_key": None,
-        "accepted_at": "2026-01-31T12:00:00.000001Z", "due_at": None, "started_at": None, "ended_at": None,
+        "accepted_at": "2026-01-31T12:00:00.000001Z", "due_at": None, "started_at": None,
+        "claimed_at": None, "ended_at": None,
         "cancel_requested_at": None, "worker_id": None, "first_seq": 1, "last_seq": 1, "progress": None,
         "progress_note": None,
     }  # fmt: skip

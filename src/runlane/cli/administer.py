@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, cast
 from runlane.cli.either import with_either
 from runlane.cli.show import acting, clock, print_json, print_table
 from runlane.cli.terminal import write_line
-from runlane.domain.access import ApiKey, Role
+from runlane.domain.access import ApiKey, AuditEntry, Role
 from runlane.domain.tenant import DEFAULT_TENANT, OnCap, Tenant, TenantBudget, TenantLimits
-from runlane.store.access.audit import AuditEntry, list_audit
+from runlane.store.access.audit import list_audit
 from runlane.store.access.keys import create_key, list_keys, revoke_key
 from runlane.store.access.roles import delete_role, list_roles, set_role
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, list_tenants, set_tenant
 from runlane.store.sql.database import Database
 
 if TYPE_CHECKING:
-    from runlane.client import AuditRecord, Client
+    from runlane.client import Client
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +251,10 @@ def show_audit(
 ) -> None:
     """`runlane audit list`."""
 
-    async def on_server(client: Client) -> Sequence[AuditRecord | AuditEntry]:
+    async def on_server(client: Client) -> Sequence[AuditEntry]:
         return await client.admin.audit(tenant=tenant, action=action, before=before, limit=limit)
 
-    async def on_database(database: Database) -> Sequence[AuditRecord | AuditEntry]:
+    async def on_database(database: Database) -> Sequence[AuditEntry]:
         return await list_audit(database, tenant=tenant, action=action, before=before, limit=limit)
 
     rows = with_either(at.url, at.api_key, on_server, on_database)

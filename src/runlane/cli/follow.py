@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from runlane.api.sse_encoding import iso
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.show import print_json
 from runlane.cli.source import RunSource, client_of, find_run_id, open_source
@@ -26,6 +25,7 @@ from runlane.cli.views import View, open_view
 from runlane.domain.events import Event, EventType
 from runlane.domain.run import AGENT, ORCHESTRATION, Accepted, Run, Status
 from runlane.domain.text import dump_json
+from runlane.domain.wire import format_timestamp
 from runlane.errors import InvalidInput, NotFound, UnknownDefinition, UnknownTask, WrongState
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ def show_logs(given: str, *, since: int, follow: bool, url: str | None, api_key:
                     if not isinstance(event, Event) or event.type != EventType.LOG:
                         continue
                     if json:
-                        line = {"index": event.seq - 1, "at": iso(event.at_us), "attempt": event.attempt, **event.data}
+                        at = format_timestamp(event.at_us)
+                        line = {"index": event.seq - 1, "at": at, "attempt": event.attempt, **event.data}
                         write_line(dump_json(line))
                     else:
                         say_block(sentence(event))

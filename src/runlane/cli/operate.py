@@ -238,15 +238,12 @@ def show_run(given: str, *, url: str | None, api_key: str | None, json: bool) ->
         run_id = await find_run_id(source, given)
         run = await source.get(run_id)
         whole = asdict(run)
-        # A server tells no more of it than the three values below.
-        del whole["plan"]
+        # The plan is internal, and `waits` has what the run waits for.
+        del whole["plan"], whole["waiting_for"]
         return {
             **whole,
             "tries": run.tries,
             "attempts": await source.attempts(run_id),
-            "definition": run.definition,
-            "forked_from": run.forked_from,
-            "parent": run.parent,
             "waits": [asdict(wait) for wait in await _waits(source, run)],
             "steps": await source.steps(run_id),
             "events": [asdict(event) for event in await _all_events(source, run)],

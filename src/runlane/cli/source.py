@@ -225,14 +225,9 @@ class _OwnDatabase:
         self._database = database
 
     async def get(self, run_id: str) -> Run:
-        from runlane.store.queue.runs import find_run
+        from runlane.queries import get_run
 
-        run = await find_run(self._database, run_id)
-        if not run.has_steps:
-            return run
-        from runlane.submit.orchestrations import with_state
-
-        return await with_state(self._database, run)
+        return await get_run(self._database, run_id)
 
     async def list(
         self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
@@ -248,28 +243,26 @@ class _OwnDatabase:
         return [run.id for run in found.runs]
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.queue.attempts import read_attempts
+        from runlane.queries import get_attempts
 
-        return await read_attempts(self._database, run_id)
+        return [asdict(attempt) for attempt in await get_attempts(self._database, run_id)]
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.orchestration.steps import read_steps
+        from runlane.queries import get_steps
 
-        steps = await read_steps(self._database, run_id)
-        for step in steps:
-            del step["no"]
-            step |= {"tries": step["tries"] or 0, "tokens": step["tokens"] or 0}
-        return steps
+        return [asdict(step) for step in await get_steps(self._database, run_id)]
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        from runlane.store.queue.events import read_events
+        from runlane.queries import get_events
 
-        return await read_events(self._database, run_id, after, limit)
+        return await get_events(self._database, run_id, after, limit)
 
     async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        from runlane.store.queue.search import find_standing
+
         while True:
-            # The run is read first: what it had then has been read when its events have.
-            run = await self.get(run_id)
+            # The run is read first, so that the events that it has by then are in the page.
+            run = await find_standing(self._database, run_id)
             for event in await self.events(run_id, after, PAGE):
                 if event.seq != after + 1:
                     from runlane.client import LiveEvent
@@ -295,15 +288,14 @@ class _OwnDatabase:
             return (await app.set_priority(run_id, priority)).status
 
     async def waits(self, run_id: str) -> Sequence[Question]:
-        from runlane.submit.orchestrations import questions
+        from runlane.queries import get_waits
 
-        return await questions(self._database, run_id)
+        return await get_waits(self._database, run_id)
 
     async def inbox(self, limit: int) -> Sequence[Question]:
-        from runlane.store.orchestration.waits import read_inbox
-        from runlane.submit.orchestrations import question_of
+        from runlane.queries import get_inbox
 
-        return [question_of(wait) for wait in await read_inbox(self._database, None, limit=limit)]
+        return (await get_inbox(self._database, limit=limit)).questions
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
         from runlane.cli.own import own_app

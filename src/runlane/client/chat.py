@@ -11,10 +11,10 @@ import orjson
 from runlane.client import wire
 from runlane.client.chat_stream import follow_chat
 from runlane.client.http import PREFIX, Http
-from runlane.client.values import ChatMessage, ChatPost, ChatState, LiveEvent
 from runlane.domain.events import Event
 from runlane.domain.run import Accepted, OnDead
 from runlane.domain.task import input_json
+from runlane.domain.views import ChatMessage, ChatPost, ChatState, LiveEvent
 from runlane.errors import InvalidRequest
 
 
@@ -76,7 +76,7 @@ class ChatCalls:
             "delay_seconds": float(delay_seconds),
             "webhook_url": webhook_url,
         }
-        return wire.chat_post_from(await self._http.change("POST", f"{PREFIX}/chat", body, idempotency_key))
+        return wire.parse(ChatPost, await self._http.change("POST", f"{PREFIX}/chat", body, idempotency_key))
 
     def chat_stream(
         self, session_id: str, after: str | None = None, *, follow: bool = False
@@ -89,7 +89,7 @@ class ChatCalls:
 
     async def chat_state(self, session_id: str) -> ChatState:
         """Where a conversation stands, with its newest messages."""
-        return wire.chat_state_from(await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
+        return wire.parse(ChatState, await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
 
     async def chat_messages(self, session_id: str, *, page: int = 100) -> AsyncGenerator[ChatMessage]:
         """Everything that was said in a conversation, read page by page as it is taken."""
@@ -97,7 +97,7 @@ class ChatCalls:
         while True:
             told = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/messages", query)
             for message in told["messages"]:
-                yield wire.chat_message_from(message)
+                yield wire.parse(ChatMessage, message)
             query["after"] = told["next_after"]
             if not told["messages"] or told["next_after"] >= told["last_turn"]:
                 return
@@ -108,7 +108,7 @@ class ChatCalls:
         while True:
             told = await self._http.read(f"{PREFIX}/chat", query)
             for session in told["sessions"]:
-                yield wire.chat_state_from(session)
+                yield wire.parse(ChatState, session)
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return

@@ -14,9 +14,9 @@ import httpx2
 from runlane.client.http import PREFIX, ErrorResponse, Http
 from runlane.client.sse import SseParser
 from runlane.client.stream import COMPLETE, RETRYABLE, StreamInterrupted
-from runlane.client.values import LiveEvent
 from runlane.client.wire import event_from, load_event
 from runlane.domain.events import Event, EventType
+from runlane.domain.views import LiveEvent
 from runlane.errors import InvalidRequest
 
 

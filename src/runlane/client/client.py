@@ -21,11 +21,12 @@ from runlane.client.http import PREFIX, Http
 from runlane.client.patience import RetryPolicy
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
-from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Question, ServerHealth, Step, WorkerInfo
 from runlane.domain.events import Event
 from runlane.domain.lane import Lane
 from runlane.domain.run import Accepted, OnDead, Run, Status
 from runlane.domain.task import input_json
+from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, ServerHealth, Step, WorkerInfo
+from runlane.domain.wait import Question
 
 if TYPE_CHECKING:
     import httpx2
@@ -145,7 +146,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
 
     async def get(self, run_id: str) -> Run:
         """A run as it is now, with its input and its result or error."""
-        return wire.run_from(await self._http.read(_run(run_id)))
+        return wire.parse(Run, await self._http.read(_run(run_id)))
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
@@ -154,7 +155,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
             left = _LONGEST_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
             seconds = min(max(left, 0.0), _LONGEST_WAIT_SECONDS)
             told = await self._http.read(_run(run_id, "wait"), {"timeout_seconds": seconds}, wait_seconds=seconds)
-            run = wire.run_from(told)
+            run = wire.parse(Run, told)
             if run.status.terminal:
                 return run
             if deadline is not None and time.monotonic() >= deadline:
@@ -187,7 +188,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         while True:
             told = await self._http.read(f"{PREFIX}/runs", query)
             for run in told["runs"]:
-                yield wire.run_from(run)
+                yield wire.parse(Run, run)
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return
@@ -201,7 +202,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """The run's attempts, each with its worker, times, outcome and error."""
         told = await self._http.read(_run(run_id, "attempts"))
-        return [wire.attempt_from(attempt) for attempt in told["attempts"]]
+        return [wire.parse(Attempt, attempt) for attempt in told["attempts"]]
 
     async def steps(self, run_id: str) -> Sequence[Step]:
         """What the run has finished so far, in order."""
@@ -209,14 +210,14 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         query: dict[str, Any] = {"cursor": None}
         while True:
             told = await self._http.read(_run(run_id, "steps"), query)
-            found += [wire.step_from(step) for step in told["steps"]]
+            found += [wire.parse(Step, step) for step in told["steps"]]
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return found
 
     async def waits(self, run_id: str) -> Sequence[Question]:
         """What the run waits for: people, times and events."""
-        return [wire.question_from(wait) for wait in (await self._http.read(_run(run_id, "waits")))["waits"]]
+        return [wire.parse(Question, wait) for wait in (await self._http.read(_run(run_id, "waits")))["waits"]]
 
     async def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
         """Everything that waits for a person, oldest first, read page by page as it is taken."""
@@ -224,7 +225,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         while True:
             told = await self._http.read(f"{PREFIX}/inbox", query)
             for question in told["questions"]:
-                yield wire.question_from(question)
+                yield wire.parse(Question, question)
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return
@@ -240,7 +241,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
         """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""
         query = {"since": since, "limit": limit, "event": event}
-        return wire.logs_from(await self._http.read(_run(run_id, "logs"), query))
+        return wire.parse(Logs, await self._http.read(_run(run_id, "logs"), query))
 
     async def log_lines(
         self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
@@ -314,7 +315,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
         """The live workers; with `gone` also those that ended lately."""
         told = await self._http.read(f"{PREFIX}/workers", {"gone": "true" if gone else None})
-        return [wire.worker_from(worker) for worker in told["workers"]]
+        return [wire.parse(WorkerInfo, worker) for worker in told["workers"]]
 
     async def health(self) -> ServerHealth:
         """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""

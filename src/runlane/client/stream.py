@@ -15,9 +15,9 @@ import httpx2
 
 from runlane.client.http import PREFIX, ErrorResponse, Http
 from runlane.client.sse import SseParser
-from runlane.client.values import LiveEvent
 from runlane.client.wire import event_from, load_event
 from runlane.domain.events import Event, EventType
+from runlane.domain.views import LiveEvent
 
 # The server's last word when a reader comes back after the end.
 COMPLETE = "stream_complete"

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from runlane.definitions.forms import check_decision, validate
 from runlane.definitions.schema.definition import Agent, Definition, Orchestration, Tool
 from runlane.definitions.schema.step import HumanField
 from runlane.domain.access import PLATFORM_ADMIN
 from runlane.domain.lane import DEFAULT_LANE
-from runlane.domain.run import AGENT, ORCHESTRATION, Accepted, Run
+from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.domain.task import input_json
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text, dump_json, load_json
 from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
 from runlane.store.definitions import load_pinned, pins
-from runlane.store.orchestration.children import read_children
 from runlane.store.orchestration.fork import fork_run, read_source, step_number
 from runlane.store.orchestration.resume import answer_wait, resume_run, store_event
-from runlane.store.orchestration.steps import read_way
 from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.runs import RunChange
 from runlane.store.queue.search import find_standing
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, TaskRequest, capped_losses, new_run
-
-if TYPE_CHECKING:
-    from runlane.client.values import Question
 
 _MAX_ATTEMPTS = 3
 MAX_URL = 2000
@@ -163,29 +156,6 @@ async def fork(
     return await fork_run(database, run_id, no, fresh)
 
 
-async def with_state(database: Database, run: Run) -> Run:
-    """The run of an orchestration with its state: as it was stored with the end, or as far as its records lead.
-
-    With it come the runs that it has called as tools.
-    """
-    if not run.has_steps:
-        return run
-    run = replace(run, children=[asdict(child) for child in await read_children(database, run.id)])
-    if run.state is not None or run.plan is None:
-        return run
-    # Whoever only hands runs in need not load the step machine.
-    from runlane.orchestration.agent_run import root_of
-    from runlane.orchestration.pinned import PinnedDefinitions
-    from runlane.orchestration.replay import restore
-
-    pinned = await load_pinned(database, run.tenant, run.plan["pins"])
-    root = root_of(run.target, run.input or {}, PinnedDefinitions.of(pinned))
-    way = await read_way(database, run.id)
-    # Up to some hundred records are settled again, and whoever reads streams here should not wait for that.
-    machine, _ = await asyncio.to_thread(restore, root, run.input or {}, run.plan, [*pinned.values(), root], way)
-    return replace(run, state=dict(machine.state))
-
-
 async def send_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> RunChange:
     """Give a run an event that one of its steps waits for, or will."""
     standing = await find_standing(database, run_id)
@@ -223,36 +193,6 @@ async def answer_run(
     if schema is not None:
         check_decision(values, wait.request["context"]["arguments"], schema)
     return await answer_wait(database, run_id, wait.path, values, answered_by)
-
-
-async def questions(database: Database, run_id: str) -> list[Question]:
-    """What a run waits for, oldest first. RunNotFound if it is not kept."""
-    await find_standing(database, run_id)
-    return [question_of(wait) for wait in await read_waits(database, run_id)]
-
-
-def question_of(wait: Wait) -> Question:
-    """A stored wait as App, Client and the command line show it."""
-    from runlane.client.values import Question
-
-    request = wait.request
-    return Question(
-        run_id=wait.run_id,
-        target=wait.target,
-        tenant=wait.tenant,
-        path=wait.path,
-        step_id=wait.step_id,
-        kind=wait.kind,
-        name=wait.name,
-        prompt=request.get("prompt"),
-        fields=tuple(request.get("fields") or ()),
-        context=request.get("context"),
-        opened_at_us=wait.opened_at_us,
-        due_at_us=wait.due_at_us,
-        answered_at_us=wait.answered_at_us,
-        answered_by=wait.answered_by,
-        answerable_by=wait.answerable_by,
-    )
 
 
 def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
