@@ -94,7 +94,7 @@ async def start(client: Client) -> tuple[str, Story, asyncio.Task[None]]:
     }
     for item in (await client.sync(definitions))["items"]:
         pen.tell("sync", f"{item['change']} {item['kind']} {item['id']}")
-    accepted = await client.run_orchestration("article", TOPIC)
+    accepted = await client.orchestrate("article", TOPIC)
     story = Story()
     return accepted.run_id, story, asyncio.create_task(story.follow(client, accepted.run_id))
 

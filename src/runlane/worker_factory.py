@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
+from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
@@ -88,7 +89,7 @@ class WorkerFactory:
             wish.orchestration,
             wish.message,
             wish.input,
-            idempotency_key=wish.key,
+            RunOptions(idempotency_key=wish.key),
             pins=wish.pins,
             parent={"run_id": wish.parent, "path": wish.path},
         )

@@ -123,7 +123,7 @@ def client_of(url: str, api_key: str | None) -> Client:
     def waiting(why: str) -> None:
         write_line(f"{why}; trying on. If no server runs there, start one: runlane dev", err=True)
 
-    return Client(url, api_key, patience=RetryPolicy(waiting=waiting))
+    return Client(url, api_key, retry_policy=RetryPolicy(waiting=waiting))
 
 
 @asynccontextmanager
@@ -279,13 +279,13 @@ class _OwnDatabase:
         from runlane.cli.own import own_app
 
         async with own_app() as app:
-            return (await getattr(app, verb)(run_id)).status
+            return await getattr(app, verb)(run_id)
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
         from runlane.cli.own import own_app
 
         async with own_app() as app:
-            return (await app.set_priority(run_id, priority)).status
+            return await app.set_priority(run_id, priority)
 
     async def waits(self, run_id: str) -> Sequence[Question]:
         from runlane.queries import get_waits
@@ -301,13 +301,13 @@ class _OwnDatabase:
         from runlane.cli.own import own_app
 
         async with own_app() as app:
-            return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
+            return await app.resume(run_id, response, step=step, answered_by=getuser())
 
     async def send_event(self, run_id: str, name: str, data: Any) -> Status:
         from runlane.cli.own import own_app
 
         async with own_app() as app:
-            return (await app.send_event(run_id, name, data, sent_by=getuser())).status
+            return await app.send_event(run_id, name, data, sent_by=getuser())
 
     async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
         from runlane.cli.own import own_app

@@ -1,7 +1,7 @@
 """The HTTP API as Python: start runs, follow them through broken connections, operate on them."""
 
 from runlane.client.client import Client
-from runlane.client.patience import RetryPolicy
+from runlane.client.retry_policy import RetryPolicy
 from runlane.client.secrets import RotatedSecrets
 from runlane.domain.access import AuditEntry
 from runlane.domain.views import (

@@ -36,11 +36,14 @@ from runlane.api.sse import EventStream
 from runlane.api.sse_encoding import line_json
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
+from runlane.domain.wire import to_dict
 from runlane.errors import UnknownSession
 from runlane.observability import tracing
 from runlane.store.chat.deletion import delete_session
 from runlane.store.chat.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
 from runlane.store.queue.event_pages import read_page
+from runlane.submit.chat import ChatRequest
+from runlane.submit.orchestrations import StartRequest
 
 router = APIRouter(tags=["chat"], route_class=LargeBodyRoute)
 changes = APIRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -84,21 +87,12 @@ async def run_agent(
     """Accept a run that asks an agent once, pinned to the versions that are current now. Its result is the answer."""
     parts = parts_of(request)
     with tracing.span(f"accept {agent_id}", {"runlane.agent": agent_id, "runlane.tenant": principal.tenant}):
-        accepted = await parts.app.ask(
-            agent_id,
-            body.message,
-            body.input,
-            priority=body.priority,
-            ordering_key=body.ordering_key,
-            on_dead=body.on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            hold=body.hold,
-            webhook_url=body.webhook_url,
+        accepted = await parts.app.submit(
+            StartRequest(agent_id, body.message, body.input, body.options(idempotency_key), kind="agent"),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    status = await first_status(parts, accepted)
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
@@ -113,31 +107,16 @@ async def post_message(
     """Accept the next turn of a conversation. Turns of a session run one at a time, in the order they came."""
     parts = parts_of(request)
     with tracing.span(f"chat {body.agent}", {"runlane.agent": body.agent, "runlane.tenant": principal.tenant}):
-        posted = await parts.app.chat(
-            body.agent,
-            body.message,
-            body.session_id,
-            body.input,
-            priority=body.priority,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            webhook_url=body.webhook_url,
+        posted = await parts.app.post(
+            ChatRequest(body.agent, body.message, body.session_id, body.input, body.options(idempotency_key)),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    accepted, root = posted.accepted, f"{ROOT}/chat/{posted.session_id}"
+    root = f"{ROOT}/chat/{posted.session_id}"
+    first = await first_status(parts, posted.run_id) if posted.replayed else None
+    links = {"stream_url": f"{root}/stream", "status_url": f"{root}/status"}
     return JsonBody(
-        {
-            "session_id": posted.session_id,
-            "run_id": accepted.run_id,
-            "turn": posted.turn,
-            "status": await first_status(parts, accepted) or accepted.status.value,
-            "replayed": accepted.replayed,
-            "stream_url": f"{root}/stream",
-            "status_url": f"{root}/status",
-        },
-        202,
-        rate_headers(accepted.quota) or None,
+        to_dict(posted) | {"status": first or posted.status.value} | links, 202, rate_headers(posted.quota) or None
     )
 
 

@@ -21,6 +21,7 @@ from runlane.api.serializers import ORCHESTRATIONS, JsonBody, ValueBody, accepte
 from runlane.api.services import parts_of
 from runlane.domain.views import InboxPage, WaitList
 from runlane.observability import tracing
+from runlane.submit.orchestrations import StartRequest
 
 collection = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
 forks = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
@@ -49,22 +50,12 @@ async def run_orchestration(
     parts = parts_of(request)
     about = {"runlane.orchestration": orchestration_id, "runlane.tenant": principal.tenant}
     with tracing.span(f"accept {orchestration_id}", about):
-        accepted = await parts.app.orchestrate(
-            orchestration_id,
-            body.message,
-            body.input,
-            priority=body.priority,
-            ordering_key=body.ordering_key,
-            on_dead=body.on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            hold=body.hold,
-            webhook_url=body.webhook_url,
-            session_id=body.session_id,
+        accepted = await parts.app.submit(
+            StartRequest(orchestration_id, body.message, body.input, body.options(idempotency_key)),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    status = await first_status(parts, accepted)
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
@@ -76,7 +67,7 @@ async def fork_run(
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     accepted = await parts.app.fork(run_id, body.from_step, body.state, idempotency_key=idempotency_key)
-    status = await first_status(parts, accepted)
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
@@ -87,8 +78,8 @@ async def send_event(
     """Give an event to the step that waits for it longest; if none does, to the first that will."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    change = await parts.app.send_event(run_id, name, body.data, sent_by=principal.name)
-    told = {"run_id": run_id, "status": change.status.value, "stream_url": f"{ORCHESTRATIONS}/{run_id}/stream"}
+    status = await parts.app.send_event(run_id, name, body.data, sent_by=principal.name)
+    told = {"run_id": run_id, "status": status.value, "stream_url": f"{ORCHESTRATIONS}/{run_id}/stream"}
     return JsonBody(told, 202)
 
 

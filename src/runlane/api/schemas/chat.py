@@ -7,11 +7,9 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
-from runlane.api.schemas.fields import At, Key, Name, Priority, RequestModel, ResponseModel
-from runlane.api.schemas.tasks import RunOptions
+from runlane.api.schemas.fields import At, Delay, Key, Name, Priority, ResponseModel, WebhookUrl
+from runlane.api.schemas.tasks import OptionsBody, RunBody
 from runlane.domain.run import Status
-from runlane.submit.orchestrations import MAX_URL
-from runlane.submit.tasks import MAX_DELAY_SECONDS
 
 _SESSION = "sess_0192f3a1b2c37abc8def0123456789ab"
 _RUN = "run_0192f3a1b2c37abc8def0123456789ab"
@@ -38,19 +36,17 @@ _WHOLE: JsonDict = {**_SUMMARY, "messages": [_MESSAGE]}
 _STATUS = "Of the turn that is at work or next; if none is open, of the last one."
 
 
-class AgentRequest(RunOptions):
+class AgentRequest(RunBody):
     """Ask an agent once."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"message": "Which orders are late?"}]})
 
     message: str = Field(min_length=1, description="What it is asked.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Values that it is told as well.")
-    webhook_url: str | None = Field(
-        default=None, min_length=1, max_length=MAX_URL, description="Kept with the run, for when it ends."
-    )
+    webhook_url: WebhookUrl | None = None
 
 
-class ChatBody(RequestModel):
+class ChatBody(OptionsBody):
     """Say something to an agent."""
 
     model_config = ConfigDict(
@@ -62,10 +58,8 @@ class ChatBody(RequestModel):
     session_id: Key | None = Field(default=None, description="The conversation; without it a new one begins.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="Values that the agent is told as well.")
     priority: Priority = 0
-    delay_seconds: float = Field(default=0.0, ge=0, le=MAX_DELAY_SECONDS)
-    webhook_url: str | None = Field(
-        default=None, min_length=1, max_length=MAX_URL, description="Kept with the run, for when it ends."
-    )
+    delay_seconds: Delay = 0.0
+    webhook_url: WebhookUrl | None = None
 
 
 class ChatLinks(ResponseModel):

@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
 
-from runlane.api.schemas.fields import Key, RequestModel, StepPath
-from runlane.api.schemas.tasks import Links, RunOptions
-from runlane.submit.orchestrations import MAX_URL
+from runlane.api.schemas.fields import Key, RequestModel, StepPath, WebhookUrl
+from runlane.api.schemas.tasks import Links, RunBody
 
 _RUN = "run_0192f3a1b2c37abc8def0123456789ab"
 _LINKS: JsonDict = {
@@ -22,7 +21,7 @@ _LINKS: JsonDict = {
 }
 
 
-class OrchestrationRequest(RunOptions):
+class OrchestrationRequest(RunBody):
     """Run an orchestration."""
 
     model_config = ConfigDict(
@@ -31,9 +30,7 @@ class OrchestrationRequest(RunOptions):
 
     message: str = Field(default="", description="What it is asked to do; its steps see it as `user_input`.")
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="More of the state that it begins with.")
-    webhook_url: str | None = Field(
-        default=None, min_length=1, max_length=MAX_URL, description="Kept with the run, for when it ends."
-    )
+    webhook_url: WebhookUrl | None = None
     session_id: Key | None = Field(default=None, description="Kept with the run: the conversation it belongs to.")
 
 
