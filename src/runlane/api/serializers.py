@@ -9,10 +9,8 @@ import orjson
 from starlette.responses import Response
 
 from runlane.api.error_responses import rate_headers
-from runlane.domain.lane import Lane
 from runlane.domain.run import Accepted
 from runlane.domain.wire import format_timestamp, to_json
-from runlane.store.queue.workers import WorkerRow
 
 ROOT = "/api/v2"
 # Where runs of orchestrations have their addresses; both prefixes lead to the same.
@@ -59,44 +57,3 @@ def accepted_json(accepted: Accepted, status: str | None = None, *, root: str = 
 def accepted_reply(accepted: Accepted, status: str | None = None, *, root: str = RUNS) -> JsonBody:
     """The same as an answer, with what is left of the tenant's rate."""
     return JsonBody(accepted_json(accepted, status, root=root), 202, rate_headers(accepted.quota) or None)
-
-
-def lane_json(lane: Lane) -> dict[str, Any]:
-    """A lane."""
-    return {
-        "name": lane.name,
-        "enabled": lane.enabled,
-        "max_slots": lane.max_slots,
-        "poll_interval_ms": lane.poll_interval_ms,
-        "kinds": list(lane.kinds),
-        "running": lane.running,
-        "queued": lane.queued,
-        "running_jobs": lane.running,
-        "queued_jobs": lane.queued,
-        "slots_available": None if lane.max_slots is None else max(0, lane.max_slots - lane.running),
-        "oldest_queued_at": moment(lane.oldest_queued_at_us),
-    }
-
-
-def worker_json(worker: WorkerRow) -> dict[str, Any]:
-    """A worker."""
-    return {
-        "worker_id": worker.id,
-        "hostname": worker.host,
-        "pid": worker.pid,
-        "status": worker.status,
-        "version": worker.version,
-        "lanes": list(worker.lanes),
-        "targets": None if worker.targets is None else list(worker.targets),
-        "active_jobs": worker.active,
-        "max_jobs": worker.capacity,
-        "started_at": moment(worker.started_at_us),
-        "last_heartbeat": moment(worker.heartbeat_at_us),
-        "ended_at": moment(worker.ended_at_us),
-    }
-
-
-def tenant_worker_json(worker: WorkerRow, active: int) -> dict[str, Any]:
-    """A worker as a tenant sees it: without its host and what it can execute, and with the tenant's own runs."""
-    hidden = {"hostname": None, "pid": None, "targets": None}
-    return worker_json(worker) | hidden | {"active_jobs": active}

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
-from runlane.client.wire import lane_from, micros, parse
+from runlane.client.wire import micros, parse
 from runlane.domain.access import ApiKey, AuditEntry, Permission, Role
 from runlane.domain.lane import Lane
 from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
@@ -85,7 +85,7 @@ class Administration:
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
         """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""
         told = await self._http.change("PATCH", f"{PREFIX}/lanes/{_part(name)}", fields)
-        return lane_from(told["lane"]), told["changed"]
+        return parse(Lane, told["lane"]), told["changed"]
 
 
 def _part(name: str) -> str:

@@ -291,7 +291,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
 
     async def lanes(self) -> Sequence[Lane]:
         """The lanes with what runs and waits in them."""
-        return [wire.lane_from(lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
+        return [wire.parse(Lane, lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
         """The live workers; with `gone` also those that ended lately."""

@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from runlane.domain.events import Event
-from runlane.domain.lane import Lane
 from runlane.domain.run import Accepted, Status
 from runlane.domain.views import LiveEvent
 from runlane.domain.wire import from_json, parse_timestamp
@@ -76,20 +75,6 @@ def parse(kind: type[T], told: Any) -> T:
         return from_json(kind, told)
     except ValueError as error:
         raise UnexpectedAnswer(f"The server's answer is not a valid {kind.__name__}: {error}") from None
-
-
-def lane_from(told: Mapping[str, Any]) -> Lane:
-    """A lane."""
-    return Lane(
-        name=told["name"],
-        enabled=told["enabled"],
-        max_slots=told["max_slots"],
-        poll_interval_ms=told["poll_interval_ms"],
-        running=told["running"],
-        queued=told["queued"],
-        oldest_queued_at_us=micros(told["oldest_queued_at"]),
-        kinds=tuple(told["kinds"]),
-    )
 
 
 def micros(at: str | int | None) -> int | None:
