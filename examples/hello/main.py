@@ -169,7 +169,7 @@ async def start(
     client: Client, label: str, task: str, arguments: dict[str, object], ordering_key: str | None = None
 ) -> RunMonitor:
     """Start a run over HTTP and follow it from its first event."""
-    accepted = await client.run(task, arguments, ordering_key=ordering_key)
+    accepted = await client.enqueue(task, arguments, ordering_key=ordering_key)
     return RunMonitor(client, label, accepted.run_id)
 
 
@@ -231,7 +231,7 @@ async def demonstrate() -> None:
     server = ServerProcess()
     try:
         await server.start()
-        async with Client(server.url, patience=RetryPolicy(longest_seconds=0.5)) as client:
+        async with Client(server.url, retry_policy=RetryPolicy(longest_seconds=0.5)) as client:
             count = 1 + await show_runs(client)
             sealed = await survive_a_kill(client, server)
         code = await server.drain()

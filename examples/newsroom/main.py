@@ -94,7 +94,7 @@ async def start(client: Client) -> tuple[str, RunMonitor, asyncio.Task[None]]:
     }
     for item in (await client.sync(definitions))["items"]:
         console.log("sync", f"{item['change']} {item['kind']} {item['id']}")
-    accepted = await client.run_orchestration("article", TOPIC)
+    accepted = await client.orchestrate("article", TOPIC)
     monitor = RunMonitor()
     return accepted.run_id, monitor, asyncio.create_task(monitor.follow(client, accepted.run_id))
 

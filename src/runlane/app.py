@@ -1,7 +1,7 @@
-"""App: the registry of tasks, and the way in for runs.
+"""App: the registry of tasks, and the entry point for runs.
 
-An App is cheap to make at import time: it connects when it is first used, once per event loop. Code without an event
-loop uses `blocking`, which has one in a thread.
+An App is cheap to create at import time: it connects when it is first used, once per event loop. Code without an event
+loop calls `blocking`, which runs one in a thread.
 """
 
 from __future__ import annotations
@@ -10,33 +10,42 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, Unpack, overload
 
+from runlane import queries
 from runlane.blocking import BlockingLoop
 from runlane.domain.events import Event, Notice
 from runlane.domain.lane import DEFAULT_LANE
-from runlane.domain.run import Accepted, OnDead, Run, Status
+from runlane.domain.options import (
+    AgentOptions,
+    BulkOptions,
+    ChatOptions,
+    OrchestrationOptions,
+    TaskOptions,
+    run_options,
+)
+from runlane.domain.run import Accepted, Run, Status
 from runlane.domain.task import Task, make_task
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text
+from runlane.domain.views import Attempt, ChatPost, Step
+from runlane.domain.wait import Question
 from runlane.errors import DuplicateTask, InvalidRequest, Unavailable, UnknownTask, WrongState
 from runlane.resources import ResourcePool, Resources
 from runlane.settings import Settings, load_settings
 from runlane.store.access.tenants import is_free
 from runlane.store.orchestration.children import wake_parents
 from runlane.store.queue import run_changes
-from runlane.store.queue import runs as run_store
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import in_batches
-from runlane.store.queue.events import read_events
+from runlane.store.queue.runs import find_run
 from runlane.store.sql.database import Database
 from runlane.submit.tasks import MAX_KEY, TaskRequest, check_priority, task_run
 
 if TYPE_CHECKING:
-    from runlane.client.values import Question
     from runlane.llm.models import ModelRegistry
     from runlane.maintenance.service import PeriodicService
-    from runlane.store.chat.posting import ChatTurn
+    from runlane.submit.chat import ChatRequest
     from runlane.submit.orchestrations import StartRequest
     from runlane.worker.worker import Worker
     from runlane.worker_factory import WorkerFactory
@@ -49,7 +58,7 @@ _WAIT_AWAY_SECONDS = 60.0
 
 
 class _Rules(TypedDict):
-    """What a request that names a definition is checked against, and whose it is."""
+    """What a request for a definition is checked against, and its tenant."""
 
     tasks: Collection[str]
     max_input_bytes: int
@@ -64,27 +73,27 @@ class App:
     def __init__(self, settings: Settings | None = None) -> None:
         self._settings = settings
         self._tasks: dict[str, Task] = {}
-        self._connections = ResourcePool(lambda: self.settings, self._lanes)
-        self._bridge = BlockingLoop(self.close)
-        self._crew: WorkerFactory | None = None
+        self._resources = ResourcePool(lambda: self.settings, self._lanes)
+        self._blocking_loop = BlockingLoop(self.close)
+        self._worker_factory: WorkerFactory | None = None
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """Return the settings in force."""
         if self._settings is None:
             self._settings = load_settings()
         return self._settings
 
     def configure(self, settings: Settings) -> None:
-        """Use these settings in every part of the app. ConfigurationError while it is connected."""
-        self._connections.check_closed()
-        if self._crew is not None:
-            self._crew.configure(settings)
+        """Replace the settings of every part of the app. ConfigurationError while it is connected."""
+        self._resources.check_closed()
+        if self._worker_factory is not None:
+            self._worker_factory.configure(settings)
         self._settings = settings
 
     @property
     def tasks(self) -> Mapping[str, Task]:
-        """The registered tasks by name."""
+        """Return the registered tasks by name."""
         return self._tasks
 
     @overload
@@ -110,9 +119,9 @@ class App:
         max_losses: int | None = None,
         timeout_seconds: float | None = None,
     ) -> F | Callable[[F], F]:
-        """Register a function under a name, its own without one; `@app.task` needs no parentheses.
+        """Register a function as a task, under its own name by default; `@app.task` needs no parentheses.
 
-        An async function runs in the event loop, a plain one in a thread.
+        An async function runs in the event loop, any other in a thread.
         """
 
         def register(function: F) -> F:
@@ -147,44 +156,32 @@ class App:
         task: str,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
         *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        idempotency_key: str | None = None,
-        delay_seconds: float = 0,
-        hold: bool = False,
         tenant: str = DEFAULT_TENANT,
         trace: str | None = None,
+        **options: Unpack[TaskOptions],
     ) -> Accepted:
-        """Accept one run. It is stored when this returns, and from then on it will end.
+        """Accept a run of a task. When this returns, the run is stored and will end.
 
-        `trace` is the W3C traceparent of whoever asks. RateLimited when a limit of the tenant is reached.
+        `trace` is the caller's W3C traceparent. RateLimited when a limit of the tenant is reached.
         """
-        request = TaskRequest(task, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold)
-        wanted = self._task_run(request, tenant, trace)
-        return (await (await self.connect()).accept([wanted]))[0]
+        request = TaskRequest(task, input, run_options(TaskOptions, options))
+        return await self.submit(request, tenant=tenant, trace=trace)
 
     async def enqueue_many(
         self,
         requests: Sequence[tuple[str, Mapping[str, Any]]],
         *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        delay_seconds: float = 0,
-        hold: bool = False,
         tenant: str = DEFAULT_TENANT,
         trace: str | None = None,
+        **options: Unpack[BulkOptions],
     ) -> list[Accepted]:
-        """Accept many runs, in their order. Every one is checked before the first is stored.
+        """Accept many runs, in their order. All are checked before the first is stored.
 
-        A limit of the tenant refuses them all or none.
+        A limit of the tenant refuses all of them or none.
         """
-        wanted = [
-            TaskRequest(task, arguments, priority, ordering_key, on_dead, None, delay_seconds, hold)
-            for task, arguments in requests
-        ]
-        return await self.enqueue_requests(wanted, tenant=tenant, trace=trace)
+        shared = run_options(BulkOptions, options)
+        tasks = [TaskRequest(task, arguments, shared) for task, arguments in requests]
+        return await self.enqueue_requests(tasks, tenant=tenant, trace=trace)
 
     async def enqueue_requests(
         self, requests: Sequence[TaskRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
@@ -193,27 +190,96 @@ class App:
         new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
         if len(batches) > 1 and not await is_free(await self.database(), tenant):
-            # In one transaction, however long: a limit must not cut the request in two.
+            # One transaction, however long: a limit must not accept only a part of the request.
             batches = [new_runs]
         accepted: list[Accepted] = []
         for batch in batches:
             accepted += await (await self.connect()).accept(batch)
         return accepted
 
-    async def get(self, run_id: str) -> Run:
-        """A run as it is now, with its input, its result or error, and the state of an orchestration."""
-        database = await self.database()
-        run = await run_store.find_run(database, run_id)
-        if run.orchestration is None:
-            return run
-        from runlane.submit.orchestrations import with_state
+    async def orchestrate(
+        self,
+        orchestration: str,
+        message: str = "",
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+        **options: Unpack[OrchestrationOptions],
+    ) -> Accepted:
+        """Accept a run of an orchestration, pinned to the current versions. As enqueue otherwise."""
+        from runlane.submit.orchestrations import StartRequest
 
-        return await with_state(database, run)
+        start = StartRequest(orchestration, message, input, run_options(OrchestrationOptions, options))
+        return await self.submit(start, tenant=tenant, trace=trace)
+
+    async def ask(
+        self,
+        agent: str,
+        message: str,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+        **options: Unpack[AgentOptions],
+    ) -> Accepted:
+        """Accept a run that asks an agent once; its result is the answer. The agent also gets the values of `input`."""
+        from runlane.submit.orchestrations import StartRequest
+
+        start = StartRequest(agent, message, input, run_options(AgentOptions, options), kind="agent")
+        return await self.submit(start, tenant=tenant, trace=trace)
+
+    async def submit(
+        self, request: TaskRequest | StartRequest, *, tenant: str = DEFAULT_TENANT, trace: str | None = None
+    ) -> Accepted:
+        """Accept the run that a request describes. As enqueue otherwise."""
+        if isinstance(request, TaskRequest):
+            run = self._task_run(request, tenant, trace)
+        else:
+            from runlane.submit.orchestrations import orchestration_run
+
+            run = await orchestration_run(await self.database(), request, **self._rules(tenant, trace))
+        return (await (await self.connect()).accept([run]))[0]
+
+    async def chat(
+        self,
+        agent: str,
+        message: str,
+        session_id: str | None = None,
+        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
+        *,
+        tenant: str = DEFAULT_TENANT,
+        trace: str | None = None,
+        **options: Unpack[ChatOptions],
+    ) -> ChatPost:
+        """Accept the next turn of a conversation, or the first one. Turns of a session run one at a time, in order."""
+        from runlane.submit.chat import ChatRequest
+
+        request = ChatRequest(agent, message, session_id, input, run_options(ChatOptions, options))
+        return await self.post(request, tenant=tenant, trace=trace)
+
+    async def post(self, request: ChatRequest, *, tenant: str = DEFAULT_TENANT, trace: str | None = None) -> ChatPost:
+        """Accept the turn that a request describes. As chat otherwise."""
+        from runlane.submit.chat import post
+
+        connection = await self.connect()
+        posted = await post(connection.database, request, **self._rules(tenant, trace))
+        accepted = posted.accepted
+        connection.bus.ring({accepted.lane})
+        # The turn's number takes the place of an event's number for followers of the session.
+        connection.bus.publish([Notice(posted.session_id, posted.turn)])
+        return ChatPost(
+            posted.session_id, posted.turn, accepted.run_id, accepted.status, accepted.replayed, accepted.quota
+        )
+
+    async def get(self, run_id: str) -> Run:
+        """Return a run with its input, its result or error, its state, its children and what it waits for."""
+        return await queries.get_run(await self.database(), run_id)
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
-        """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds.
+        """Return the run once it has ended. TimeoutError if that takes longer than `timeout` seconds.
 
-        A database that is away for a moment is waited for.
+        An unavailable database is retried for a minute.
         """
         database = await self.database()
         run: Run | None = None
@@ -224,14 +290,14 @@ class App:
                 answered_at = asyncio.get_running_loop().time()
                 while True:
                     try:
-                        run = await run_store.find_run(database, run_id)
+                        run = await find_run(database, run_id)
+                        if run.status.terminal:
+                            return await queries.get_run(database, run_id)
                     except Unavailable:
                         if asyncio.get_running_loop().time() - answered_at > _WAIT_AWAY_SECONDS:
                             raise
                     else:
                         answered_at = asyncio.get_running_loop().time()
-                        if run.status.terminal:
-                            return run
                     await asyncio.sleep(pause)
                     pause = min(pause * 1.5, 1.0)
         except TimeoutError:
@@ -240,57 +306,39 @@ class App:
             raise TimeoutError(_not_ended(run_id, run, timeout or 0.0)) from None
 
     async def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Sequence[Event]:
-        """The run's events after a number."""
-        return await read_events(await self.database(), run_id, after, limit)
+        """Return the run's stored events after a number."""
+        return await queries.get_events(await self.database(), run_id, after, limit)
 
-    async def cancel(self, run_id: str, *, actor: str = "local") -> run_changes.RunChange:
-        """Cancel a run that has not ended. It never runs again; running code is interrupted.
+    async def attempts(self, run_id: str) -> Sequence[Attempt]:
+        """Return the run's attempts, each with its worker, times, outcome and error."""
+        return await queries.get_attempts(await self.database(), run_id)
 
-        Asking twice is harmless; WrongState for a run that completed or failed. `actor` is for the audit log.
+    async def steps(self, run_id: str) -> Sequence[Step]:
+        """Return the recorded steps of the run, in order."""
+        return await queries.get_steps(await self.database(), run_id)
+
+    async def cancel(self, run_id: str, *, actor: str = "local") -> Status:
+        """Cancel a run that has not ended; it never runs again. Its status stays `running` until its code has stopped.
+
+        Repeating the call is harmless; WrongState for a run that completed or failed. `actor` is for the audit log.
         """
         connection = await self.connect()
         change = await run_changes.cancel_run(connection.database, run_id, actor=actor)
         connection.bus.signal_cancel(run_id)
         connection.publish_change(change)
         if change.status is Status.CANCELLED:
-            # Whoever waits for it comes by itself, too, only later.
+            # A waiting parent also polls; this wakes it earlier.
             with contextlib.suppress(Unavailable):
                 connection.bus.ring(await wake_parents(connection.database, [run_id]))
-        return change
+        return change.status
 
-    async def approve(self, run_id: str) -> run_changes.RunChange:
-        """Let a held run go."""
+    async def approve(self, run_id: str) -> Status:
+        """Approve a held run."""
         return await self._publish_change(run_changes.approve_run(await self.database(), run_id))
 
-    async def retry(self, run_id: str) -> run_changes.RunChange:
-        """Give a failed run its attempts again."""
+    async def retry(self, run_id: str) -> Status:
+        """Retry a failed run with all of its attempts."""
         return await self._publish_change(run_changes.retry_run(await self.database(), run_id))
-
-    async def orchestrate(
-        self,
-        orchestration: str,
-        message: str = "",
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        idempotency_key: str | None = None,
-        delay_seconds: float = 0,
-        hold: bool = False,
-        webhook_url: str | None = None,
-        session_id: str | None = None,
-        tenant: str = DEFAULT_TENANT,
-        trace: str | None = None,
-    ) -> Accepted:
-        """Accept a run of an orchestration, pinned to the versions that are current now. As enqueue otherwise."""
-        from runlane.submit.orchestrations import StartRequest
-
-        start = StartRequest(
-            orchestration, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
-            webhook_url, session_id,
-        )  # fmt: skip
-        return await self._begin(start, tenant, trace)
 
     async def sync(
         self,
@@ -301,12 +349,12 @@ class App:
         take_over: bool = False,
         tenant: str = DEFAULT_TENANT,
     ) -> dict[str, Any]:
-        """Bring definitions: a folder, or lists by the names of its folders. All are stored, or none.
+        """Store definitions: a folder, or lists by the names of its folders. All are stored, or none.
 
-        The answer says what was added, changed, removed and left as it was. `source` names the project; without it the
-        setting RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists. `remove_missing` removes
-        what the same source brought earlier and this sync does not contain. A definition of another source is changed
-        only with `take_over`.
+        Return what was added, changed, removed and unchanged. `source` names the project; by default the setting
+        RUNLANE_DEFINITIONS_SOURCE, then the project folder, or "default" for lists. `remove_missing` removes what the
+        same source stored earlier and this sync does not contain. A definition of another source is changed only with
+        `take_over`.
         """
         from runlane.catalog.sync import sync_definitions
         from runlane.definitions.checks.environment import environment_of
@@ -318,7 +366,7 @@ class App:
         if isinstance(definitions, Mapping):
             for folder in definitions:
                 if folder not in FOLDERS:
-                    raise InvalidRequest(f'There are no definitions called "{folder}"; give {", ".join(FOLDERS)}.')
+                    raise InvalidRequest(f'"{folder}" is not a kind of definitions. Use {", ".join(FOLDERS)}.')
             loaded = await asyncio.to_thread(parse_bodies, definitions)
         else:
             loaded = await asyncio.to_thread(parse_directory, Path(definitions))
@@ -336,66 +384,16 @@ class App:
         )
         return report.to_dict()
 
-    async def ask(
-        self,
-        agent: str,
-        message: str,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        idempotency_key: str | None = None,
-        delay_seconds: float = 0,
-        hold: bool = False,
-        webhook_url: str | None = None,
-        tenant: str = DEFAULT_TENANT,
-        trace: str | None = None,
-    ) -> Accepted:
-        """Accept a run that asks an agent once; its result is the answer. `input` are values that it is told, too."""
-        from runlane.submit.orchestrations import StartRequest
-
-        start = StartRequest(
-            agent, message, input, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold,
-            webhook_url, kind="agent",
-        )  # fmt: skip
-        return await self._begin(start, tenant, trace)
-
-    async def chat(
-        self,
-        agent: str,
-        message: str,
-        session_id: str | None = None,
-        input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        idempotency_key: str | None = None,
-        delay_seconds: float = 0,
-        webhook_url: str | None = None,
-        tenant: str = DEFAULT_TENANT,
-        trace: str | None = None,
-    ) -> ChatTurn:
-        """Accept the next turn of a conversation, or the first one. Turns of a session run one at a time, in order."""
-        from runlane.submit.chat import ChatRequest, post
-
-        connection = await self.connect()
-        say = ChatRequest(agent, message, session_id, input, priority, idempotency_key, delay_seconds, webhook_url)
-        posted = await post(connection.database, say, **self._rules(tenant, trace))
-        connection.bus.ring({posted.accepted.lane})
-        # Whoever follows the session hears that there is a turn more; its number stands for an event's.
-        connection.bus.publish([Notice(posted.session_id, posted.turn)])
-        return posted
-
     async def cancel_chat(self, session_id: str, *, only_current: bool = False, actor: str = "local") -> list[str]:
-        """Cancel the turns of a session that have not ended, or only the one that is at work or next; their runs."""
+        """Cancel the open turns of a session, or only the one that runs or is next. Return their runs."""
         from runlane.store.chat.turns import open_turns
 
         turns = await open_turns(await self.database(), session_id)
-        # The last one first, so that none of those behind gets its turn in between.
+        # The last one first, so that no later turn starts in between.
         chosen = [run_id for _, run_id in (turns[:1] if only_current else reversed(turns))]
         cancelled: list[str] = []
         for run_id in chosen:
-            # One that has ended meanwhile is not among them.
+            # A turn that has ended meanwhile is left out.
             with contextlib.suppress(WrongState):
                 await self.cancel(run_id, actor=actor)
                 cancelled.append(run_id)
@@ -409,10 +407,10 @@ class App:
         step: str | None = None,
         answered_by: str = "",
         platform: bool = True,
-    ) -> run_changes.RunChange:
-        """Let a paused run go on, with an answer to what it asked; `step` is needed where several steps ask.
+    ) -> Status:
+        """Answer the question of a paused run, which continues; `step` is required if several steps ask.
 
-        With `platform=False`, a question that only platform admins may answer is refused.
+        With `platform=False`, a question that only platform admins may answer is Forbidden.
         """
         from runlane.submit.orchestrations import answer_run
 
@@ -422,14 +420,12 @@ class App:
             answer_run(database, run_id, given, step=step, answered_by=answered_by, platform=platform)
         )
 
-    async def waits(self, run_id: str) -> list[Question]:
-        """What a run waits for, oldest first; answered questions that no worker has taken up yet included."""
-        from runlane.submit.orchestrations import questions
+    async def waits(self, run_id: str) -> Sequence[Question]:
+        """Return what a run waits for, oldest first, including answers that no worker has read yet."""
+        return await queries.get_waits(await self.database(), run_id)
 
-        return await questions(await self.database(), run_id)
-
-    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> run_changes.RunChange:
-        """Give a run an event that one of its steps waits for, or will."""
+    async def send_event(self, run_id: str, name: str, data: Any = None, *, sent_by: str = "") -> Status:
+        """Send a run an event that one of its steps waits for, or will wait for."""
         from runlane.submit.orchestrations import send_event
 
         check_text(name, "The event's name", MAX_KEY)
@@ -438,7 +434,7 @@ class App:
     async def fork(
         self, run_id: str, path: str, state: Mapping[str, Any] | None = None, *, idempotency_key: str | None = None
     ) -> Accepted:
-        """A new run from a recorded step of this one, with changes of the state; earlier steps are not run again."""
+        """Accept a new run from a recorded step of this one, with a changed state; earlier steps are not repeated."""
         from runlane.submit.orchestrations import fork
 
         connection = await self.connect()
@@ -446,12 +442,12 @@ class App:
         connection.bus.ring({accepted.lane})
         return accepted
 
-    async def release(self, run_id: str) -> run_changes.RunChange:
-        """Let the runs behind a dead one go on that was accepted with on_dead="block"."""
+    async def release(self, run_id: str) -> Status:
+        """Unblock the runs queued behind a failed run that was accepted with on_dead="block"."""
         return await self._publish_change(run_changes.release_run(await self.database(), run_id))
 
-    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> run_changes.RunChange:
-        """Move a waiting run forward or back. `actor` is for the audit log."""
+    async def set_priority(self, run_id: str, priority: int, *, actor: str = "local") -> Status:
+        """Change the priority of a waiting run. `actor` is for the audit log."""
         check_priority(priority)
         return await self._publish_change(
             run_changes.set_priority(await self.database(), run_id, priority, actor=actor)
@@ -459,24 +455,24 @@ class App:
 
     @property
     def models(self) -> ModelRegistry:
-        """The models that steps can ask, by name. Register others before a worker starts."""
-        return self._executing.models
+        """Return the registry of models. Register others before a worker starts."""
+        return self._factory.models
 
     async def database(self) -> Database:
-        """The open database."""
+        """Return the open database."""
         return (await self.connect()).database
 
     async def connect(self) -> Resources:
-        """Open what is needed, once per event loop. On the embedded file the schema is made or raised here."""
-        return await self._connections.here()
+        """Open the connections, once per event loop. The schema of an embedded file is created or upgraded here."""
+        return await self._resources.here()
 
     async def close(self) -> None:
         """Close what connect() opened in this event loop. Safe to call twice."""
-        await self._connections.close()
+        await self._resources.close()
 
     def blocking(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for a call of this app from code that has no event loop: app.blocking(app.enqueue("report", {...}))."""
-        return self._bridge.run(coroutine)
+        """Wait for a call of this app from code without an event loop: app.blocking(app.enqueue("report", {...}))."""
+        return self._blocking_loop.run(coroutine)
 
     async def __aenter__(self) -> Self:
         await self.connect()
@@ -486,30 +482,23 @@ class App:
         await self.close()
 
     async def worker(self, lanes: Collection[str] | None = None, concurrency: int | None = None) -> Worker:
-        """A worker for this app's tasks; the caller starts and stops it."""
-        return await self._executing.worker(lanes, concurrency)
+        """Return a worker for this app's tasks; the caller starts and stops it."""
+        return await self._factory.worker(lanes, concurrency)
 
     async def duties(self) -> list[PeriodicService]:
-        """The duties that every process does; the caller starts and stops them."""
+        """Return the maintenance services that every process runs; the caller starts and stops them."""
         from runlane.maintenance.services import all_duties
 
         connection = await self.connect()
         return all_duties(self.settings, connection.database, connection.bus)
 
     @property
-    def _executing(self) -> WorkerFactory:
-        if self._crew is None:
+    def _factory(self) -> WorkerFactory:
+        if self._worker_factory is None:
             from runlane.worker_factory import WorkerFactory
 
-            self._crew = WorkerFactory(self.settings, self._tasks, self.connect)
-        return self._crew
-
-    async def _begin(self, start: StartRequest, tenant: str, trace: str | None) -> Accepted:
-        from runlane.submit.orchestrations import orchestration_run
-
-        connection = await self.connect()
-        wanted = await orchestration_run(connection.database, start, **self._rules(tenant, trace))
-        return (await connection.accept([wanted]))[0]
+            self._worker_factory = WorkerFactory(self.settings, self._tasks, self.connect)
+        return self._worker_factory
 
     def _rules(self, tenant: str, trace: str | None) -> _Rules:
         return {
@@ -527,9 +516,9 @@ class App:
         settings = self.settings
         return task_run(task, request, settings.max_input_bytes, settings.max_losses, tenant=tenant, trace=trace)
 
-    async def _publish_change(self, changing: Awaitable[run_changes.RunChange]) -> run_changes.RunChange:
+    async def _publish_change(self, changing: Awaitable[run_changes.RunChange]) -> Status:
         change = await changing
-        return (await self.connect()).publish_change(change)
+        return (await self.connect()).publish_change(change).status
 
     def _lanes(self) -> set[str]:
         return {DEFAULT_LANE, *(task.lane for task in self._tasks.values())}
@@ -547,5 +536,5 @@ def _not_ended(run_id: str, run: Run | None, timeout: float) -> str:
     if run is None:
         return f"Run {run_id} could not be read within {timeout:g} s: the database did not answer."
     about = f'Run {run_id} ({run.target}) has not ended after {timeout:g} s: its status is "{run.status.value}"'
-    hint = _STILL.get(run.status, "Wait longer, or look at app.events().")
+    hint = _STILL.get(run.status, "Wait longer, or read app.events().")
     return f"{about} in attempt {run.tries} on lane {run.lane}. {hint}"

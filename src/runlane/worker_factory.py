@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import structlog
 
+from runlane.domain.options import RunOptions
 from runlane.domain.task import Task
 from runlane.llm.models import ModelRegistry
 from runlane.llm.providers import Providers, register_providers
@@ -88,7 +89,7 @@ class WorkerFactory:
             request.orchestration,
             request.message,
             request.input,
-            idempotency_key=request.key,
+            RunOptions(idempotency_key=request.key),
             pins=request.pins,
             parent={"run_id": request.parent, "path": request.path},
         )

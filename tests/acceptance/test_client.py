@@ -41,7 +41,7 @@ def numbers(events: list[Event | LiveEvent]) -> list[int]:
 
 async def test_the_life_of_a_run(server: ServerProcess) -> None:
     async with Client(server.url) as client:
-        accepted = await client.run("talk", {"count": 5}, ordering_key="k", priority=3, hold=True)
+        accepted = await client.enqueue("talk", {"count": 5}, ordering_key="k", priority=3, hold=True)
         events: list[Event | LiveEvent] = []
         async for event in client.stream(accepted.run_id):
             # The run begins once it is followed: progress is told live, and whoever comes late misses it.
@@ -67,7 +67,7 @@ async def test_the_life_of_a_run(server: ServerProcess) -> None:
 
 async def test_hold_approve_cancel_and_priority(server: ServerProcess) -> None:
     async with Client(server.url) as client:
-        held = await client.run("talk", {"count": 1}, hold=True)
+        held = await client.enqueue("talk", {"count": 1}, hold=True)
         assert held.status is Status.AWAITING_APPROVAL
         assert await client.set_priority(held.run_id, 7) is Status.AWAITING_APPROVAL
         with pytest.raises(TimeoutError):
@@ -76,16 +76,16 @@ async def test_hold_approve_cancel_and_priority(server: ServerProcess) -> None:
         assert (await client.wait(held.run_id, timeout=30)).status is Status.COMPLETED
         with pytest.raises(WrongState):
             await client.approve(held.run_id)
-        later = await client.run("talk", {"count": 1}, delay_seconds=3600)
+        later = await client.enqueue("talk", {"count": 1}, delay_seconds=3600)
         assert await client.cancel(later.run_id) is Status.CANCELLED
-        dead = await client.run("refuse")
+        dead = await client.enqueue("refuse")
         assert (await client.wait(dead.run_id, timeout=30)).status is Status.FAILED
         assert await client.retry(dead.run_id) is Status.QUEUED
 
 
 async def test_a_stream_of_a_retried_run_has_both_lives(server: ServerProcess) -> None:
     async with Client(server.url) as client:
-        run_id = (await client.run("refuse")).run_id
+        run_id = (await client.enqueue("refuse")).run_id
         await client.wait(run_id, timeout=30)
         await client.retry(run_id)
         events = [event async for event in client.stream(run_id)]
@@ -95,10 +95,10 @@ async def test_a_stream_of_a_retried_run_has_both_lives(server: ServerProcess) -
 
 async def test_one_key_starts_one_run(server: ServerProcess) -> None:
     async with Client(server.url) as client:
-        first, second = [await client.run("talk", {"count": 1}, idempotency_key="once") for _ in range(2)]
+        first, second = [await client.enqueue("talk", {"count": 1}, idempotency_key="once") for _ in range(2)]
         assert first.run_id == second.run_id
         assert (first.replayed, second.replayed) == (False, True)
-        batches = [await client.run_many([("talk", {"count": 1})] * 3, idempotency_key="batch") for _ in range(2)]
+        batches = [await client.enqueue_many([("talk", {"count": 1})] * 3, idempotency_key="batch") for _ in range(2)]
         assert [run.run_id for run in batches[0]] == [run.run_id for run in batches[1]]
         assert len({run.run_id for run in batches[0]}) == 3
 
@@ -106,9 +106,9 @@ async def test_one_key_starts_one_run(server: ServerProcess) -> None:
 async def test_refusals_and_the_state_of_the_server(server: ServerProcess) -> None:
     async with Client(server.url) as client:
         with pytest.raises(UnknownTask, match="talk"):
-            await client.run("tlak")
+            await client.enqueue("tlak")
         with pytest.raises(InvalidInput, match="count"):
-            await client.run("talk")
+            await client.enqueue("talk")
         for call in (client.get("run_x"), client.cancel("run_x"), client.logs("run_x")):
             with pytest.raises(RunNotFound):
                 await call
@@ -128,8 +128,8 @@ async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, en
         tasks.write(GUARD)
     count = 40
     with serving(tmp_path, variables, "dev", "tasks:app") as first:
-        async with Client(first.url, patience=PATIENT) as client:
-            runs = await client.run_many([("guard", {"count": count})] * 3)
+        async with Client(first.url, retry_policy=PATIENT) as client:
+            runs = await client.enqueue_many([("guard", {"count": count})] * 3)
             seen: dict[str, list[Event | LiveEvent]] = {run.run_id: [] for run in runs}
             enough = asyncio.Event()
 

@@ -21,12 +21,12 @@ async def test_keys_decide(tmp_path: Path) -> None:
     developer, viewer = key("developer"), key("viewer")
     with serving(tmp_path, variables, "serve", "tasks:app", "--worker") as server:
         async with Client(server.url, developer) as client:
-            accepted = await client.run("talk", {"count": 1})
+            accepted = await client.enqueue("talk", {"count": 1})
             assert [event.type async for event in client.stream(accepted.run_id)][-1] == "done"
         async with Client(server.url, viewer) as client:
             assert (await client.get(accepted.run_id)).result == 1
             with pytest.raises(Forbidden, match="runs:write"):
-                await client.run("talk", {"count": 1})
+                await client.enqueue("talk", {"count": 1})
         for wrong in (None, "sk-rl-" + "0" * 64):
             async with Client(server.url, wrong) as client:
                 with pytest.raises(Unauthorized, match="API key"):

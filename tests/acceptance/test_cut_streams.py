@@ -16,7 +16,7 @@ async def test_the_command_line_and_the_client_tell_of_a_cut(tmp_path: Path) -> 
     database = write_tasks(tmp_path)
     with serving(tmp_path, {**database, **CUT_AT_ONCE}, "dev", "tasks:app") as server:
         async with Client(server.url) as client:
-            run_id = (await client.run("talk", {"count": 3})).run_id
+            run_id = (await client.enqueue("talk", {"count": 3})).run_id
             last = (await client.wait(run_id, 60)).last_seq
 
             async def cut() -> bool:

@@ -10,7 +10,6 @@ or a bundle, and is parsed and checked together with the others of its page; one
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 import shlex
@@ -39,6 +38,7 @@ from runlane.definitions.loader import LoadedDefinitions, check_loaded, parse_bo
 from runlane.definitions.schema.definition import KINDS, Kind
 from runlane.definitions.schema.step import Step
 from runlane.domain.events import EventType
+from runlane.domain.options import RunOptions, TaskOptions
 from runlane.settings import CLIENT_VARIABLES, variable_of
 from tests import forking
 from tests.cli_commands import leaf_commands
@@ -345,8 +345,7 @@ def test_every_error_code_of_the_api_is_documented() -> None:
 def test_everything_of_the_client_is_documented() -> None:
     page = (DOCS / "reference" / "client.md").read_text()
     assert [name for name in _public(Client) if not re.search(rf"\bclient\.{name}\b", page)] == []
-    options = [name for name in inspect.signature(Client.run).parameters if name not in {"self", "task", "input"}]
-    assert [name for name in options if f"`{name}`" not in page] == []
+    assert [name for name in RunOptions._fields if f"`{name}`" not in page] == []
 
 
 def test_every_event_type_is_documented() -> None:
@@ -363,7 +362,7 @@ def test_everything_public_is_documented() -> None:
     assert [name for name in told if f"`ctx.{name}" not in page] == []
     assert [field.name for field in fields(Run) if f"`{field.name}`" not in page] == []
     assert [status.value for status in Status if f"`{status.value}`" not in page] == []
-    options = list(inspect.signature(App.enqueue).parameters)[3:]
+    options = [*sorted(TaskOptions.__optional_keys__), "tenant", "trace"]
     assert [name for name in options if f"| `{name}=" not in page] == []
     for name in runlane.__all__:
         value = getattr(runlane, name)

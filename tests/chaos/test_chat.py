@@ -48,7 +48,7 @@ async def test_a_worker_killed_in_a_turn_leaves_one_answer_and_the_whole_history
     assert again["pid"] != call["pid"]
     assert again["key"] == call["key"]
     for post in posts:
-        assert (await cluster.app.wait(post.accepted.run_id, 60)).status is Status.COMPLETED
+        assert (await cluster.app.wait(post.run_id, 60)).status is Status.COMPLETED
     # One message for itself, and two for every turn before it.
     assert told_messages(cluster) == [("<one>", 1), ("<two>", 3), ("<two>", 3), ("<three>", 5)]
     turns = await read_turns(await cluster.app.database(), first.session_id)
@@ -58,7 +58,7 @@ async def test_a_worker_killed_in_a_turn_leaves_one_answer_and_the_whole_history
         ("<three>", "said"),
     ]
     for post in posts:
-        await flows.check_once(post.accepted.run_id)
+        await flows.check_once(post.run_id)
     await cluster.check_story()
 
 
@@ -75,7 +75,7 @@ async def test_what_a_turn_had_before_its_worker_died_is_not_asked_for_again(clu
     await eventually(second_call, "the second call of the model", every=0.005)
     first.kill()
     await cluster.start_workers(1)
-    ended = await cluster.app.wait(posted.accepted.run_id, 60)
+    ended = await cluster.app.wait(posted.run_id, 60)
     assert ended.result == "three"
     assert [count for _, count in told_messages(cluster)] == [1, 3, 3]
     assert len(await cluster.events("tool_result")) == 1
@@ -90,7 +90,7 @@ async def test_a_server_killed_while_it_takes_a_message_leaves_one_turn_or_none(
     other = cluster.start_server()
     urls = [await cluster.url_of(victim), await cluster.url_of(other)]
     key = await server_key(cluster)
-    async with Client(urls[0], key, patience=RetryPolicy(give_up_seconds=0.2)) as client:
+    async with Client(urls[0], key, retry_policy=RetryPolicy(give_up_seconds=0.2)) as client:
         with pytest.raises(Exception, match="did not answer"):
             await client.chat("helper", "<one>", idempotency_key="first")
     await victim.ended()
@@ -98,7 +98,7 @@ async def test_a_server_killed_while_it_takes_a_message_leaves_one_turn_or_none(
     stored = point == "accept.committed"
     assert len(rows) == (1 if stored else 0)
     assert all(row["run_id"] == row["id"] for row in rows)
-    async with Client(urls[1], key, patience=PATIENT) as client:
+    async with Client(urls[1], key, retry_policy=PATIENT) as client:
         posted = await client.chat("helper", "<one>", idempotency_key="first")
         assert posted.replayed is stored
         assert posted.turn == 1
@@ -119,7 +119,7 @@ async def test_messages_to_two_servers_at_once_run_in_order_and_one_stream_tells
     await cluster.start_workers(2)
     urls = await cluster.start_servers(2)
     key = await server_key(cluster)
-    async with Client(urls[0], key, patience=PATIENT) as one, Client(urls[1], key, patience=PATIENT) as two:
+    async with Client(urls[0], key, retry_policy=PATIENT) as one, Client(urls[1], key, retry_policy=PATIENT) as two:
         session_id = (await one.chat("helper", "<first>")).session_id
         texts = [f"<m{number}>" if number % 5 else "<bad>" for number in range(20)]
         posts = await asyncio.gather(

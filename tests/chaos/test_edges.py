@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from runlane.domain.options import RunOptions
 from runlane.errors import Unavailable
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.committer import Committer
@@ -90,7 +91,7 @@ async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster:
 
     def request(name: str) -> NewRun:
         # An ordering key keeps the request out of the short cut for runs that stand alone.
-        wanted = TaskRequest("short", {"milliseconds": 1, "label": name}, ordering_key=name)
+        wanted = TaskRequest("short", {"milliseconds": 1, "label": name}, RunOptions(ordering_key=name))
         return cluster.app._task_run(wanted, tenant="default", trace=None)
 
     hasty = asyncio.create_task(committer.accept([request("hasty")], 0.3))

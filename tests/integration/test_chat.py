@@ -84,10 +84,10 @@ async def test_an_orchestrator_agent_runs_its_orchestration(process: Process, pa
     await sync(process, inner, boss, bird())
     await process.start()
     first = await process.app.chat("boss", "one")
-    assert first.accepted.lane == "quick"
-    assert (await process.app.wait(first.accepted.run_id)).result == "heard: one"
+    assert (await process.app.get(first.run_id)).lane == "quick"
+    assert (await process.app.wait(first.run_id)).result == "heard: one"
     second = await process.app.chat("boss", "two", first.session_id)
-    assert (await process.app.wait(second.accepted.run_id)).result == "heard: two"
+    assert (await process.app.wait(second.run_id)).result == "heard: two"
     assert said(parrot.requests[1]) == [("user", "one"), ("assistant", "heard: one"), ("user", "two")]
 
 
@@ -96,9 +96,9 @@ async def test_turns_run_in_order_and_each_is_told_the_ones_before(process: Proc
     first = await process.app.chat("bird", "one")
     posted = [first] + [await process.app.chat("bird", text, first.session_id) for text in ("two", "fail", "four")]
     assert [post.turn for post in posted] == [1, 2, 3, 4]
-    assert [post.accepted.status for post in posted] == [Status.QUEUED] + [Status.BLOCKED] * 3
+    assert [post.status for post in posted] == [Status.QUEUED] + [Status.BLOCKED] * 3
     await process.start()
-    await process.app.wait(posted[-1].accepted.run_id)
+    await process.app.wait(posted[-1].run_id)
     assert [said(request) for request in parrot.requests] == [
         [("user", "one")],
         [("user", "one"), ("assistant", "heard: one"), ("user", "two")],
@@ -134,7 +134,7 @@ async def test_an_agent_may_want_to_know_nothing_of_earlier_turns(process: Proce
     await process.start()
     first = await process.app.chat("bird", "one")
     second = await process.app.chat("bird", "two", first.session_id)
-    await process.app.wait(second.accepted.run_id)
+    await process.app.wait(second.run_id)
     assert said(parrot.requests[-1]) == [("user", "two")]
 
 
@@ -149,18 +149,18 @@ async def test_cancelling_ends_the_open_turns_and_keeps_the_conversation(process
     with pytest.raises(WrongState, match="Cancel it first"):
         await delete_session(database, first.session_id)
     only = await process.app.cancel_chat(first.session_id, only_current=True)
-    assert only == [first.accepted.run_id]
-    assert (await process.app.wait(first.accepted.run_id)).status is Status.CANCELLED
-    assert (await process.app.wait(waiting[-1].accepted.run_id)).result == "heard: three"
+    assert only == [first.run_id]
+    assert (await process.app.wait(first.run_id)).status is Status.CANCELLED
+    assert (await process.app.wait(waiting[-1].run_id)).result == "heard: three"
     note = "wait\n\n[This message was not answered: it was cancelled before there was an answer.]"
     assert said(parrot.requests[-1])[0] == ("user", note)
 
     again = [await process.app.chat("bird", text, first.session_id) for text in ("wait", "five", "six")]
     await eventually(lambda: parrot.requests[-1].prompt == "wait", "the turn to be asked")
     cancelled = await process.app.cancel_chat(first.session_id)
-    assert cancelled == sorted(post.accepted.run_id for post in again)
+    assert cancelled == sorted(post.run_id for post in again)
     for post in again:
-        assert (await process.app.wait(post.accepted.run_id)).status is Status.CANCELLED
+        assert (await process.app.wait(post.run_id)).status is Status.CANCELLED
     assert await process.app.cancel_chat(first.session_id) == []
     assert all(request.prompt not in ("five", "six") for request in parrot.requests)
 
@@ -169,8 +169,8 @@ async def test_a_repeated_post_is_one_turn(process: Process, parrot: Parrot) -> 
     await sync(process, bird())
     first = await process.app.chat("bird", "one", idempotency_key="k")
     again = await process.app.chat("bird", "one", idempotency_key="k")
-    assert (again.session_id, again.turn, again.accepted.run_id) == (first.session_id, 1, first.accepted.run_id)
-    assert again.accepted.replayed
+    assert (again.session_id, again.turn, again.run_id) == (first.session_id, 1, first.run_id)
+    assert again.replayed
     with pytest.raises(IdempotencyConflict):
         await process.app.chat("bird", "two", idempotency_key="k")
     with pytest.raises(IdempotencyConflict):
@@ -199,7 +199,7 @@ async def test_a_long_conversation_is_cut_to_a_size(process: Process, parrot: Pa
     last = first
     for number in range(8):
         last = await process.app.chat("bird", f"{number}" + "y" * 30_000, first.session_id)
-    await process.app.wait(last.accepted.run_id)
+    await process.app.wait(last.run_id)
     told = said(parrot.requests[-1])[:-1]
     assert len(told) == 8
     assert told[0][1].startswith("3")
@@ -212,9 +212,9 @@ async def test_a_retried_turn_answers_in_its_place(process: Process, parrot: Par
     first = await process.app.chat("bird", "one")
     failed = await process.app.chat("bird", "fail", first.session_id)
     third = await process.app.chat("bird", "three", first.session_id)
-    await process.app.wait(third.accepted.run_id)
+    await process.app.wait(third.run_id)
     seen = len(parrot.requests)
-    await process.app.retry(failed.accepted.run_id)
+    await process.app.retry(failed.run_id)
     await eventually(lambda: len(parrot.requests) > seen, "the turn to be asked again")
     assert said(parrot.requests[-1]) == [("user", "one"), ("assistant", "heard: one"), ("user", "fail")]
 

@@ -9,8 +9,8 @@ import pytest
 
 from runlane import Status
 from runlane.definitions.schema.definition import Agent, Definition, Orchestration, Tool
+from runlane.domain.run import ChildRun
 from runlane.orchestration import children
-from runlane.submit.orchestrations import with_state
 from tests.harness import eventually
 from tests.integration.process import Process
 from tests.integration.test_orchestrations import sync
@@ -97,11 +97,10 @@ async def test_an_answer_to_the_last_wakes_all_who_wait(process: Process) -> Non
     for run_id in ids:
         assert (await process.end(run_id)).status is Status.COMPLETED
     for run_id, child_id in pairwise(ids):
-        parent = await with_state(await process.app.database(), await process.app.get(run_id))
+        parent = await process.app.get(run_id)
         child = await process.app.get(child_id)
         assert child.parent == {"run_id": run_id, "path": "work#0/0/call_0"}
-        told = {"run_id": child_id, "target": child.target, "status": "completed", "path": "work#0/0/call_0"}
-        assert parent.children == [told]
+        assert parent.children == (ChildRun(child_id, child.target, Status.COMPLETED, "work#0/0/call_0"),)
     assert [(await process.app.get(run_id)).attempt for run_id in ids] == [2, 2, 2]
 
 

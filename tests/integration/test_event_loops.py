@@ -39,7 +39,7 @@ def test_loops_that_ended_leave_no_connection_behind(settings: Settings) -> None
     before = threading.active_count()
     for _ in range(5):
         asyncio.run(app.enqueue("report", {"month": "more"}))
-    assert len(app._connections) == 1
+    assert len(app._resources) == 1
     # The thread of a loop that was forgotten closes its file before it ends.
     asyncio.run(eventually(lambda: threading.active_count() <= before, "the threads to end"))
     del app
@@ -52,7 +52,7 @@ def test_code_without_an_event_loop_waits_at_the_bridge(settings: Settings) -> N
     run = app.blocking(app.get(accepted.id))
     assert run.input == {"month": "may"}
     app.blocking(app.close())
-    assert not app._connections
+    assert not app._resources
 
 
 async def test_a_thread_with_its_own_loop_does_not_take_the_connection_of_another(settings: Settings) -> None:

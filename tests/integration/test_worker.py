@@ -260,8 +260,7 @@ async def test_a_held_run_starts_when_it_is_approved(process: Process) -> None:
     held = await process.app.enqueue("job", hold=True)
     assert (await process.run("job")).result == "approved"
     assert (await process.app.get(held.run_id)).status is Status.AWAITING_APPROVAL
-    change = await process.app.approve(held.run_id)
-    assert change.status is Status.QUEUED
+    assert await process.app.approve(held.run_id) is Status.QUEUED
     assert (await process.end(held.run_id)).result == "approved"
 
 

@@ -39,10 +39,10 @@ async def test_a_run_is_sent_again_with_the_same_key_until_there_is_an_answer() 
         reset_connection,
         answering(ACCEPTED, 202),
     ]
-    async with wire_server((), *script) as server, Client(server.url, patience=QUICK) as client:
-        assert await client.run("a/b", {"n": 1}) == Accepted("run_1", Status.QUEUED, "default")
+    async with wire_server((), *script) as server, Client(server.url, retry_policy=QUICK) as client:
+        assert await client.enqueue("a/b", {"n": 1}) == Accepted("run_1", Status.QUEUED, "default")
         server.script = [answering(ACCEPTED, 202)]
-        await client.run("a/b")
+        await client.enqueue("a/b")
     assert {(request.method, request.path) for request in server.requests} == {("POST", "/api/v2/tasks/a%2Fb/run")}
     keys = [request.headers["idempotency-key"] for request in server.requests]
     assert len(set(keys[:5])) == 1
@@ -52,7 +52,7 @@ async def test_a_run_is_sent_again_with_the_same_key_until_there_is_an_answer() 
 
 async def test_the_callers_own_key_and_options_are_sent() -> None:
     async with wire_server((), answering(ACCEPTED, 202)) as server, Client(server.url) as client:
-        await client.run("job", priority=5, ordering_key="k", delay_seconds=1.5, hold=True, idempotency_key="mine")
+        await client.enqueue("job", priority=5, ordering_key="k", delay_seconds=1.5, hold=True, idempotency_key="mine")
     (request,) = server.requests
     assert request.headers["idempotency-key"] == "mine"
     assert json.loads(request.body) == {
@@ -66,7 +66,7 @@ async def test_a_request_that_is_under_way_is_waited_for() -> None:
         refusing(409, "idempotency_under_way", {"retry-after": "0"}),
         answering({"status": "queued"}, 202),
     ]
-    async with wire_server((), *script) as server, Client(server.url, patience=QUICK) as client:
+    async with wire_server((), *script) as server, Client(server.url, retry_policy=QUICK) as client:
         assert await client.retry("run_1") is Status.QUEUED
 
 
@@ -80,8 +80,8 @@ async def test_many_runs_go_in_batches_that_can_be_repeated() -> None:
         return {"runs": [{**ACCEPTED, "run_id": f"run_{number}"} for number in range(count)]}
 
     script = [answering(batch(1000), 202), reset_connection, answering(batch(500), 202)]
-    async with wire_server((), *script) as server, Client(server.url, patience=QUICK) as client:
-        assert len(await client.run_many([("job", {"n": 1})] * 1500, idempotency_key="k")) == 1500
+    async with wire_server((), *script) as server, Client(server.url, retry_policy=QUICK) as client:
+        assert len(await client.enqueue_many([("job", {"n": 1})] * 1500, idempotency_key="k")) == 1500
     assert [len(json.loads(request.body)["runs"]) for request in server.requests] == [1000, 500, 500]
     assert [request.headers["idempotency-key"] for request in server.requests] == ["k:0", "k:1000", "k:1000"]
 
@@ -104,9 +104,9 @@ async def test_many_runs_go_in_batches_that_can_be_repeated() -> None:
 )
 async def test_a_refusal_becomes_its_error(status: int, code: str, kind: type[RunlaneError]) -> None:
     refusal = refusing(status, code, {"retry-after": "7"})
-    async with wire_server((), refusal) as server, Client(server.url, patience=QUICK) as client:
+    async with wire_server((), refusal) as server, Client(server.url, retry_policy=QUICK) as client:
         with pytest.raises(kind, match=r"^no$") as caught:
-            await client.run("job")
+            await client.enqueue("job")
     assert type(caught.value) is kind
     assert caught.value.code == code
     assert len(server.requests) == 1
@@ -125,7 +125,8 @@ async def test_pages_are_read_as_they_are_taken() -> None:
     run = {
         "run_id": "run_9", "target": "job", "lane": "default", "tenant": "default", "status": "queued", "priority": 0,
         "attempt": 0, "failures": 0, "losses": 0, "max_attempts": 3, "ordering_key": None,
-        "accepted_at": "2026-01-31T12:00:00.000001Z", "due_at": None, "started_at": None, "ended_at": None,
+        "accepted_at": "2026-01-31T12:00:00.000001Z", "due_at": None, "started_at": None,
+        "claimed_at": None, "ended_at": None,
         "cancel_requested_at": None, "worker_id": None, "first_seq": 1, "last_seq": 1, "progress": None,
         "progress_note": None,
     }  # fmt: skip
@@ -166,11 +167,11 @@ async def test_health_is_told_also_when_it_is_bad() -> None:
 async def test_what_cannot_arrive_as_it_is_is_not_sent() -> None:
     async with wire_server() as server, Client(server.url) as client:
         with pytest.raises(InvalidInput, match="nan"):
-            await client.run("job", {"x": [math.nan]})
+            await client.enqueue("job", {"x": [math.nan]})
         with pytest.raises(InvalidInput, match="not JSON"):
-            await client.run("job", {"x": object()})
+            await client.enqueue("job", {"x": object()})
         with pytest.raises(InvalidInput, match="idempotency key"):
-            await client.run("job", idempotency_key="mit Umläuten")
+            await client.enqueue("job", idempotency_key="mit Umläuten")
         with pytest.raises(InvalidRequest, match="empty"):
             await client.get("")
     assert server.requests == []
@@ -188,7 +189,7 @@ def test_a_url_with_the_apis_path_is_understood() -> None:
 
 
 def test_waits_grow_to_a_limit_and_obey_the_server() -> None:
-    patience = RetryPolicy(first_seconds=1, longest_seconds=8)
-    assert [patience.wait_seconds(tries, 0.0) for tries in (0, 1, 2, 3, 4, 9, 99999)] == [0.5, 0.5, 1, 2, 4, 4, 4]
-    assert patience.wait_seconds(1, 0.999) < 1
-    assert patience.wait_seconds(1, 0.0, asked_seconds=30) == 30
+    retry_policy = RetryPolicy(first_seconds=1, longest_seconds=8)
+    assert [retry_policy.wait_seconds(tries, 0.0) for tries in (0, 1, 2, 3, 4, 9, 99999)] == [0.5, 0.5, 1, 2, 4, 4, 4]
+    assert retry_policy.wait_seconds(1, 0.999) < 1
+    assert retry_policy.wait_seconds(1, 0.0, asked_seconds=30) == 30

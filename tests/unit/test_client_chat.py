@@ -58,7 +58,7 @@ def cut_after(size: int | None) -> Behaviour:
 
 
 async def read(server: WireServer, after: str | None = None) -> list[Event | LiveEvent]:
-    async with Client(server.url, "sk-rl-x", patience=QUICK) as client:
+    async with Client(server.url, "sk-rl-x", retry_policy=QUICK) as client:
         return [event async for event in client.chat_stream(SESSION, after)]
 
 

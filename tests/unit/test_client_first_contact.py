@@ -19,7 +19,7 @@ async def test_a_local_server_that_refuses_connections_is_given_up_soon() -> Non
     with socket.socket() as unused:
         # Bound and not listening: connections are refused.
         unused.bind(("127.0.0.1", 0))
-        async with asyncio.timeout(SOON_SECONDS), Client(_url(unused), patience=LONG) as client:
+        async with asyncio.timeout(SOON_SECONDS), Client(_url(unused), retry_policy=LONG) as client:
             with pytest.raises(Unavailable, match="did not answer"):
                 await client.lanes()
 
@@ -34,10 +34,10 @@ async def test_a_local_server_that_has_answered_once_is_waited_for() -> None:
         writer.close()
 
     waiting = asyncio.Event()
-    patience = RetryPolicy(give_up_seconds=600, local_seconds=0, waiting=lambda _: waiting.set())
+    retry_policy = RetryPolicy(give_up_seconds=600, local_seconds=0, waiting=lambda _: waiting.set())
     server = await asyncio.start_server(reply, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with asyncio.timeout(SOON_SECONDS), Client(f"http://127.0.0.1:{port}", patience=patience) as client:
+    async with asyncio.timeout(SOON_SECONDS), Client(f"http://127.0.0.1:{port}", retry_policy=retry_policy) as client:
         await client.lanes()
         server.close()
         await server.wait_closed()
@@ -57,7 +57,7 @@ async def test_a_tls_failure_is_not_tried_again() -> None:
 
     async with await asyncio.start_server(plain, "127.0.0.1", 0) as server:
         url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with asyncio.timeout(SOON_SECONDS), Client(url, patience=RetryPolicy(give_up_seconds=600)) as client:
+        async with asyncio.timeout(SOON_SECONDS), Client(url, retry_policy=RetryPolicy(give_up_seconds=600)) as client:
             with pytest.raises(Unavailable, match="did not accept a TLS connection"):
                 await client.lanes()
 

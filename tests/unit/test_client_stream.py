@@ -33,8 +33,8 @@ QUICK = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=3
 HASTY = RetryPolicy(first_seconds=0.001, longest_seconds=0.01, give_up_seconds=0.1)
 
 
-async def read(server: WireServer, after: int = 0, patience: RetryPolicy = QUICK) -> list[Event | LiveEvent]:
-    async with Client(server.url, "sk-rl-x", patience=patience) as client:
+async def read(server: WireServer, after: int = 0, retry_policy: RetryPolicy = QUICK) -> list[Event | LiveEvent]:
+    async with Client(server.url, "sk-rl-x", retry_policy=retry_policy) as client:
         return [event async for event in client.stream(RUN, after)]
 
 
@@ -65,7 +65,7 @@ async def test_a_cut_at_every_byte_loses_and_repeats_nothing() -> None:
     lines = finished_run(3)
     wire = b"".join(line_frame(RUN, line) for line in lines)
     cuts = [sending(wire[:size], cleanly=cleanly) for size in range(len(wire)) for cleanly in (True, False)]
-    async with wire_server(lines) as server, Client(server.url, patience=QUICK) as client:
+    async with wire_server(lines) as server, Client(server.url, retry_policy=QUICK) as client:
         for cut in cuts:
             server.script = [cut]
             assert [event.seq async for event in client.stream(RUN)] == [1, 2, 3]
@@ -174,7 +174,7 @@ async def test_an_end_that_was_seen_is_an_end_when_the_server_is_gone() -> None:
         finished_run(2), sending(*(line_frame(RUN, line) for line in finished_run(2)), cleanly=False)
     ) as server:
         seen: list[int | None] = []
-        async with Client(server.url, patience=QUICK) as client:
+        async with Client(server.url, retry_policy=QUICK) as client:
             async for event in client.stream(RUN):
                 seen.append(event.seq)
                 if event.type == "done":
@@ -188,7 +188,7 @@ async def test_a_server_that_is_gone_for_a_while() -> None:
     coming_back: asyncio.Task[None] | None = None
     async with (
         wire_server(lines, sending(line_frame(RUN, lines[0]))) as server,
-        Client(server.url, patience=QUICK) as client,
+        Client(server.url, retry_policy=QUICK) as client,
     ):
         async for event in client.stream(RUN):
             seen.append(event.seq)
@@ -219,13 +219,13 @@ async def test_patience_ends() -> None:
     async with wire_server(finished_run(2)) as server:
         pass
     with pytest.raises(Unavailable, match="did not answer"):
-        await read(server, patience=HASTY)
+        await read(server, retry_policy=HASTY)
 
 
 async def test_patience_ends_with_a_server_that_only_says_no() -> None:
     async with wire_server(finished_run(2), *[refusing(503, "unavailable", {"retry-after": "0"})] * 1000) as server:
         with pytest.raises(Unavailable, match="no"):
-            await read(server, patience=HASTY)
+            await read(server, retry_policy=HASTY)
 
 
 async def test_a_server_that_asks_for_more_time_than_there_is_patience_is_not_asked_again() -> None:

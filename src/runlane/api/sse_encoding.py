@@ -6,23 +6,16 @@ not stored, and a reader that comes back must not resume behind something that n
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from runlane.domain.events import Delta, StoredEvent
+from runlane.domain.wire import format_timestamp
 
 KEEPALIVE = b": keepalive\n\n"
 
 
-def iso(at_us: int) -> str:
-    """A stored time as text."""
-    return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
 def line_json(run_id: str, line: StoredEvent) -> str:
     """An event as readers get it: its own fields, and what every event has."""
-    head = (
-        f'{{"type":"{line.type}","seq":{line.seq},"run_id":"{run_id}","attempt":{line.attempt},"at":"{iso(line.at_us)}"'
-    )
+    at = format_timestamp(line.at_us)
+    head = f'{{"type":"{line.type}","seq":{line.seq},"run_id":"{run_id}","attempt":{line.attempt},"at":"{at}"'
     return f"{head}}}" if line.data == "{}" else f"{head},{line.data[1:]}"
 
 

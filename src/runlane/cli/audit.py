@@ -13,8 +13,8 @@ from runlane.cli.output import format_time, print_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runlane.client import AuditRecord, Client
-    from runlane.store.access.audit import AuditEntry
+    from runlane.client import Client
+    from runlane.domain.access import AuditEntry
     from runlane.store.sql.database import Database
 
 app = typer.Typer()
@@ -32,10 +32,10 @@ def list_audit(
 ) -> None:
     """List administrative changes with the old and new values, newest first."""
 
-    async def on_server(client: Client) -> Sequence[AuditRecord | AuditEntry]:
+    async def on_server(client: Client) -> Sequence[AuditEntry]:
         return await client.admin.audit(tenant=tenant, action=action, before=before, limit=limit)
 
-    async def on_database(database: Database) -> Sequence[AuditRecord | AuditEntry]:
+    async def on_database(database: Database) -> Sequence[AuditEntry]:
         from runlane.store.access.audit import list_audit
 
         return await list_audit(database, tenant=tenant, action=action, before=before, limit=limit)

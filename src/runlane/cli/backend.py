@@ -70,7 +70,7 @@ def open_client(url: str, api_key: str | None) -> Client:
     def report_wait(reason: str) -> None:
         write_line(f"{reason}; retrying. If no server runs there, start one: runlane dev", err=True)
 
-    return Client(url, api_key, patience=RetryPolicy(waiting=report_wait))
+    return Client(url, api_key, retry_policy=RetryPolicy(waiting=report_wait))
 
 
 def open_app() -> App:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from runlane.api.sse_encoding import iso
 from runlane.cli.output import format_time, shorten
 from runlane.domain.events import Event, EventType, LiveType
 from runlane.domain.text import dump_json
+from runlane.domain.wire import format_timestamp
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent
@@ -62,7 +62,7 @@ def json_line(event: Event | LiveEvent) -> str:
     """Return an event as one line of JSON, with the fields of the HTTP stream."""
     head: dict[str, Any] = {"type": event.type, "run_id": event.run_id, "attempt": event.attempt}
     if isinstance(event, Event):
-        head = {"type": event.type, "seq": event.seq, **head, "at": iso(event.at_us)}
+        head = {"type": event.type, "seq": event.seq, **head, "at": format_timestamp(event.at_us)}
     return dump_json(head | event.data)
 
 

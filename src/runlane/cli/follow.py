@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
-from runlane.api.sse_encoding import iso
 from runlane.cli.event_text import describe_event
 from runlane.cli.interrupts import run_interruptibly
 from runlane.cli.run_backend import PAGE, RunBackend, find_run_id, open_runs
@@ -20,6 +19,7 @@ from runlane.cli.terminal import write_block, write_line
 from runlane.domain.events import Event, EventType
 from runlane.domain.run import Run, Status
 from runlane.domain.text import dump_json
+from runlane.domain.wire import format_timestamp
 from runlane.errors import InvalidInput, NotFound, WrongState
 
 EXIT_FAILED: Final = 1
@@ -75,7 +75,8 @@ def print_logs(given: str, *, since: int, follow: bool, url: str | None, api_key
                     if not isinstance(event, Event) or event.type != EventType.LOG:
                         continue
                     if json:
-                        line = {"index": event.seq - 1, "at": iso(event.at_us), "attempt": event.attempt, **event.data}
+                        at = format_timestamp(event.at_us)
+                        line = {"index": event.seq - 1, "at": at, "attempt": event.attempt, **event.data}
                         write_line(dump_json(line))
                     else:
                         write_block(describe_event(event))

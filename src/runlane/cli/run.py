@@ -95,14 +95,14 @@ async def _start(
             raise InvalidInput(f"{name} needs a message. Give it: runlane run {name} --message TEXT")
         return await client.ask(name.removeprefix(AGENT), message, arguments, **options)
     if name.startswith(ORCHESTRATION):
-        return await client.run_orchestration(name.removeprefix(ORCHESTRATION), message or "", arguments, **options)
+        return await client.orchestrate(name.removeprefix(ORCHESTRATION), message or "", arguments, **options)
     if message is not None:
-        return await client.run_orchestration(name, message, arguments, **options)
+        return await client.orchestrate(name, message, arguments, **options)
     try:
-        return await client.run(name, arguments, **options)
+        return await client.enqueue(name, arguments, **options)
     except UnknownTask as no_task:
         try:
-            return await client.run_orchestration(name, "", arguments, **options)
+            return await client.orchestrate(name, "", arguments, **options)
         except UnknownDefinition as no_orchestration:
             raise NotFound(
                 f'"{name}" is neither a task nor an orchestration of this server. {no_task} {no_orchestration}'

@@ -153,14 +153,9 @@ class DatabaseRuns:
         self._database = database
 
     async def get(self, run_id: str) -> Run:
-        from runlane.store.queue.runs import find_run
+        from runlane.queries import get_run
 
-        run = await find_run(self._database, run_id)
-        if not run.has_steps:
-            return run
-        from runlane.submit.orchestrations import with_state
-
-        return await with_state(self._database, run)
+        return await get_run(self._database, run_id)
 
     async def list(
         self, statuses: Sequence[str], filters: Mapping[str, str | None], before: str | None, limit: int
@@ -176,28 +171,26 @@ class DatabaseRuns:
         return [run.id for run in found.runs]
 
     async def attempts(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.queue.runs import read_attempts
+        from runlane.queries import get_attempts
 
-        return await read_attempts(self._database, run_id)
+        return [asdict(attempt) for attempt in await get_attempts(self._database, run_id)]
 
     async def steps(self, run_id: str) -> Sequence[Mapping[str, Any]]:
-        from runlane.store.orchestration.steps import read_steps
+        from runlane.queries import get_steps
 
-        steps = await read_steps(self._database, run_id)
-        for step in steps:
-            del step["no"]
-            step |= {"tries": step["tries"] or 0, "tokens": step["tokens"] or 0}
-        return steps
+        return [asdict(step) for step in await get_steps(self._database, run_id)]
 
     async def events(self, run_id: str, after: int, limit: int) -> Sequence[Event]:
-        from runlane.store.queue.events import read_events
+        from runlane.queries import get_events
 
-        return await read_events(self._database, run_id, after, limit)
+        return await get_events(self._database, run_id, after, limit)
 
     async def stream(self, run_id: str, after: int) -> AsyncGenerator[Event | LiveEvent]:
+        from runlane.store.queue.search import find_standing
+
         while True:
             # The run is read before its events, so all events up to its last_seq are read in this round.
-            run = await self.get(run_id)
+            run = await find_standing(self._database, run_id)
             for event in await self.events(run_id, after, PAGE):
                 if event.seq != after + 1:
                     from runlane.client import LiveEvent
@@ -212,30 +205,29 @@ class DatabaseRuns:
 
     async def change(self, run_id: str, action: RunAction) -> Status:
         async with open_app() as app:
-            return (await getattr(app, action)(run_id)).status
+            return await getattr(app, action)(run_id)
 
     async def set_priority(self, run_id: str, priority: int) -> Status:
         async with open_app() as app:
-            return (await app.set_priority(run_id, priority)).status
+            return await app.set_priority(run_id, priority)
 
     async def waits(self, run_id: str) -> Sequence[Question]:
-        from runlane.submit.orchestrations import questions
+        from runlane.queries import get_waits
 
-        return await questions(self._database, run_id)
+        return await get_waits(self._database, run_id)
 
     async def inbox(self, limit: int) -> Sequence[Question]:
-        from runlane.store.orchestration.waits import read_inbox
-        from runlane.submit.orchestrations import question_of
+        from runlane.queries import get_inbox
 
-        return [question_of(wait) for wait in await read_inbox(self._database, None, limit=limit)]
+        return (await get_inbox(self._database, limit=limit)).questions
 
     async def resume(self, run_id: str, response: Mapping[str, Any] | str, step: str | None) -> Status:
         async with open_app() as app:
-            return (await app.resume(run_id, response, step=step, answered_by=getuser())).status
+            return await app.resume(run_id, response, step=step, answered_by=getuser())
 
     async def send_event(self, run_id: str, name: str, data: Any) -> Status:
         async with open_app() as app:
-            return (await app.send_event(run_id, name, data, sent_by=getuser())).status
+            return await app.send_event(run_id, name, data, sent_by=getuser())
 
     async def fork(self, run_id: str, path: str, state: Mapping[str, Any]) -> Accepted:
         async with open_app() as app:

@@ -28,7 +28,7 @@ async def read_details(runs: RunBackend, given: str) -> dict[str, Any]:
     run = await runs.get(run_id)
     fields = asdict(run)
     # A server returns no more of the plan than the three values below.
-    del fields["plan"]
+    del fields["plan"], fields["waiting_for"]
     waits = await runs.waits(run.id) if run.has_steps and not run.status.terminal else ()
     return {
         **fields,

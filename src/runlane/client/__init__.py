@@ -1,26 +1,26 @@
 """The HTTP API as Python: start runs, follow them through broken connections, operate on them."""
 
 from runlane.client.client import Client
-from runlane.client.patience import RetryPolicy
+from runlane.client.retry_policy import RetryPolicy
 from runlane.client.secrets import RotatedSecrets
-from runlane.client.values import (
+from runlane.domain.access import AuditEntry
+from runlane.domain.views import (
     Attempt,
-    AuditRecord,
     ChatMessage,
     ChatPost,
     ChatState,
     LiveEvent,
     LogLine,
     Logs,
-    Question,
     ServerHealth,
     Step,
     WorkerInfo,
 )
+from runlane.domain.wait import Question
 
 __all__ = [
     "Attempt",
-    "AuditRecord",
+    "AuditEntry",
     "ChatMessage",
     "ChatPost",
     "ChatState",

@@ -7,9 +7,8 @@ from typing import Any
 from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
-from runlane.client.values import AuditRecord
-from runlane.client.wire import lane_from, micros
-from runlane.domain.access import ApiKey, Permission, Role
+from runlane.client.wire import micros, parse
+from runlane.domain.access import ApiKey, AuditEntry, Permission, Role
 from runlane.domain.lane import Lane
 from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
 
@@ -23,7 +22,7 @@ class Administration:
     async def keys(self, *, tenant: str | None = None, before: str | None = None, limit: int = 100) -> Sequence[ApiKey]:
         """Return keys, newest first, revoked ones included. `before` is the id of the last key of the page before."""
         query = {"tenant": tenant, "cursor": before, "limit": limit}
-        return [_key(told) for told in (await self._http.read(f"{PREFIX}/keys", query))["keys"]]
+        return [parse(ApiKey, told) for told in (await self._http.read(f"{PREFIX}/keys", query))["keys"]]
 
     async def create_key(
         self, name: str, role: str, *, tenant: str | None = None, expires_in_seconds: float | None = None
@@ -31,11 +30,11 @@ class Administration:
         """Create a key. The second value is the key itself; None if only a repeated request was answered."""
         body = {"name": name, "role": role, "tenant": tenant, "expires_in_seconds": expires_in_seconds}
         told = await self._http.change("POST", f"{PREFIX}/keys", body)
-        return _key(told), told["key"]
+        return parse(ApiKey, told), told["key"]
 
     async def revoke_key(self, key_id: str) -> ApiKey:
         """Refuse a key from now on."""
-        return _key(await self._http.change("DELETE", f"{PREFIX}/keys/{_part(key_id)}"))
+        return parse(ApiKey, await self._http.change("DELETE", f"{PREFIX}/keys/{_part(key_id)}"))
 
     async def tenants(self) -> Sequence[Tenant]:
         """Return the tenants that the key may see."""
@@ -77,35 +76,20 @@ class Administration:
         action: str | None = None,
         before: str | None = None,
         limit: int = 100,
-    ) -> Sequence[AuditRecord]:
+    ) -> Sequence[AuditEntry]:
         """Return administrative changes, newest first. `before` is the id of the last entry of the page before."""
         query = {"tenant": tenant, "action": action, "cursor": before, "limit": limit}
         entries = (await self._http.read(f"{PREFIX}/audit", query))["entries"]
-        return [AuditRecord(at_us=micros(told.pop("at")) or 0, **told) for told in entries]
+        return [parse(AuditEntry, told) for told in entries]
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
         """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""
         told = await self._http.change("PATCH", f"{PREFIX}/lanes/{_part(name)}", fields)
-        return lane_from(told["lane"]), told["changed"]
+        return parse(Lane, told["lane"]), told["changed"]
 
 
 def _part(name: str) -> str:
     return quote(name, safe="")
-
-
-def _key(told: Mapping[str, Any]) -> ApiKey:
-    return ApiKey(
-        id=told["id"],
-        tenant=told["tenant"],
-        name=told["name"],
-        prefix=told["key_prefix"],
-        role=told["role"],
-        created_at_us=micros(told["created_at"]) or 0,
-        expires_at_us=micros(told["expires_at"]),
-        revoked_at_us=micros(told["revoked_at"]),
-        last_used_at_us=micros(told["last_used_at"]),
-        created_by=told["created_by"],
-    )
 
 
 def _tenant(told: Mapping[str, Any]) -> Tenant:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import quote
 
 import orjson
@@ -11,10 +11,11 @@ import orjson
 from runlane.client import wire
 from runlane.client.chat_stream import follow_chat
 from runlane.client.http import PREFIX, Http
-from runlane.client.values import ChatMessage, ChatPost, ChatState, LiveEvent
 from runlane.domain.events import Event
-from runlane.domain.run import Accepted, OnDead
+from runlane.domain.options import AgentOptions, ChatOptions, run_options
+from runlane.domain.run import Accepted
 from runlane.domain.task import input_json
+from runlane.domain.views import ChatMessage, ChatPost, ChatState, LiveEvent
 from runlane.errors import InvalidRequest
 
 
@@ -28,28 +29,17 @@ class ChatCalls:
         agent: str,
         message: str,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        delay_seconds: float = 0,
-        hold: bool = False,
-        webhook_url: str | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[AgentOptions],
     ) -> Accepted:
-        """Start a run that asks an agent once; its result is the answer. As Client.run() otherwise."""
+        """Start a run that asks an agent once; its result is the answer. As enqueue otherwise."""
+        given = run_options(AgentOptions, options)
         body = {
             "message": message,
             "input": orjson.Fragment(input_json(input or {}, agent)),
-            "priority": priority,
-            "ordering_key": ordering_key,
-            "on_dead": str(on_dead),
-            "delay_seconds": float(delay_seconds),
-            "hold": hold,
-            "webhook_url": webhook_url,
+            **given.to_body(),
         }
-        told = await self._http.change("POST", f"{PREFIX}/agents/{part(agent)}/run", body, idempotency_key)
-        return wire.accepted_from(told)
+        path = f"{PREFIX}/agents/{part(agent)}/run"
+        return wire.accepted_from(await self._http.change("POST", path, body, given.idempotency_key))
 
     async def chat(
         self,
@@ -57,26 +47,22 @@ class ChatCalls:
         message: str,
         session_id: str | None = None,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        delay_seconds: float = 0,
-        webhook_url: str | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[ChatOptions],
     ) -> ChatPost:
-        """Say something to an agent; without a session a new one begins. The answer is in chat_stream(), or wait().
+        """Send a message to an agent; without a session a new one starts. Read the answer by chat_stream() or wait().
 
-        Sent again after a lost answer it is still one turn. Give your own idempotency key to be safe across calls.
+        Repeated after a lost answer it is still one turn. Pass your own idempotency key to be safe across calls.
         """
+        given = run_options(ChatOptions, options)
         body = {
             "agent": agent,
             "message": message,
             "session_id": session_id,
             "input": orjson.Fragment(input_json(input or {}, agent)),
-            "priority": priority,
-            "delay_seconds": float(delay_seconds),
-            "webhook_url": webhook_url,
+            **given.to_body(),
         }
-        return wire.chat_post_from(await self._http.change("POST", f"{PREFIX}/chat", body, idempotency_key))
+        posted = await self._http.change("POST", f"{PREFIX}/chat", body, given.idempotency_key)
+        return wire.parse(ChatPost, posted)
 
     def chat_stream(
         self, session_id: str, after: str | None = None, *, follow: bool = False
@@ -89,7 +75,7 @@ class ChatCalls:
 
     async def chat_state(self, session_id: str) -> ChatState:
         """Where a conversation stands, with its newest messages."""
-        return wire.chat_state_from(await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
+        return wire.parse(ChatState, await self._http.read(f"{PREFIX}/chat/{part(session_id)}/status"))
 
     async def chat_messages(self, session_id: str, *, page: int = 100) -> AsyncGenerator[ChatMessage]:
         """Everything that was said in a conversation, read page by page as it is taken."""
@@ -97,7 +83,7 @@ class ChatCalls:
         while True:
             told = await self._http.read(f"{PREFIX}/chat/{part(session_id)}/messages", query)
             for message in told["messages"]:
-                yield wire.chat_message_from(message)
+                yield wire.parse(ChatMessage, message)
             query["after"] = told["next_after"]
             if not told["messages"] or told["next_after"] >= told["last_turn"]:
                 return
@@ -108,7 +94,7 @@ class ChatCalls:
         while True:
             told = await self._http.read(f"{PREFIX}/chat", query)
             for session in told["sessions"]:
-                yield wire.chat_state_from(session)
+                yield wire.parse(ChatState, session)
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return

@@ -14,9 +14,9 @@ import httpx2
 from runlane.client.http import PREFIX, ErrorResponse, Http
 from runlane.client.sse import SseParser
 from runlane.client.stream import COMPLETE, RETRYABLE, StreamInterrupted
-from runlane.client.values import LiveEvent
 from runlane.client.wire import event_from, load_event
 from runlane.domain.events import Event, EventType
+from runlane.domain.views import LiveEvent
 from runlane.errors import InvalidRequest
 
 
@@ -44,7 +44,7 @@ async def follow_chat(
             cause = answered
         moved = position.place != before
         lived = time.monotonic() - started
-        if moved or lived > http.patience.longest_seconds:
+        if moved or lived > http.retry_policy.longest_seconds:
             since, tries = time.monotonic(), 0
         if moved and position.done and isinstance(cause, StreamInterrupted):
             # A whole stream ends with a turn. Only the next answer says that no other one has begun meanwhile.

@@ -1,6 +1,6 @@
 """Client: the HTTP API as Python, for programs that do not share the server's database.
 
-Every call is repeated while the server is away, for as long as `patience` says, and none of them can do its work twice.
+Every call is repeated while the server is unavailable, as `retry_policy` defines, and no call takes effect twice.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import orjson
 
@@ -18,14 +18,16 @@ from runlane.client.administration import Administration
 from runlane.client.chat import ChatCalls, part
 from runlane.client.definitions import DefinitionCalls
 from runlane.client.http import PREFIX, Http
-from runlane.client.patience import RetryPolicy
+from runlane.client.retry_policy import RetryPolicy
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow
-from runlane.client.values import Attempt, LiveEvent, LogLine, Logs, Question, ServerHealth, Step, WorkerInfo
 from runlane.domain.events import Event
 from runlane.domain.lane import Lane
-from runlane.domain.run import Accepted, OnDead, Run, Status
+from runlane.domain.options import BulkOptions, OrchestrationOptions, RunOptions, TaskOptions, run_options
+from runlane.domain.run import Accepted, Run, Status
 from runlane.domain.task import input_json
+from runlane.domain.views import Attempt, LiveEvent, LogLine, Logs, ServerHealth, Step, WorkerInfo
+from runlane.domain.wait import Question
 
 if TYPE_CHECKING:
     import httpx2
@@ -47,10 +49,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         key: str | None = None,
         *,
         timeout_seconds: float = 30.0,
-        patience: RetryPolicy | None = None,
+        retry_policy: RetryPolicy | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._http = Http(url, key, timeout_seconds, patience or RetryPolicy(), transport)
+        self._http = Http(url, key, timeout_seconds, retry_policy or RetryPolicy(), transport)
 
     @property
     def url(self) -> str:
@@ -77,75 +79,55 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def run(
+    async def enqueue(
         self,
         task: str,
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        delay_seconds: float = 0,
-        hold: bool = False,
-        idempotency_key: str | None = None,
+        **options: Unpack[TaskOptions],
     ) -> Accepted:
-        """Start a run. It is stored when this returns.
+        """Start a run of a task. It is stored when this returns.
 
-        Without an idempotency key one is made for this call, so that sending it again after a lost answer does not
-        start a second run. Give your own to be safe across calls too.
+        Without an idempotency key one is created for this call, so that a repetition after a lost answer does not
+        start a second run. Pass your own to be safe across calls too.
         """
-        body = _request(task, input, priority, ordering_key, on_dead, delay_seconds, hold)
+        body, key = _body(task, input, run_options(TaskOptions, options))
         path = f"{PREFIX}/tasks/{part(task)}/run"
-        return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
+        return wire.accepted_from(await self._http.change("POST", path, body, key))
 
-    async def run_many(
+    async def enqueue_many(
         self,
         requests: Sequence[tuple[str, Mapping[str, Any]]],
         *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        delay_seconds: float = 0,
-        hold: bool = False,
         idempotency_key: str | None = None,
+        **options: Unpack[BulkOptions],
     ) -> list[Accepted]:
-        """Start many runs, in their order. Of each thousand, every one is checked before the first is stored."""
-        runs = [
-            {"task": task, **_request(task, arguments, priority, ordering_key, on_dead, delay_seconds, hold)}
-            for task, arguments in requests
-        ]
+        """Start many runs, in their order. Of each thousand, all are checked before the first is stored."""
+        shared = run_options(BulkOptions, options)
+        runs = [{"task": task, **_body(task, arguments, shared)[0]} for task, arguments in requests]
         accepted: list[Accepted] = []
         for start in range(0, len(runs), _BATCH):
             key = None if idempotency_key is None else f"{idempotency_key}:{start}"
-            told = await self._http.change("POST", f"{PREFIX}/runs/batch", {"runs": runs[start : start + _BATCH]}, key)
-            accepted += [wire.accepted_from(run) for run in told["runs"]]
+            page = await self._http.change("POST", f"{PREFIX}/runs/batch", {"runs": runs[start : start + _BATCH]}, key)
+            accepted += [wire.accepted_from(run) for run in page["runs"]]
         return accepted
 
-    async def run_orchestration(
+    async def orchestrate(
         self,
         orchestration: str,
         message: str = "",
         input: Mapping[str, Any] | None = None,  # noqa: A002 - the word of the API
-        *,
-        priority: int = 0,
-        ordering_key: str | None = None,
-        on_dead: str = OnDead.SKIP,
-        delay_seconds: float = 0,
-        hold: bool = False,
-        webhook_url: str | None = None,
-        session_id: str | None = None,
-        idempotency_key: str | None = None,
+        **options: Unpack[OrchestrationOptions],
     ) -> Accepted:
-        """Start a run of an orchestration; `input` is more of the state that it begins with. As run() otherwise."""
-        body = _request(orchestration, input, priority, ordering_key, on_dead, delay_seconds, hold)
-        given = {"message": message or None, "webhook_url": webhook_url, "session_id": session_id}
-        body |= {name: value for name, value in given.items() if value is not None}
+        """Start a run of an orchestration; `input` is added to its initial state. As enqueue otherwise."""
+        body, key = _body(orchestration, input, run_options(OrchestrationOptions, options))
+        if message:
+            body["message"] = message
         path = f"{PREFIX}/orchestrations/{part(orchestration)}/run"
-        return wire.accepted_from(await self._http.change("POST", path, body, idempotency_key))
+        return wire.accepted_from(await self._http.change("POST", path, body, key))
 
     async def get(self, run_id: str) -> Run:
         """A run as it is now, with its input and its result or error."""
-        return wire.run_from(await self._http.read(_run(run_id)))
+        return wire.parse(Run, await self._http.read(_run(run_id)))
 
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
         """The run once it has ended. TimeoutError when that takes longer than `timeout` seconds."""
@@ -154,7 +136,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
             left = _LONGEST_WAIT_SECONDS if deadline is None else deadline - time.monotonic()
             seconds = min(max(left, 0.0), _LONGEST_WAIT_SECONDS)
             told = await self._http.read(_run(run_id, "wait"), {"timeout_seconds": seconds}, wait_seconds=seconds)
-            run = wire.run_from(told)
+            run = wire.parse(Run, told)
             if run.status.terminal:
                 return run
             if deadline is not None and time.monotonic() >= deadline:
@@ -187,7 +169,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         while True:
             told = await self._http.read(f"{PREFIX}/runs", query)
             for run in told["runs"]:
-                yield wire.run_from(run)
+                yield wire.parse(Run, run)
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return
@@ -201,7 +183,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def attempts(self, run_id: str) -> Sequence[Attempt]:
         """The run's attempts, each with its worker, times, outcome and error."""
         told = await self._http.read(_run(run_id, "attempts"))
-        return [wire.attempt_from(attempt) for attempt in told["attempts"]]
+        return [wire.parse(Attempt, attempt) for attempt in told["attempts"]]
 
     async def steps(self, run_id: str) -> Sequence[Step]:
         """What the run has finished so far, in order."""
@@ -209,14 +191,14 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         query: dict[str, Any] = {"cursor": None}
         while True:
             told = await self._http.read(_run(run_id, "steps"), query)
-            found += [wire.step_from(step) for step in told["steps"]]
+            found += [wire.parse(Step, step) for step in told["steps"]]
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return found
 
     async def waits(self, run_id: str) -> Sequence[Question]:
         """What the run waits for: people, times and events."""
-        return [wire.question_from(wait) for wait in (await self._http.read(_run(run_id, "waits")))["waits"]]
+        return [wire.parse(Question, wait) for wait in (await self._http.read(_run(run_id, "waits")))["waits"]]
 
     async def inbox(self, *, tenant: str | None = None, page: int = 100) -> AsyncGenerator[Question]:
         """Everything that waits for a person, oldest first, read page by page as it is taken."""
@@ -224,7 +206,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         while True:
             told = await self._http.read(f"{PREFIX}/inbox", query)
             for question in told["questions"]:
-                yield wire.question_from(question)
+                yield wire.parse(Question, question)
             query["cursor"] = told["next_cursor"]
             if query["cursor"] is None:
                 return
@@ -240,7 +222,7 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
     async def logs(self, run_id: str, since: int = 0, limit: int = 100, event: str | None = None) -> Logs:
         """A page of the run's log from an index on: every event in words, or those of one type, such as `log`."""
         query = {"since": since, "limit": limit, "event": event}
-        return wire.logs_from(await self._http.read(_run(run_id, "logs"), query))
+        return wire.parse(Logs, await self._http.read(_run(run_id, "logs"), query))
 
     async def log_lines(
         self, run_id: str, since: int = 0, *, event: str | None = None, follow: bool = False
@@ -309,12 +291,12 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
 
     async def lanes(self) -> Sequence[Lane]:
         """The lanes with what runs and waits in them."""
-        return [wire.lane_from(lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
+        return [wire.parse(Lane, lane) for lane in (await self._http.read(f"{PREFIX}/lanes"))["lanes"]]
 
     async def workers(self, *, gone: bool = False) -> Sequence[WorkerInfo]:
         """The live workers; with `gone` also those that ended lately."""
         told = await self._http.read(f"{PREFIX}/workers", {"gone": "true" if gone else None})
-        return [wire.worker_from(worker) for worker in told["workers"]]
+        return [wire.parse(WorkerInfo, worker) for worker in told["workers"]]
 
     async def health(self) -> ServerHealth:
         """Whether the server can work now. It answers also when it cannot; Unavailable when nobody answers at all."""
@@ -327,25 +309,10 @@ class Client(Accounting, ChatCalls, DefinitionCalls):
         return Status.RUNNING if told == "cancellation_requested" else Status(told)
 
 
-def _request(
-    task: str,
-    arguments: Mapping[str, Any] | None,
-    priority: int,
-    ordering_key: str | None,
-    on_dead: str,
-    delay_seconds: float,
-    hold: bool,
-) -> dict[str, Any]:
-    text = input_json({} if arguments is None else arguments, task)
-    plain = {"priority": 0, "ordering_key": None, "on_dead": OnDead.SKIP, "delay_seconds": 0, "hold": False}
-    given = {
-        "priority": priority,
-        "ordering_key": ordering_key,
-        "on_dead": str(on_dead),
-        "delay_seconds": delay_seconds,
-        "hold": hold,
-    }
-    return {"input": orjson.Fragment(text)} | {name: value for name, value in given.items() if value != plain[name]}
+def _body(name: str, given: Mapping[str, Any] | None, options: RunOptions) -> tuple[dict[str, Any], str | None]:
+    """Return the body of a request for a run, and its idempotency key."""
+    text = input_json({} if given is None else given, name)
+    return {"input": orjson.Fragment(text), **options.to_body()}, options.idempotency_key
 
 
 def _run(run_id: str, view: str = "") -> str:

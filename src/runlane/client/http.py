@@ -1,4 +1,4 @@
-"""Requests that are safe to repeat, repeated until the server answers or patience ends.
+"""Requests that are safe to repeat, repeated until the server answers or the retry policy gives up.
 
 Reading changes nothing. Everything else carries an idempotency key, the caller's or one made here for this call, so
 a request whose answer was lost can be sent again: the server does the work once and repeats its answer.
@@ -22,7 +22,7 @@ import httpx2
 import orjson
 
 from runlane.addresses import is_loopback
-from runlane.client.patience import RetryPolicy
+from runlane.client.retry_policy import RetryPolicy
 from runlane.client.wire import error_from, load
 from runlane.domain.ids import new_id
 from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
@@ -58,11 +58,11 @@ class Http:
         url: str,
         key: str | None,
         timeout_seconds: float,
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
         transport: httpx2.AsyncBaseTransport | None,
     ) -> None:
         self.url = _check_url(url)
-        self.patience = patience
+        self.retry_policy = retry_policy
         self.timeout_seconds = timeout_seconds
         self._is_local = is_loopback(urlsplit(self.url).hostname or "")
         self._has_answered = False
@@ -127,7 +127,7 @@ class Http:
     async def pause(self, tries: int, since: float, cause: Exception) -> None:
         """Wait before the next try; Unavailable when that would be too long after the last sign of life."""
         asked = cause.retry_after_seconds if isinstance(cause, ErrorResponse) else None
-        seconds = self.patience.wait_seconds(tries, random.random(), asked)  # noqa: S311 - spreads, guards nothing
+        seconds = self.retry_policy.wait_seconds(tries, random.random(), asked)  # noqa: S311 - spreads, guards nothing
         if _is_tls_failure(cause):
             raise Unavailable(
                 f"{self.url} did not accept a TLS connection ({_describe_cause(cause)}). "
@@ -145,11 +145,11 @@ class Http:
         await asyncio.sleep(seconds)
 
     def _report_wait(self, since: float, seconds: float, cause: Exception) -> None:
-        """Call `patience.waiting` once for each wait that becomes longer than a second."""
-        if self.patience.waiting is None or seconds <= _REPORT_SECONDS or since == self._reported_since:
+        """Call `retry_policy.waiting` once for each wait that becomes longer than a second."""
+        if self.retry_policy.waiting is None or seconds <= _REPORT_SECONDS or since == self._reported_since:
             return
         self._reported_since = since
-        self.patience.waiting(f"{self.url} does not answer yet ({_describe_cause(cause)})")
+        self.retry_policy.waiting(f"{self.url} does not answer yet ({_describe_cause(cause)})")
 
     async def _repeat(
         self,
@@ -191,9 +191,9 @@ class Http:
 
     def _give_up_seconds(self, cause: Exception) -> float:
         """Return how long to try; shortly if most likely nothing runs there."""
-        whole = self.patience.give_up_seconds
+        whole = self.retry_policy.give_up_seconds
         is_refused = isinstance(cause, httpx2.ConnectError) and self._is_local and not self._has_answered
-        return min(whole, self.patience.local_seconds) if is_refused else whole
+        return min(whole, self.retry_policy.local_seconds) if is_refused else whole
 
     def _silence(self, cause: Exception, seconds: float) -> Unavailable:
         return Unavailable(

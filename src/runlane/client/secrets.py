@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
-from runlane.client.wire import micros
+from runlane.client.wire import parse
 from runlane.domain.secret import Secret, check_name
 
 _PAGE = 1000
@@ -32,7 +31,7 @@ class Secrets:
     async def set(self, name: str, value: str, *, tenant: str | None = None) -> Secret:
         """Set a secret; workers use the new value within two seconds."""
         body = {"value": value, "tenant": tenant}
-        return _secret(await self._http.change("PUT", _path(name), body))
+        return parse(Secret, await self._http.change("PUT", _path(name), body))
 
     async def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
         """Names, versions and times, by name."""
@@ -40,7 +39,7 @@ class Secrets:
         while True:
             page = await self._http.read(f"{PREFIX}/secrets", {"tenant": tenant, "cursor": cursor, "limit": _PAGE})
             for told in page["secrets"]:
-                yield _secret(told)
+                yield parse(Secret, told)
             cursor = page["next_cursor"]
             if cursor is None:
                 return
@@ -48,7 +47,7 @@ class Secrets:
     async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
         """Delete a secret; what it was."""
         query = "" if tenant is None else f"?tenant={quote(tenant, safe='')}"
-        return _secret(await self._http.change("DELETE", f"{_path(name)}{query}"))
+        return parse(Secret, await self._http.change("DELETE", f"{_path(name)}{query}"))
 
     async def rotate(self, *, tenant: str | None = None) -> RotatedSecrets:
         """Encrypt with the server's first key what an older key still keeps."""
@@ -59,15 +58,3 @@ class Secrets:
 
 def _path(name: str) -> str:
     return f"{PREFIX}/secrets/{check_name(name)}"
-
-
-def _secret(told: dict[str, Any]) -> Secret:
-    return Secret(
-        tenant=told["tenant"],
-        name=told["name"],
-        key_id=told["key_id"],
-        version=told["version"],
-        created_at_us=micros(told["created_at"]) or 0,
-        updated_at_us=micros(told["updated_at"]) or 0,
-        updated_by=told["updated_by"],
-    )

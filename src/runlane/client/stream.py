@@ -15,9 +15,9 @@ import httpx2
 
 from runlane.client.http import PREFIX, ErrorResponse, Http
 from runlane.client.sse import SseParser
-from runlane.client.values import LiveEvent
 from runlane.client.wire import event_from, load_event
 from runlane.domain.events import Event, EventType
+from runlane.domain.views import LiveEvent
 
 # The server's last word when a reader comes back after the end.
 COMPLETE = "stream_complete"
@@ -58,9 +58,9 @@ async def follow(http: Http, run_id: str, after: int) -> AsyncGenerator[Event | 
                 raise answered.error from None
             cause = answered
         lived = time.monotonic() - started
-        if lived > http.patience.longest_seconds:
+        if lived > http.retry_policy.longest_seconds:
             since = time.monotonic()
-        tries = 1 if position.seq > before or lived > http.patience.longest_seconds else tries + 1
+        tries = 1 if position.seq > before or lived > http.retry_policy.longest_seconds else tries + 1
         if position.done and isinstance(cause, httpx2.ConnectError):
             # The end was seen, and nobody is there to say that the run was revived.
             return

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import orjson
 
-from runlane.client.values import (
-    Attempt,
-    ChatMessage,
-    ChatPost,
-    ChatState,
-    LiveEvent,
-    LogLine,
-    Logs,
-    Question,
-    Step,
-    WorkerInfo,
-)
 from runlane.domain.events import Event
-from runlane.domain.lane import Lane
-from runlane.domain.run import Accepted, Run, Status
+from runlane.domain.run import Accepted, Status
+from runlane.domain.views import LiveEvent
+from runlane.domain.wire import from_json, parse_timestamp
 from runlane.errors import (
     Conflict,
     InputTooLarge,
@@ -33,6 +21,8 @@ from runlane.errors import (
     Unavailable,
     UnexpectedAnswer,
 )
+
+T = TypeVar("T")
 
 _OWN = frozenset({"type", "seq", "run_id", "attempt", "at"})
 _SHOWN = 200
@@ -79,205 +69,17 @@ def accepted_from(told: Mapping[str, Any]) -> Accepted:
     )
 
 
-def run_from(told: Mapping[str, Any]) -> Run:
-    """A run."""
-    return Run(
-        id=told["run_id"],
-        target=told["target"],
-        lane=told["lane"],
-        status=Status(told["status"]),
-        priority=told["priority"],
-        attempt=told["attempt"],
-        failures=told["failures"],
-        losses=told["losses"],
-        max_attempts=told["max_attempts"],
-        ordering_key=told["ordering_key"],
-        accepted_at_us=micros(told["accepted_at"]) or 0,
-        due_at_us=micros(told["due_at"]),
-        # A server that does not send `claimed_at` sends the start of the latest attempt as `started_at`.
-        claimed_at_us=micros(told.get("claimed_at", told["started_at"])),
-        ended_at_us=micros(told["ended_at"]),
-        cancel_requested_at_us=micros(told["cancel_requested_at"]),
-        worker_id=told["worker_id"],
-        last_seq=told["last_seq"],
-        tenant=told["tenant"],
-        first_seq=told["first_seq"],
-        progress=told.get("progress"),
-        progress_note=told.get("progress_note"),
-        input=told.get("input"),
-        result=told.get("result"),
-        error=told.get("error"),
-        state=told.get("state"),
-        plan=_plan_from(told),
-        children=told.get("children"),
-        blocked_by=told.get("blocked_by"),
-        started_at_us=micros(told["started_at"]),
-    )
-
-
-def attempt_from(told: Mapping[str, Any]) -> Attempt:
-    """An attempt."""
-    return Attempt(
-        attempt=told["attempt"],
-        worker_id=told["worker_id"],
-        started_at_us=micros(told["started_at"]),
-        ended_at_us=micros(told["ended_at"]),
-        outcome=told["outcome"],
-        error=told["error"],
-    )
-
-
-def step_from(told: Mapping[str, Any]) -> Step:
-    """A recorded step."""
-    seconds: float | None = told["duration_seconds"]
-    return Step(
-        path=told["path"],
-        kind=told["kind"],
-        attempt=told["attempt"],
-        output=told["output"],
-        ended_at_us=micros(told["ended_at"]) or 0,
-        step_id=told["step_id"],
-        outcome=told["outcome"],
-        route=told["route"],
-        input=told["input"],
-        error=told["error"],
-        tries=told["tries"],
-        cost_usd=told["cost_usd"],
-        tokens=told["tokens"],
-        duration_us=None if seconds is None else round(seconds * 1_000_000),
-    )
-
-
-def question_from(told: Mapping[str, Any]) -> Question:
-    """Something that a run waits for."""
-    return Question(
-        run_id=told["run_id"],
-        target=told["target"],
-        tenant=told["tenant"],
-        path=told["path"],
-        step_id=told["step_id"],
-        kind=told["kind"],
-        name=told["name"],
-        prompt=told["prompt"],
-        fields=tuple(told["fields"]),
-        context=told["context"],
-        opened_at_us=micros(told["opened_at"]) or 0,
-        due_at_us=micros(told["due_at"]),
-        answered_at_us=micros(told["answered_at"]),
-        answered_by=told["answered_by"],
-        answerable_by=told.get("answerable_by", "tenant"),
-    )
-
-
-def chat_post_from(told: Mapping[str, Any]) -> ChatPost:
-    """The answer to a posted message."""
-    return ChatPost(told["session_id"], told["turn"], told["run_id"], Status(told["status"]), told["replayed"])
-
-
-def chat_message_from(told: Mapping[str, Any]) -> ChatMessage:
-    """Something that was said."""
-    return ChatMessage(
-        turn=told["turn"],
-        role=told["role"],
-        content=told["content"],
-        status=Status(told["status"]),
-        run_id=told["run_id"],
-        at_us=micros(told["at"]) or 0,
-        error=told["error"],
-    )
-
-
-def chat_state_from(told: Mapping[str, Any]) -> ChatState:
-    """A conversation, with messages if they are told."""
-    return ChatState(
-        session_id=told["session_id"],
-        agent_id=told["agent_id"],
-        tenant=told["tenant"],
-        status=Status(told["status"]),
-        turns=told["turns"],
-        created_at_us=micros(told["created_at"]) or 0,
-        last_message_at_us=micros(told["last_message_at"]) or 0,
-        worker_id=told["worker_id"],
-        messages=tuple(chat_message_from(message) for message in told.get("messages", ())),
-    )
-
-
-def _plan_from(told: Mapping[str, Any]) -> dict[str, Any] | None:
-    """As much of a run's plan as the API tells: its own version, what it was forked from, who called it."""
-    plan: dict[str, Any] = {}
-    if told.get("definition") is not None:
-        plan["pins"] = {told["target"]: told["definition"]}
-    origin = told.get("forked_from")
-    if origin is not None:
-        plan["fork"] = {"run_id": origin["run_id"], "path": origin["from_step"]}
-    if told.get("parent") is not None:
-        plan["parent"] = told["parent"]
-    return plan or None
-
-
-def logs_from(told: Mapping[str, Any]) -> Logs:
-    """A page of a run's log."""
-    return Logs(
-        lines=tuple(
-            LogLine(
-                index=line["index"],
-                event=line["event"],
-                message=line["message"],
-                at=line["at"],
-                attempt=line["attempt"],
-                fields=line.get("fields") or {},
-                traceback=line.get("traceback"),
-            )
-            for line in told["logs"]
-        ),
-        next_index=told["next_index"],
-        first_index=told["first_index"],
-        status=Status(told["status"]),
-        expected_log_count=told["expected_log_count"],
-        truncated=told["truncated"],
-        runner_id=told["runner_id"],
-    )
-
-
-def lane_from(told: Mapping[str, Any]) -> Lane:
-    """A lane."""
-    return Lane(
-        name=told["name"],
-        enabled=told["enabled"],
-        max_slots=told["max_slots"],
-        poll_interval_ms=told["poll_interval_ms"],
-        running=told["running"],
-        queued=told["queued"],
-        oldest_queued_at_us=micros(told["oldest_queued_at"]),
-        kinds=tuple(told["kinds"]),
-    )
-
-
-def worker_from(told: Mapping[str, Any]) -> WorkerInfo:
-    """A worker."""
-    return WorkerInfo(
-        id=told["worker_id"],
-        status=told["status"],
-        host=told["hostname"],
-        pid=told["pid"],
-        version=told["version"],
-        lanes=tuple(told["lanes"]),
-        capacity=told["max_jobs"],
-        active=told["active_jobs"],
-        started_at_us=micros(told["started_at"]) or 0,
-        heartbeat_at_us=micros(told["last_heartbeat"]) or 0,
-        ended_at_us=micros(told["ended_at"]),
-        targets=None if told["targets"] is None else tuple(told["targets"]),
-    )
+def parse(kind: type[T], told: Any) -> T:
+    """Parse a value of an answer. UnexpectedAnswer if it does not have the fields of its class."""
+    try:
+        return from_json(kind, told)
+    except ValueError as error:
+        raise UnexpectedAnswer(f"The server's answer is not a valid {kind.__name__}: {error}") from None
 
 
 def micros(at: str | int | None) -> int | None:
-    """A time as the API writes it, in microseconds since the epoch."""
-    if at is None or isinstance(at, int):
-        return at
-    moment = datetime.fromisoformat(at)
-    whole = moment.replace(microsecond=0)
-    return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+    """Return a time of the API in microseconds since the epoch."""
+    return parse_timestamp(at)
 
 
 def error_from(status: int, content: bytes, retry_after_seconds: float | None, what: str) -> RunlaneError:

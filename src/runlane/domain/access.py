@@ -14,8 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final
+from typing import Annotated, Any, Final
 
+from pydantic import Field
+
+from runlane.domain.wire import Timestamp
 from runlane.errors import InvalidRequest, nearest
 
 KEY_PREFIX: Final = "sk-rl-"
@@ -80,13 +83,27 @@ class ApiKey:
     id: str
     tenant: str
     name: str
-    prefix: str
+    prefix: Annotated[str, Field(alias="key_prefix")]
     role: str
-    created_at_us: int
-    expires_at_us: int | None
-    revoked_at_us: int | None
-    last_used_at_us: int | None
+    created_at_us: Annotated[Timestamp, Field(alias="created_at")]
+    expires_at_us: Annotated[Timestamp | None, Field(alias="expires_at")]
+    revoked_at_us: Annotated[Timestamp | None, Field(alias="revoked_at")]
+    last_used_at_us: Annotated[Timestamp | None, Field(alias="last_used_at")]
     created_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One administrative change. `old` is null for something new, `new` for something deleted."""
+
+    id: str
+    at_us: Annotated[Timestamp, Field(alias="at")]
+    actor: str
+    tenant: str
+    action: str
+    subject: str
+    old: Mapping[str, Any] | None
+    new: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)

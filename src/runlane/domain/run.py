@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from pydantic import Field, computed_field, with_config
+from typing_extensions import TypedDict
 
 from runlane.domain.tenant import DEFAULT_TENANT
+from runlane.domain.wait import Question
+from runlane.domain.wire import WIRE, Timestamp
 from runlane.errors import RateQuota
 
 
@@ -120,49 +125,74 @@ def rank(accepted_at_us: int, priority: int) -> int:
     return accepted_at_us - priority * PRIORITY_STEP_US
 
 
+Claims = Annotated[int, Field(description="The number of claims, the fence: claims after a pause count too.")]
+Tries = Annotated[
+    int, Field(description="1 for the first start, and one more for each failure or lost worker that it survived.")
+]
+_CallPath = Annotated[str, Field(description="The location of the call: the step's path, and the call within it.")]
+
+
+class ForkOrigin(TypedDict):
+    """The run that a fork was made of, and the path of the step at which they part."""
+
+    run_id: str
+    from_step: str
+
+
+class ParentCall(TypedDict):
+    """The run that called this one as a tool."""
+
+    run_id: str
+    path: _CallPath
+
+
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A run. Times are microseconds since the epoch, by the clock of the database.
+class ChildRun:
+    """A run that another one has called as a tool."""
 
-    `started_at_us` is the start of its first attempt, `claimed_at_us` that of its latest one.
-    """
+    run_id: str
+    target: str
+    status: Status
+    path: _CallPath
 
-    id: str
+
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run without its input and result. Times are microseconds since the epoch, by the database's clock."""
+
+    id: Annotated[str, Field(alias="run_id")]
     target: str
     lane: str
     status: Status
     priority: int
-    attempt: int
+    attempt: Claims
     failures: int
     losses: int
     max_attempts: int
     ordering_key: str | None
-    accepted_at_us: int
-    due_at_us: int | None
-    claimed_at_us: int | None
-    ended_at_us: int | None
-    cancel_requested_at_us: int | None
+    accepted_at_us: Annotated[Timestamp, Field(alias="accepted_at")]
+    due_at_us: Annotated[Timestamp | None, Field(alias="due_at")]
+    started_at_us: Annotated[Timestamp | None, Field(alias="started_at", description="The start of the first attempt.")]
+    claimed_at_us: Annotated[
+        Timestamp | None, Field(alias="claimed_at", description="The start of the latest attempt.")
+    ]
+    ended_at_us: Annotated[Timestamp | None, Field(alias="ended_at")]
+    cancel_requested_at_us: Annotated[Timestamp | None, Field(alias="cancel_requested_at")]
     worker_id: str | None
     last_seq: int
+    first_seq: int = 1
+    tenant: str = DEFAULT_TENANT
     progress: float | None = None
     progress_note: str | None = None
-    input: dict[str, Any] | None = None
-    result: Any = None
-    error: dict[str, Any] | None = None
-    state: dict[str, Any] | None = None
-    plan: dict[str, Any] | None = None
-    tenant: str = DEFAULT_TENANT
-    first_seq: int = 1
-    children: list[dict[str, str]] | None = None
-    blocked_by: str | None = None
-    started_at_us: int | None = None
 
+    @computed_field(description="1 for the first start, and one more for each failure or lost worker that it survived.")
     @property
     def tries(self) -> int:
-        """The number of tries: one, plus one for each failure or lost worker. 0 before the first start.
+        """Return how often it has been tried: once, and again after each failure or lost worker; 0 before its start.
 
         `attempt` also counts claims after a pause, a handover or a `Retry`, which are not new tries. Retrying a failed
-        run starts the count again.
+        run restarts the count.
         """
         if self.attempt == 0:
             return 0
@@ -172,36 +202,49 @@ class Run:
 
     @property
     def orchestration(self) -> str | None:
-        """The id of the orchestration that it executes; None for a run of a task."""
+        """Return the id of the orchestration that it executes, or None."""
         return self.target.removeprefix(ORCHESTRATION) if self.target.startswith(ORCHESTRATION) else None
 
     @property
     def agent(self) -> str | None:
-        """The id of the agent that it asks; None for every other run."""
+        """Return the id of the agent that it asks, or None."""
         return self.target.removeprefix(AGENT) if self.target.startswith(AGENT) else None
 
     @property
     def has_steps(self) -> bool:
-        """Whether it goes from step to step, and may wait between them: an orchestration, or an agent."""
+        """Return whether it executes steps and may wait between them: an orchestration, or an agent."""
         return self.target.startswith((ORCHESTRATION, AGENT))
 
-    @property
-    def definition(self) -> str | None:
-        """The version of the orchestration, or agent, that it is pinned to."""
-        pinned: Mapping[str, str] = (self.plan or {}).get("pins") or {}
-        return pinned.get(self.target)
 
-    @property
-    def forked_from(self) -> dict[str, str] | None:
-        """The run that it is a fork of, and the path of the step from which on it goes its own way."""
-        fork: Mapping[str, str] | None = (self.plan or {}).get("fork")
-        return None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]}
+@with_config(WIRE)
+@dataclass(frozen=True, slots=True)
+class Run(RunSummary):
+    """A run with its input, and its result or error. In a list, the fields below have their defaults.
 
-    @property
-    def parent(self) -> dict[str, str] | None:
-        """The run that has called it as a tool, and the place of the call there."""
-        parent: Mapping[str, str] | None = (self.plan or {}).get("parent")
-        return None if parent is None else dict(parent)
+    `plan` is stored with the run: its pinned versions and its origin. Clients get `definition`, `forked_from` and
+    `parent` instead.
+    """
+
+    input: dict[str, Any] | None = None
+    result: Any = None
+    error: dict[str, Any] | None = None
+    state: Annotated[
+        dict[str, Any] | None, Field(description="Of a run with steps: the state after the steps that have ended.")
+    ] = None
+    waiting_for: Annotated[tuple[Question, ...], Field(description="What it waits for now.")] = ()
+    definition: Annotated[
+        str | None, Field(description="The version of the orchestration or agent that the run is pinned to.")
+    ] = None
+    forked_from: Annotated[ForkOrigin | None, Field(description="Where the run was forked from.")] = None
+    parent: Annotated[ParentCall | None, Field(description="The run that has called this one as a tool.")] = None
+    children: Annotated[
+        tuple[ChildRun, ...],
+        Field(description="The runs that this one has called as tools, in their order; at most the first 100."),
+    ] = ()
+    blocked_by: Annotated[str | None, Field(description="Of a blocked run: the run that holds its ordering key.")] = (
+        None
+    )
+    plan: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
 
 
 @dataclass(frozen=True, slots=True)

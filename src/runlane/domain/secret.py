@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from runlane import redaction
+from runlane.domain.wire import Timestamp
 from runlane.errors import InvalidRequest
 
 # What definitions can refer to as {secret.NAME}.
@@ -21,10 +24,10 @@ class Secret:
 
     tenant: str
     name: str
-    key_id: str
-    version: int
-    created_at_us: int
-    updated_at_us: int
+    key_id: Annotated[str, Field(description="The key that it is encrypted with.")]
+    version: Annotated[int, Field(description="How many values it has had.")]
+    created_at_us: Annotated[Timestamp, Field(alias="created_at")]
+    updated_at_us: Annotated[Timestamp, Field(alias="updated_at")]
     updated_by: str
 
 

@@ -1,8 +1,7 @@
-"""Chatting: a message becomes the next turn of a conversation with an agent.
+"""Requests for turns of conversations: a message becomes the next run of a session.
 
-The runs of a session have an ordering key of their own, so its turns run one at a time and in order, however many are
-posted at once and by whom. A conversation begins with a message that names no session; a name that is not known is an
-error, since whoever sends one expects to be remembered.
+The runs of a session share an ordering key, so its turns run one at a time and in order, however many clients post.
+A message without a session starts one; an unknown session is an error, because the caller expects its history.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from runlane.domain.ids import new_id
+from runlane.domain.options import RunOptions
 from runlane.domain.tenant import DEFAULT_TENANT, scoped_key
 from runlane.domain.text import check_text
 from runlane.errors import InvalidRequest
@@ -23,21 +23,18 @@ KEY: Final = "chat:"
 
 
 class ChatRequest(NamedTuple):
-    """A message to an agent; without a session it begins one."""
+    """A message to an agent; without a session it starts one."""
 
     agent: str
     message: str
     session_id: str | None = None
     input: Mapping[str, Any] | None = None
-    priority: int = 0
-    idempotency_key: str | None = None
-    delay_seconds: float = 0
-    webhook_url: str | None = None
+    options: RunOptions = RunOptions()
 
 
 async def post(
     database: Database,
-    say: ChatRequest,
+    request: ChatRequest,
     *,
     tasks: Collection[str],
     max_input_bytes: int,
@@ -45,24 +42,15 @@ async def post(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> ChatTurn:
-    """Accept a turn, pinned to the versions that are current now."""
-    if not isinstance(cast("object", say.message), str) or not say.message.strip():
-        raise InvalidRequest("A message to an agent must be a text that says something.")
-    if say.session_id is not None:
-        check_text(say.session_id, "The session id", MAX_KEY)
-    start = StartRequest(
-        say.agent,
-        say.message,
-        say.input,
-        priority=say.priority,
-        idempotency_key=say.idempotency_key,
-        delay_seconds=say.delay_seconds,
-        webhook_url=say.webhook_url,
-        # A part of what tells requests with one idempotency key apart: a message for no session is another one.
-        session_id=say.session_id,
-        kind="agent",
-    )
-    wanted = await orchestration_run(
+    """Accept a turn, pinned to the current versions."""
+    if not isinstance(cast("object", request.message), str) or not request.message.strip():
+        raise InvalidRequest("A message to an agent must be a non-empty string.")
+    if request.session_id is not None:
+        check_text(request.session_id, "The session id", MAX_KEY)
+    # The session id is part of the request that an idempotency key identifies.
+    options = request.options._replace(session_id=request.session_id)
+    start = StartRequest(request.agent, request.message, request.input, options, kind="agent")
+    run = await orchestration_run(
         database,
         start,
         tasks=tasks,
@@ -71,14 +59,14 @@ async def post(
         tenant=tenant,
         trace=trace,
     )
-    session_id = say.session_id or new_id("sess")
-    # Only now: the key of a session that begins is not the same when the request is repeated.
-    wanted = wanted._replace(ordering_key=scoped_key(tenant, f"{KEY}{session_id}"))
+    session_id = request.session_id or new_id("sess")
+    # Set after the fingerprint: a repeated request that starts a session has another session id.
+    run = run._replace(ordering_key=scoped_key(tenant, f"{KEY}{session_id}"))
     return await post_turn(
         database,
-        wanted,
+        run,
         session_id=session_id,
-        agent=say.agent,
-        message=say.message,
-        is_new=say.session_id is None,
+        agent=request.agent,
+        message=request.message,
+        is_new=request.session_id is None,
     )

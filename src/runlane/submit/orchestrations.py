@@ -1,62 +1,49 @@
-"""Starting, forking and answering runs of orchestrations and agents: the requests, checked against the definitions."""
+"""Requests that start, fork or answer runs of orchestrations and agents, checked against the definitions."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from runlane.definitions.forms import check_decision, validate
 from runlane.definitions.schema.definition import Agent, Definition, Orchestration, Tool
 from runlane.definitions.schema.step import HumanField
 from runlane.domain.access import PLATFORM_ADMIN
 from runlane.domain.lane import DEFAULT_LANE
-from runlane.domain.run import AGENT, ORCHESTRATION, Accepted, Run
+from runlane.domain.options import RunOptions
+from runlane.domain.run import AGENT, ORCHESTRATION, Accepted
 from runlane.domain.task import input_json
 from runlane.domain.tenant import DEFAULT_TENANT
 from runlane.domain.text import check_text, dump_json, load_json
 from runlane.errors import Forbidden, InputTooLarge, InvalidRequest, NotFound, RunNotFound, UnknownTask, WrongState
 from runlane.store.definitions import load_pinned, pins
-from runlane.store.orchestration.children import read_children
 from runlane.store.orchestration.fork import fork_run, read_source, step_number
 from runlane.store.orchestration.resume import answer_wait, resume_run, store_event
-from runlane.store.orchestration.steps import read_way
 from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.accept import NewRun
 from runlane.store.queue.run_changes import RunChange
 from runlane.store.queue.search import find_standing
 from runlane.store.sql.database import Database
-from runlane.submit.tasks import MAX_KEY, TaskRequest, capped_losses, new_run
-
-if TYPE_CHECKING:
-    from runlane.client.values import Question
+from runlane.submit.tasks import MAX_KEY, capped_losses, new_run
 
 _MAX_ATTEMPTS = 3
 MAX_URL = 2000
 
 
 class StartRequest(NamedTuple):
-    """A run of an orchestration, or of an agent, that somebody wants. `name` is its id."""
+    """A run of an orchestration or agent to accept. `name` is the id of its definition."""
 
     name: str
     message: str = ""
     input: Mapping[str, Any] | None = None
-    priority: int = 0
-    ordering_key: str | None = None
-    on_dead: str = "skip"
-    idempotency_key: str | None = None
-    delay_seconds: float = 0
-    hold: bool = False
-    webhook_url: str | None = None
-    session_id: str | None = None
+    options: RunOptions = RunOptions()
     pins: Mapping[str, str] | None = None
     parent: Mapping[str, str] | None = None
     kind: Literal["orchestration", "agent"] = "orchestration"
 
     @property
     def target(self) -> str:
-        """What the run executes. The same word is the definition's name among the pins."""
+        """Return what the run executes, which is also the definition's name among the pins."""
         return f"{ORCHESTRATION if self.kind == 'orchestration' else AGENT}{self.name}"
 
 
@@ -70,7 +57,7 @@ async def orchestration_run(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> NewRun:
-    """The run to accept. It is pinned to the versions that are current now, or to those of the run that wants it."""
+    """Return the run to accept, pinned to the current versions, or to those of the run that starts it."""
     pinned = dict(start.pins) if start.pins is not None else await pins(database, tenant, start.name, start.kind)
     material = await load_pinned(database, tenant, pinned)
     root: Definition | None = material[start.target]
@@ -80,7 +67,7 @@ async def orchestration_run(
         for definition in material.values():
             _check_tasks(definition, tasks)
     if not isinstance(cast("object", start.message), str):
-        raise InvalidRequest("The message must be a text.")
+        raise InvalidRequest("The message must be a string.")
     body = {"message": start.message, "input": dict(start.input or {})}
     text = input_json(body, start.name)
     if len(text) > max_input_bytes:
@@ -91,31 +78,23 @@ async def orchestration_run(
     plan: dict[str, Any] = {"pins": pinned}
     if start.parent is not None:
         plan["parent"] = dict(start.parent)
-    if start.webhook_url is not None:
-        plan["webhook_url"] = check_text(start.webhook_url, "The webhook URL", MAX_URL)
-    if start.session_id is not None:
-        plan["session_id"] = check_text(start.session_id, "The session id", MAX_KEY)
-    request = TaskRequest(
-        start.target,
-        None,
-        start.priority,
-        start.ordering_key,
-        start.on_dead,
-        start.idempotency_key,
-        start.delay_seconds,
-        start.hold,
-    )
+    options = start.options
+    if options.webhook_url is not None:
+        plan["webhook_url"] = check_text(options.webhook_url, "The webhook URL", MAX_URL)
+    if options.session_id is not None:
+        plan["session_id"] = check_text(options.session_id, "The session id", MAX_KEY)
     return new_run(
-        request,
+        start.target,
         text.decode(),
+        options,
         lane=root.lane if isinstance(root, Orchestration) else DEFAULT_LANE,
         max_attempts=root.max_attempts if isinstance(root, Orchestration) else _MAX_ATTEMPTS,
-        # A definition that was stored under a higher bound is held to the present one.
+        # The current bound applies even to a definition that was stored under a higher one.
         max_losses=capped_losses(root.max_losses if isinstance(root, Orchestration) else None, max_losses),
         tenant=tenant,
         trace=trace,
         plan=dump_json(plan),
-        mark=[start.webhook_url, start.session_id],
+        mark=[options.webhook_url, options.session_id],
     )
 
 
@@ -131,27 +110,28 @@ def _check_tasks(definition: object, tasks: Collection[str]) -> None:
 async def fork(
     database: Database, run_id: str, path: str, state: Mapping[str, Any], idempotency_key: str | None = None
 ) -> Accepted:
-    """A new run that begins with the steps which this one finished before `path`, and with these changes of its state.
+    """Accept a new run that takes over the steps of this one before `path`, with these changes of its state.
 
-    It is pinned to the same versions. The run that it comes from is named in its plan.
+    It is pinned to the same versions, and its plan names the run that it was made of.
     """
     source = await read_source(database, run_id)
     if source is None:
         raise RunNotFound(run_id)
     if source["plan"] is None:
-        raise NotFound(f"Run {run_id} is no run of an orchestration, so it has no steps to fork from.")
+        raise NotFound(f"Run {run_id} is not a run of an orchestration or agent, so it has no steps to fork from.")
     no = await step_number(database, run_id, path)
     plan = load_json(source["plan"])
-    # Nobody waits for the fork.
+    # No parent waits for the fork.
     plan.pop("parent", None)
-    # A fork of a fork goes through the changes of both.
+    # A fork of a fork applies the changes of both.
     before: list[dict[str, Any]] = plan["fork"]["edits"] if "fork" in plan else []
     earlier = [edit for edit in before if edit["no"] <= no]
     edit = {"no": no, "state": load_json(input_json(state, "the fork's state").decode())}
     plan["fork"] = {"run_id": run_id, "path": path, "edits": [*earlier, edit]}
     fresh = new_run(
-        TaskRequest(source["target"], idempotency_key=idempotency_key),
+        source["target"],
         source["input"],
+        RunOptions(idempotency_key=idempotency_key),
         lane=source["lane"],
         max_attempts=source["max_attempts"],
         max_losses=source["max_losses"],
@@ -163,31 +143,8 @@ async def fork(
     return await fork_run(database, run_id, no, fresh)
 
 
-async def with_state(database: Database, run: Run) -> Run:
-    """The run of an orchestration with its state: as it was stored with the end, or as far as its records lead.
-
-    With it come the runs that it has called as tools.
-    """
-    if not run.has_steps:
-        return run
-    run = replace(run, children=[asdict(child) for child in await read_children(database, run.id)])
-    if run.state is not None or run.plan is None:
-        return run
-    # Whoever only hands runs in need not load the step machine.
-    from runlane.orchestration.agent_run import root_of
-    from runlane.orchestration.pinned import PinnedDefinitions
-    from runlane.orchestration.replay import restore
-
-    pinned = await load_pinned(database, run.tenant, run.plan["pins"])
-    root = root_of(run.target, run.input or {}, PinnedDefinitions.of(pinned))
-    way = await read_way(database, run.id)
-    # Up to some hundred records are settled again, and whoever reads streams here should not wait for that.
-    machine, _ = await asyncio.to_thread(restore, root, run.input or {}, run.plan, [*pinned.values(), root], way)
-    return replace(run, state=dict(machine.state))
-
-
 async def send_event(database: Database, run_id: str, name: str, data: Any, sent_by: str) -> RunChange:
-    """Give a run an event that one of its steps waits for, or will."""
+    """Send a run an event that one of its steps waits for, or will wait for."""
     standing = await find_standing(database, run_id)
     if not standing.target.startswith((ORCHESTRATION, AGENT)):
         raise WrongState(f"Run {run_id} executes the task {standing.target}, and tasks do not wait for events.")
@@ -206,57 +163,27 @@ async def answer_run(
 ) -> RunChange:
     """Answer the question of a run; `step` is the id or path of the step that asks, if several do.
 
-    `platform` says whether the answer comes from a platform admin, as some questions demand.
+    `platform` is true for the answer of a platform admin, which some questions require.
     """
     waits = [wait for wait in await read_waits(database, run_id) if wait.kind == "human"]
     if not waits and step is None:
         return await resume_run(database, run_id, {"response": response} if isinstance(response, str) else response)
-    wait = _chosen(run_id, [wait for wait in waits if not wait.answered], step)
+    wait = _choose(run_id, [wait for wait in waits if not wait.answered], step)
     if wait.answerable_by != "tenant" and not platform:
         raise Forbidden(
             f"The question of run {run_id} at {wait.path} is about a limit that the platform sets for the tenant, so "
             f"only a key with the role {PLATFORM_ADMIN} may answer it. Ask a platform admin, or cancel the run."
         )
     fields = [HumanField.model_validate(field) for field in wait.request.get("fields", [])]
-    values = validate(fields, _as_texts(fields, response))
+    values = validate(fields, _with_strings(fields, response))
     schema = wait.request.get("arguments_schema")
     if schema is not None:
         check_decision(values, wait.request["context"]["arguments"], schema)
     return await answer_wait(database, run_id, wait.path, values, answered_by)
 
 
-async def questions(database: Database, run_id: str) -> list[Question]:
-    """What a run waits for, oldest first. RunNotFound if it is not kept."""
-    await find_standing(database, run_id)
-    return [question_of(wait) for wait in await read_waits(database, run_id)]
-
-
-def question_of(wait: Wait) -> Question:
-    """A stored wait as App, Client and the command line show it."""
-    from runlane.client.values import Question
-
-    request = wait.request
-    return Question(
-        run_id=wait.run_id,
-        target=wait.target,
-        tenant=wait.tenant,
-        path=wait.path,
-        step_id=wait.step_id,
-        kind=wait.kind,
-        name=wait.name,
-        prompt=request.get("prompt"),
-        fields=tuple(request.get("fields") or ()),
-        context=request.get("context"),
-        opened_at_us=wait.opened_at_us,
-        due_at_us=wait.due_at_us,
-        answered_at_us=wait.answered_at_us,
-        answered_by=wait.answered_by,
-        answerable_by=wait.answerable_by,
-    )
-
-
-def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
-    """A program may send JSON where a person would type it."""
+def _with_strings(fields: list[HumanField], response: Mapping[str, Any] | str) -> Mapping[str, Any] | str:
+    """Return the answer with JSON values of text areas as strings: a program may send JSON where a person types it."""
     if isinstance(response, str):
         return response
     long = {field.name for field in fields if field.type == "textarea"}
@@ -266,13 +193,13 @@ def _as_texts(fields: list[HumanField], response: Mapping[str, Any] | str) -> Ma
     }
 
 
-def _chosen(run_id: str, waits: list[Wait], step: str | None) -> Wait:
+def _choose(run_id: str, waits: list[Wait], step: str | None) -> Wait:
     fitting = [wait for wait in waits if step is None or step in (wait.path, wait.step_id)]
     if len(fitting) == 1:
         return fitting[0]
     asking = ", ".join(wait.path for wait in waits)
     if not waits:
-        raise WrongState(f"Run {run_id} does not wait for a person now.")
+        raise WrongState(f"Run {run_id} does not wait for a person.")
     if not fitting:
         raise NotFound(f"Step {step!r} of run {run_id} does not wait for a person. These do: {asking}.")
     raise InvalidRequest(f"Several steps of run {run_id} wait for a person: {asking}. Name one as `step`.")

@@ -1,4 +1,4 @@
-"""Requests: what somebody wants run and how, checked and made into what the store accepts."""
+"""Requests for runs of tasks: check them and make the rows that the store accepts."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import orjson
 
 from runlane.domain.ids import new_id
+from runlane.domain.options import RunOptions
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY, OnDead
 from runlane.domain.task import Task
 from runlane.domain.tenant import DEFAULT_TENANT, check_tenant_id, scoped_key
@@ -23,16 +24,11 @@ _ON_DEAD = {choice.value: choice.value for choice in OnDead}
 
 
 class TaskRequest(NamedTuple):
-    """A run to accept, with options of its own. A tuple, since bulk requests make very many."""
+    """A run of a task to accept. A tuple, because a bulk request creates thousands of them."""
 
     task: str
     input: Mapping[str, Any] | None = None
-    priority: int = 0
-    ordering_key: str | None = None
-    on_dead: str = OnDead.SKIP
-    idempotency_key: str | None = None
-    delay_seconds: float = 0
-    hold: bool = False
+    options: RunOptions = RunOptions()
 
 
 def task_run(
@@ -44,11 +40,12 @@ def task_run(
     tenant: str = DEFAULT_TENANT,
     trace: str | None = None,
 ) -> NewRun:
-    """A run of a task, with arguments that fit its function."""
+    """Return a run of a task, after checking that the arguments fit its function."""
     text = task.check({} if request.input is None else request.input, max_input_bytes)
     return new_run(
-        request,
+        request.task,
         text,
+        request.options,
         lane=task.lane,
         max_attempts=task.max_attempts,
         max_losses=capped_losses(task.max_losses, max_losses),
@@ -57,14 +54,15 @@ def task_run(
     )
 
 
-def capped_losses(asked: int | None, most: int) -> int:
-    """Return the losses that a run may have: what it asks for, within the operator's bound, which is the default."""
-    return most if asked is None else min(asked, most)
+def capped_losses(requested: int | None, most: int) -> int:
+    """Return the losses that a run may have: the requested number within the operator's bound, which is the default."""
+    return most if requested is None else min(requested, most)
 
 
 def new_run(
-    request: TaskRequest,
+    target: str,
     text: str,
+    options: RunOptions,
     *,
     lane: str,
     max_attempts: int,
@@ -74,11 +72,11 @@ def new_run(
     plan: str | None = None,
     mark: Any = None,
 ) -> NewRun:
-    """A run whose input is this JSON text, with options that are within their bounds.
+    """Return a run whose input is this JSON, after checking that its options are within their bounds.
 
-    `mark` is what else tells this request from others that are sent with the same idempotency key.
+    `mark` is compared, besides target, input and options, with other requests of the same idempotency key.
     """
-    _, _, priority, ordering_key, on_dead, idempotency_key, delay_seconds, hold = request
+    idempotency_key, priority, ordering_key, on_dead, delay_seconds, hold, _, _ = options
     check_priority(priority)
     if not 0 <= delay_seconds <= MAX_DELAY_SECONDS:
         raise InvalidRequest(f"delay_seconds={delay_seconds!r} must be between 0 and {MAX_DELAY_SECONDS} (a year).")
@@ -88,14 +86,14 @@ def new_run(
     fingerprint = ""
     if idempotency_key is not None:
         check_text(idempotency_key, "The idempotency key", MAX_KEY)
-        # Sorted and in the units that are stored: the same request must not differ by how it was written.
-        body = [request.task, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
+        # Sorted and in stored units, so that equal requests have equal fingerprints however they are written.
+        body = [target, orjson.loads(text), priority, ordering_key, delay_us, bool(hold), _on_dead(on_dead)]
         if mark is not None:
             body.append(mark)
         fingerprint = sha256(orjson.dumps(body, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return NewRun(
         id=new_id("run"),
-        target=request.task,
+        target=target,
         lane=lane,
         input=text,
         priority=priority,
@@ -114,7 +112,7 @@ def new_run(
 
 
 def check_priority(priority: int) -> None:
-    """InvalidRequest unless it is a whole number within its bounds."""
+    """Raise InvalidRequest unless it is a whole number within its bounds."""
     if isinstance(priority, bool) or not isinstance(cast("object", priority), int):
         raise InvalidRequest(f"priority={priority!r} must be a whole number.")
     if not MIN_PRIORITY <= priority <= MAX_PRIORITY:

@@ -12,8 +12,8 @@ from contextlib import AsyncExitStack
 from typing import Any, Self
 
 from runlane.app import App
-from runlane.client.values import Question
 from runlane.domain.run import Run
+from runlane.domain.wait import Question
 from runlane.settings import Settings
 from runlane.worker.worker import Worker
 

@@ -85,8 +85,8 @@ async def cancel_job(request: Request, principal: WorkersManage, run_id: RunId) 
     standing = await require_visible(parts, principal, run_id)
     if standing.status.terminal:
         raise WrongState(f"Run {run_id} is {standing.status.value}. Only a run that has not ended can be cancelled.")
-    change = await parts.app.cancel(run_id, actor=principal.actor)
-    message = "It is being interrupted." if change.status is Status.RUNNING else f"It is {change.status.value}."
+    status = await parts.app.cancel(run_id, actor=principal.actor)
+    message = "It is being interrupted." if status is Status.RUNNING else f"It is {status.value}."
     return JsonBody({"job_id": run_id, "cancelled": True, "message": message})
 
 

@@ -21,7 +21,6 @@ from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.schemas.access import (
     AuditPage,
     KeyPage,
-    KeyView,
     Me,
     NewKey,
     NewTenant,
@@ -38,6 +37,7 @@ from runlane.api.serializers import JsonBody, moment
 from runlane.api.services import parts_of
 from runlane.domain.access import ApiKey, Permission, Role
 from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
+from runlane.domain.wire import to_dict
 from runlane.errors import NotFound
 from runlane.store.access.audit import list_audit
 from runlane.store.access.keys import create_key, find_key, list_keys, revoke_key
@@ -86,7 +86,9 @@ async def get_keys(
     """The keys, newest first, revoked ones included. The keys themselves are stored nowhere."""
     only = tenant_to_list(principal, tenant)
     keys = await list_keys(parts_of(request).database, tenant=only, before=cursor, limit=limit)
-    return JsonBody({"keys": [_key(key) for key in keys], "next_cursor": keys[-1].id if len(keys) == limit else None})
+    return JsonBody(
+        {"keys": [to_dict(key) for key in keys], "next_cursor": keys[-1].id if len(keys) == limit else None}
+    )
 
 
 @changes.post("/keys", status_code=201, response_model=ShownKey, responses=answers(404, 409))
@@ -107,10 +109,10 @@ async def post_key(request: Request, principal: KeysManage, body: NewKey) -> Jso
         life_seconds=body.expires_in_seconds,
         not_after_us=principal.expires_at_us,
     )
-    return JsonBody({"key": raw, **_key(key)}, 201)
+    return JsonBody({"key": raw, **to_dict(key)}, 201)
 
 
-@changes.delete("/keys/{key_id}", response_model=KeyView, responses=answers(404, 409))
+@changes.delete("/keys/{key_id}", response_model=ApiKey, responses=answers(404, 409))
 async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> JsonBody:
     """Revoke a key whose role allows no more than yours, at once and everywhere. Asking twice is harmless."""
     _check_path(key_id, f'No key "{key_id}" exists.')
@@ -119,7 +121,7 @@ async def delete_key(request: Request, principal: KeysManage, key_id: KeyId) -> 
     known = await find_key(database, key_id, tenant=only)
     check_revocation(principal, await find_role(database, known.role))
     key = await revoke_key(database, key_id, actor=principal.actor, tenant=only)
-    return JsonBody(_key(key))
+    return JsonBody(to_dict(key))
 
 
 @router.get("/tenants", response_model=Tenants, responses=answers())
@@ -218,41 +220,14 @@ async def get_audit(
         before=cursor,
         limit=limit,
     )
-    found = [
-        {
-            "id": entry.id,
-            "at": moment(entry.at_us),
-            "actor": entry.actor,
-            "tenant": entry.tenant,
-            "action": entry.action,
-            "subject": entry.subject,
-            "old": entry.old,
-            "new": entry.new,
-        }
-        for entry in entries
-    ]
-    return JsonBody({"entries": found, "next_cursor": found[-1]["id"] if len(found) == limit else None})
+    following = entries[-1].id if len(entries) == limit else None
+    return JsonBody({"entries": [to_dict(entry) for entry in entries], "next_cursor": following})
 
 
 def _check_path(value: str, message: str) -> None:
     """What cannot be an id is not there; a NUL in it could not even be asked for."""
     if not value.isprintable():
         raise NotFound(message)
-
-
-def _key(key: ApiKey) -> dict[str, Any]:
-    return {
-        "id": key.id,
-        "name": key.name,
-        "key_prefix": key.prefix,
-        "tenant": key.tenant,
-        "role": key.role,
-        "created_at": moment(key.created_at_us),
-        "expires_at": moment(key.expires_at_us),
-        "revoked_at": moment(key.revoked_at_us),
-        "last_used_at": moment(key.last_used_at_us),
-        "created_by": key.created_by,
-    }
 
 
 def _tenant(tenant: Tenant) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
 from runlane.errors import InvalidRequest, RunNotFound, WrongState
-from runlane.store.queue.run_changes import RunChange
 from runlane.store.queue.search import RunFilter, search_run_ids
 
 _once: dict[str, Any] = {
@@ -40,9 +39,8 @@ async def cancel_run(request: Request, principal: RunsWrite, run_id: RunId) -> J
     """Cancel a run that has not ended; asking twice is harmless. One that completed or failed is 409."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    change = await parts.app.cancel(run_id, actor=principal.actor)
-    told = "cancellation_requested" if change.status is Status.RUNNING else change.status.value
-    return JsonBody(_changed(run_id, told))
+    status = await parts.app.cancel(run_id, actor=principal.actor)
+    return JsonBody(_changed(run_id, "cancellation_requested" if status is Status.RUNNING else status.value))
 
 
 @single.post("/{run_id}/retry", status_code=202, response_model=Changed, responses=answers(404, 409))
@@ -81,8 +79,8 @@ async def patch_run(request: Request, principal: RunsWrite, run_id: RunId, body:
     """Move a waiting run forward or back."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    change = await parts.app.set_priority(run_id, body.priority, actor=principal.actor)
-    return JsonBody(_changed(run_id, change.status.value))
+    status = await parts.app.set_priority(run_id, body.priority, actor=principal.actor)
+    return JsonBody(_changed(run_id, status.value))
 
 
 @collection.post("/runs/cancel", response_model=Bulk, responses=answers(404, 409, 429))
@@ -102,12 +100,12 @@ async def retry_runs(request: Request, principal: RunsWrite, body: BulkRequest) 
 
 
 async def _act(
-    request: Request, principal: Principal, run_id: str, change: Callable[[Services], Awaitable[RunChange]]
+    request: Request, principal: Principal, run_id: str, change: Callable[[Services], Awaitable[Status]]
 ) -> JsonBody:
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    changed = await change(parts)
-    return JsonBody(_changed(run_id, changed.status.value), 202)
+    status = await change(parts)
+    return JsonBody(_changed(run_id, status.value), 202)
 
 
 def _changed(run_id: str, status: str) -> dict[str, str]:
@@ -119,7 +117,7 @@ async def _bulk(
     principal: Principal,
     body: BulkRequest,
     possible: tuple[Status, ...],
-    change: Callable[[Any, str], Awaitable[RunChange]],
+    change: Callable[[Any, str], Awaitable[Status]],
 ) -> JsonBody:
     wanted = _filter(principal, body.filter, possible)
     ids, more = await _matching(parts, principal, wanted, body.limit)

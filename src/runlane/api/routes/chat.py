@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 import orjson
@@ -24,23 +25,24 @@ from runlane.api.schemas.chat import (
     ChatDeleted,
     ChatEvents,
     ChatLinks,
-    ChatPage,
-    ChatStatus,
-    Messages,
 )
 from runlane.api.schemas.fields import MAX_PAGE, Name
 from runlane.api.schemas.orchestrations import RunLinks
-from runlane.api.serializers import ORCHESTRATIONS, ROOT, JsonBody, accepted_reply, moment
+from runlane.api.serializers import ORCHESTRATIONS, ROOT, JsonBody, ValueBody, accepted_reply
 from runlane.api.services import Services, parts_of
 from runlane.api.sse import EventStream
 from runlane.api.sse_encoding import line_json
 from runlane.domain.access import Principal
 from runlane.domain.run import Status
+from runlane.domain.views import ChatMessage, ChatPage, ChatState, MessagePage
+from runlane.domain.wire import to_dict
 from runlane.errors import UnknownSession
 from runlane.observability import tracing
 from runlane.store.chat.deletion import delete_session
 from runlane.store.chat.turns import ChatSession, Turn, find_session, list_sessions, read_before, read_turns
 from runlane.store.queue.events import read_page
+from runlane.submit.chat import ChatRequest
+from runlane.submit.orchestrations import StartRequest
 
 router = APIRouter(tags=["chat"], route_class=LargeBodyRoute)
 changes = APIRouter(tags=["chat"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -84,21 +86,12 @@ async def run_agent(
     """Accept a run that asks an agent once, pinned to the versions that are current now. Its result is the answer."""
     parts = parts_of(request)
     with tracing.span(f"accept {agent_id}", {"runlane.agent": agent_id, "runlane.tenant": principal.tenant}):
-        accepted = await parts.app.ask(
-            agent_id,
-            body.message,
-            body.input,
-            priority=body.priority,
-            ordering_key=body.ordering_key,
-            on_dead=body.on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            hold=body.hold,
-            webhook_url=body.webhook_url,
+        accepted = await parts.app.submit(
+            StartRequest(agent_id, body.message, body.input, body.options(idempotency_key), kind="agent"),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    status = await first_status(parts, accepted)
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
@@ -113,31 +106,16 @@ async def post_message(
     """Accept the next turn of a conversation. Turns of a session run one at a time, in the order they came."""
     parts = parts_of(request)
     with tracing.span(f"chat {body.agent}", {"runlane.agent": body.agent, "runlane.tenant": principal.tenant}):
-        posted = await parts.app.chat(
-            body.agent,
-            body.message,
-            body.session_id,
-            body.input,
-            priority=body.priority,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            webhook_url=body.webhook_url,
+        posted = await parts.app.post(
+            ChatRequest(body.agent, body.message, body.session_id, body.input, body.options(idempotency_key)),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    accepted, root = posted.accepted, f"{ROOT}/chat/{posted.session_id}"
+    root = f"{ROOT}/chat/{posted.session_id}"
+    first = await first_status(parts, posted.run_id) if posted.replayed else None
+    links = {"stream_url": f"{root}/stream", "status_url": f"{root}/status"}
     return JsonBody(
-        {
-            "session_id": posted.session_id,
-            "run_id": accepted.run_id,
-            "turn": posted.turn,
-            "status": await first_status(parts, accepted) or accepted.status.value,
-            "replayed": accepted.replayed,
-            "stream_url": f"{root}/stream",
-            "status_url": f"{root}/status",
-        },
-        202,
-        rate_headers(accepted.quota) or None,
+        to_dict(posted) | {"status": first or posted.status.value} | links, 202, rate_headers(posted.quota) or None
     )
 
 
@@ -149,44 +127,38 @@ async def get_sessions(
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> JsonBody:
+) -> ValueBody:
     """Conversations, the newest first."""
     found = await list_sessions(
         parts_of(request).database, tenant=tenant_to_list(principal, tenant), agent=agent, before=cursor, limit=limit
     )
     following = found[-1].id if len(found) == limit else None
-    return JsonBody({"sessions": [_summary(session) for session in found], "next_cursor": following})
+    return ValueBody(ChatPage(tuple(_state(session) for session in found), following))
 
 
-@router.get("/chat/{session_id}/status", response_model=ChatStatus, responses=answers(404))
-async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> JsonBody:
+@router.get("/chat/{session_id}/status", response_model=ChatState, responses=answers(404))
+async def get_session(request: Request, principal: RunsRead, session_id: SessionId) -> ValueBody:
     """Where a conversation stands, and its newest messages."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     newest = await read_before(parts.database, session_id, session.turns + 1, _SHOWN_TURNS)
-    return JsonBody(_summary(session) | {"messages": _messages(newest)})
+    return ValueBody(replace(_state(session), messages=tuple(_messages(newest))))
 
 
-@router.get("/chat/{session_id}/messages", response_model=Messages, responses=answers(404))
+@router.get("/chat/{session_id}/messages", response_model=MessagePage, responses=answers(404))
 async def get_messages(
     request: Request,
     principal: RunsRead,
     session_id: SessionId,
     after: Annotated[int, Query(ge=0, le=2**31 - 1, description="Only turns after this one.")] = 0,
     limit: Annotated[int, Query(ge=1, le=_MOST_TURNS, description="How many turns.")] = 100,
-) -> JsonBody:
+) -> ValueBody:
     """Everything that was said, turn by turn. It is kept as long as the conversation lives, also without its runs."""
     parts = parts_of(request)
     session = await _see(parts, principal, session_id)
     turns = await read_turns(parts.database, session_id, after, limit)
-    return JsonBody(
-        {
-            "session_id": session_id,
-            "messages": _messages(turns),
-            "next_after": turns[-1].turn if turns else after,
-            "last_turn": session.turns,
-        }
-    )
+    last = turns[-1].turn if turns else after
+    return ValueBody(MessagePage(session_id, tuple(_messages(turns)), last, session.turns))
 
 
 @router.get("/chat/{session_id}/events", response_model=ChatEvents, responses=answers(400, 404))
@@ -282,25 +254,22 @@ async def _see(parts: Services, principal: Principal, session_id: str) -> ChatSe
     return session
 
 
-def _summary(session: ChatSession) -> dict[str, Any]:
-    return {
-        "session_id": session.id,
-        "agent_id": session.agent,
-        "tenant": session.tenant,
-        "status": session.status.value,
-        "turns": session.turns,
-        "created_at": moment(session.created_at_us),
-        "last_message_at": moment(session.last_at_us),
-        "worker_id": session.worker_id,
-    }
+def _state(session: ChatSession) -> ChatState:
+    return ChatState(
+        session_id=session.id,
+        agent_id=session.agent,
+        tenant=session.tenant,
+        status=session.status,
+        turns=session.turns,
+        created_at_us=session.created_at_us,
+        last_message_at_us=session.last_at_us,
+        worker_id=session.worker_id,
+    )
 
 
-def _messages(turns: list[Turn]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+def _messages(turns: list[Turn]) -> Iterator[ChatMessage]:
     for turn in turns:
-        about = {"turn": turn.turn, "run_id": turn.run_id, "status": turn.status.value}
-        found.append({**about, "role": "user", "content": turn.message, "at": moment(turn.at_us), "error": turn.error})
+        yield ChatMessage(turn.turn, "user", turn.message, turn.status, turn.run_id, turn.at_us, turn.error)
         if turn.status is Status.COMPLETED:
-            at = moment(turn.ended_at_us or turn.at_us)
-            found.append({**about, "role": "assistant", "content": turn.answer, "at": at, "error": None})
-    return found
+            at_us = turn.ended_at_us or turn.at_us
+            yield ChatMessage(turn.turn, "assistant", turn.answer, turn.status, turn.run_id, at_us)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -9,15 +10,17 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
-from runlane.api.schemas.lanes import LaneChanged, Lanes, LaneView, PatchLane, Workers
-from runlane.api.serializers import JsonBody, lane_json, tenant_worker_json, worker_json
+from runlane.api.schemas.lanes import LaneChanged, Lanes, PatchLane
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.lane import DEFAULT_LANE, Lane
+from runlane.domain.views import WorkerInfo, WorkerList
+from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
 from runlane.store.queue.overview import count_by_worker, list_tenant_lanes
-from runlane.store.queue.workers import list_workers
+from runlane.store.queue.workers import WorkerRow, list_workers
 
 router = APIRouter(tags=["lanes and workers"])
 changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -25,19 +28,21 @@ changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dep
 LaneName = Annotated[str, Path(description="The lane's name.", examples=["default"])]
 
 
-@router.get("/workers", response_model=Workers, responses=answers())
+@router.get("/workers", response_model=WorkerList, responses=answers())
 async def get_workers(
     request: Request,
     principal: WorkersView,
     gone: Annotated[bool, Query(description="Also those that ended lately.")] = False,
-) -> JsonBody:
+) -> ValueBody:
     """The workers, newest first. A tenant sees neither their hosts nor what they do for others."""
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
-        return JsonBody({"workers": [worker_json(row) for row in rows]})
+        return ValueBody(WorkerList(tuple(_worker(row) for row in rows)))
     own = await count_by_worker(database, principal.tenant)
-    return JsonBody({"workers": [tenant_worker_json(row, own.get(row.id, 0)) for row in rows]})
+    hidden = {"host": None, "pid": None, "targets": None}
+    shown = (replace(_worker(row), active=own.get(row.id, 0), **hidden) for row in rows)
+    return ValueBody(WorkerList(tuple(shown)))
 
 
 @router.get("/lanes", response_model=Lanes, responses=answers())
@@ -46,7 +51,7 @@ async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
     return JsonBody(await shown_lanes(parts_of(request), principal))
 
 
-@router.get("/lanes/{name}", response_model=LaneView, responses=answers(404))
+@router.get("/lanes/{name}", response_model=Lane, responses=answers(404))
 async def get_lane(request: Request, principal: WorkersView, name: LaneName) -> JsonBody:
     """One lane."""
     return JsonBody(_shown(principal, await find_lane(parts_of(request), principal, name)))
@@ -75,8 +80,14 @@ async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
 
 
 def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
-    # How many slots are free would tell how many others use.
-    return lane_json(lane) if principal.everywhere else lane_json(lane) | {"slots_available": None}
+    # The number of free slots would reveal how many other tenants use.
+    return to_dict(lane) if principal.everywhere else to_dict(lane) | {"slots_available": None}
+
+
+def _worker(row: WorkerRow) -> WorkerInfo:
+    fields = asdict(row)
+    del fields["lease_until_us"]
+    return WorkerInfo(**fields)
 
 
 async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
+from runlane import queries
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead, RunsWrite
 from runlane.api.body import LargeBodyRoute
@@ -16,12 +16,12 @@ from runlane.api.routes.tasks import Traceparent, first_status
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.actions import Changed
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.schemas.orchestrations import ForkRun, Inbox, OrchestrationRequest, RunLinks, SendEvent, Waits
-from runlane.api.serializers import ORCHESTRATIONS, JsonBody, accepted_reply, question_json
+from runlane.api.schemas.orchestrations import ForkRun, OrchestrationRequest, RunLinks, SendEvent
+from runlane.api.serializers import ORCHESTRATIONS, JsonBody, ValueBody, accepted_reply
 from runlane.api.services import parts_of
-from runlane.errors import InvalidRequest
+from runlane.domain.views import InboxPage, WaitList
 from runlane.observability import tracing
-from runlane.store.orchestration.waits import read_inbox, read_waits
+from runlane.submit.orchestrations import StartRequest
 
 collection = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
 forks = APIRouter(tags=["orchestrations"], route_class=LargeBodyRoute)
@@ -30,7 +30,6 @@ changes = APIRouter(tags=["orchestrations"], route_class=IdempotentRoute, depend
 
 OrchestrationId = Annotated[Name, Path(description="The orchestration's id.", examples=["article"])]
 EventName = Annotated[Name, Path(description="The name that the step waits for.", examples=["payment"])]
-_CURSOR: Final = re.compile(r"([0-9]{1,18}):([A-Za-z0-9_-]{1,100}):(.{1,2000})", re.DOTALL)
 
 
 @collection.post(
@@ -51,22 +50,12 @@ async def run_orchestration(
     parts = parts_of(request)
     about = {"runlane.orchestration": orchestration_id, "runlane.tenant": principal.tenant}
     with tracing.span(f"accept {orchestration_id}", about):
-        accepted = await parts.app.orchestrate(
-            orchestration_id,
-            body.message,
-            body.input,
-            priority=body.priority,
-            ordering_key=body.ordering_key,
-            on_dead=body.on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            hold=body.hold,
-            webhook_url=body.webhook_url,
-            session_id=body.session_id,
+        accepted = await parts.app.submit(
+            StartRequest(orchestration_id, body.message, body.input, body.options(idempotency_key)),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    status = await first_status(parts, accepted)
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
@@ -78,7 +67,7 @@ async def fork_run(
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
     accepted = await parts.app.fork(run_id, body.from_step, body.state, idempotency_key=idempotency_key)
-    status = await first_status(parts, accepted)
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
     return accepted_reply(accepted, status, root=ORCHESTRATIONS)
 
 
@@ -89,40 +78,28 @@ async def send_event(
     """Give an event to the step that waits for it longest; if none does, to the first that will."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    change = await parts.app.send_event(run_id, name, body.data, sent_by=principal.name)
-    told = {"run_id": run_id, "status": change.status.value, "stream_url": f"{ORCHESTRATIONS}/{run_id}/stream"}
+    status = await parts.app.send_event(run_id, name, body.data, sent_by=principal.name)
+    told = {"run_id": run_id, "status": status.value, "stream_url": f"{ORCHESTRATIONS}/{run_id}/stream"}
     return JsonBody(told, 202)
 
 
-@single.get("/{run_id}/waits", response_model=Waits, responses=answers(404))
-async def get_waits(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
+@single.get("/{run_id}/waits", response_model=WaitList, responses=answers(404))
+async def get_waits(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
     """What the run waits for: people, times and events."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    waits = await read_waits(parts.database, run_id)
-    return JsonBody({"run_id": run_id, "waits": [question_json(wait) for wait in waits]})
+    waits = await queries.get_waits(parts.database, run_id)
+    return ValueBody(WaitList(run_id, tuple(waits)))
 
 
-@collection.get("/inbox", response_model=Inbox, responses=answers())
+@collection.get("/inbox", response_model=InboxPage, responses=answers())
 async def get_inbox(
     request: Request,
     principal: RunsRead,
     tenant: Annotated[Name | None, Query(description="For platform admins; others see their own.")] = None,
     cursor: Annotated[str | None, Query(max_length=2200, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> JsonBody:
+) -> ValueBody:
     """Everything that waits for a person, oldest first. Answer with POST /api/v2/runs/{run_id}/resume."""
-    after: tuple[int, str, str] | None = None
-    if cursor is not None:
-        place = _CURSOR.fullmatch(cursor)
-        if place is None or "\0" in cursor:
-            raise InvalidRequest("The cursor is none that a page of the inbox gave as `next_cursor`.")
-        after = (int(place[1]), place[2], place[3])
-    found = await read_inbox(parts_of(request).database, tenant_to_list(principal, tenant), after, limit)
-    last = found[-1] if len(found) == limit else None
-    return JsonBody(
-        {
-            "questions": [question_json(wait) for wait in found],
-            "next_cursor": None if last is None else f"{last.opened_at_us}:{last.run_id}:{last.path}",
-        }
-    )
+    page = await queries.get_inbox(parts_of(request).database, tenant_to_list(principal, tenant), cursor, limit)
+    return ValueBody(page)

@@ -3,49 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from runlane import queries
 from runlane.access.policy import tenant_to_list
 from runlane.api.auth import RunsRead
 from runlane.api.error_responses import answers
 from runlane.api.routes.visibility import RunId, require_visible
 from runlane.api.schemas.fields import MAX_PAGE, MAX_WAIT_SECONDS, Key, Moment, Name, moment_us
-from runlane.api.schemas.runs import Attempts, EventsPage, LogsPage, RunPage, RunStatus, RunWhole, Steps
-from runlane.api.serializers import (
-    JsonBody,
-    RunProgress,
-    attempts_json,
-    log_json,
-    run_json,
-    status_json,
-    step_json,
-    whole_json,
-)
-from runlane.api.services import Services, parts_of
+from runlane.api.schemas.runs import EventsPage
+from runlane.api.serializers import ValueBody
+from runlane.api.services import parts_of
 from runlane.api.sse_encoding import line_json
-from runlane.domain.events import EventType, StoredEvent
 from runlane.domain.ids import RUN_ID_PREFIX
 from runlane.domain.run import Run, Status
-from runlane.errors import InvalidRequest
-from runlane.store.orchestration.calls import read_totals
-from runlane.store.orchestration.steps import read_steps
-from runlane.store.orchestration.waits import Wait, read_waits
-from runlane.store.queue.events import read_last, read_page
-from runlane.store.queue.runs import find_run, read_attempts
-from runlane.store.queue.search import RunFilter, RunStanding, search_runs
-from runlane.submit.orchestrations import with_state
+from runlane.domain.views import AttemptList, Logs, RunPage, RunStatus, StepPage
+from runlane.store.queue.events import read_page
+from runlane.store.queue.search import RunFilter
 
 collection = APIRouter(tags=["runs"])
 single = APIRouter(tags=["runs"])
 
 MAX_SEQ = 2**31 - 1
-_STEP_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 Number = Annotated[int, Query(ge=0, le=MAX_SEQ)]
 
 
@@ -66,7 +49,7 @@ async def list_runs(
     ] = None,
     cursor: Annotated[Name | None, Query(description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
-) -> JsonBody:
+) -> ValueBody:
     """Find runs, newest first. A page looks at 20,000 runs at most, then it is `truncated` and has a cursor."""
     wanted = RunFilter(
         statuses=tuple(status or ()),
@@ -82,72 +65,50 @@ async def list_runs(
     parts = parts_of(request)
     release = parts.searches.take(principal) if text is not None else None
     try:
-        found = await search_runs(parts.database, wanted, below=cursor, limit=limit)
+        page = await queries.list_runs(parts.database, wanted, cursor, limit)
     finally:
         if release is not None:
             release()
-    return JsonBody(
-        {
-            "runs": [run_json(run) for run in found.runs],
-            "next_cursor": found.cursor,
-            "truncated": found.truncated,
-        }
-    )
+    return ValueBody(page)
 
 
-@single.get("/{run_id}", response_model=RunWhole, responses=answers(404))
-async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
+@single.get("/{run_id}", response_model=Run, responses=answers(404))
+async def get_run(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
     """A run with its input, and its result or error. A finished run always has them."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    return JsonBody(await _whole(parts, run_id))
+    return ValueBody(await queries.get_run(parts.database, run_id))
 
 
 @single.get("/{run_id}/status", response_model=RunStatus, responses=answers(404))
-async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
+async def get_status(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
     """Where a run stands."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    run = await find_run(parts.database, run_id)
-    return JsonBody(status_json(run, await _course(parts, run)))
+    return ValueBody(await queries.get_status(parts.database, run_id))
 
 
-@single.get("/{run_id}/attempts", response_model=Attempts, responses=answers(404))
-async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> JsonBody:
+@single.get("/{run_id}/attempts", response_model=AttemptList, responses=answers(404))
+async def get_attempts(request: Request, principal: RunsRead, run_id: RunId) -> ValueBody:
     """Every attempt, with its worker, times, outcome and error."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    run = await find_run(parts.database, run_id)
-    ended = await read_attempts(parts.database, run_id)
-    return JsonBody({"run_id": run_id, "attempts": attempts_json(run, ended)})
+    attempts = await queries.get_attempts(parts.database, run_id)
+    return ValueBody(AttemptList(run_id, tuple(attempts)))
 
 
-@single.get("/{run_id}/steps", response_model=Steps, responses=answers(404))
+@single.get("/{run_id}/steps", response_model=StepPage, responses=answers(404))
 async def get_steps(
     request: Request,
     principal: RunsRead,
     run_id: RunId,
     cursor: Annotated[str | None, Query(max_length=2100, description="`next_cursor` of the page before.")] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = MAX_PAGE,
-) -> JsonBody:
+) -> ValueBody:
     """What the run has finished so far, in the order it was recorded; a task's checkpoint is a step."""
     parts = parts_of(request)
     await require_visible(parts, principal, run_id)
-    after = (-1, "")
-    if cursor is not None:
-        number, _, path = cursor.partition(":")
-        if _STEP_NUMBER.fullmatch(number) is None or "\0" in path:
-            raise InvalidRequest("The cursor is none that a page of steps gave as `next_cursor`.")
-        after = (int(number), path)
-    found = await read_steps(parts.database, run_id, after=after, limit=limit)
-    last = found[-1] if len(found) == limit else None
-    return JsonBody(
-        {
-            "run_id": run_id,
-            "steps": [step_json(step) for step in found],
-            "next_cursor": None if last is None else f"{last['no'] or 0}:{last['path']}",
-        }
-    )
+    return ValueBody(await queries.get_step_page(parts.database, run_id, cursor, limit))
 
 
 @single.get("/{run_id}/events", response_model=EventsPage, responses=answers(404))
@@ -162,7 +123,7 @@ async def get_events(
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
     lines = await read_page(parts.database, run_id, after, limit)
-    first_seq = _first_kept(standing, after, lines)
+    first_seq = queries.first_kept(standing, after, lines)
     last = lines[-1].seq if lines else after
     head = orjson.dumps(
         {
@@ -177,7 +138,7 @@ async def get_events(
     return Response(f'{head[:-1]},"events":[{events}]}}', media_type="application/json")
 
 
-@single.get("/{run_id}/logs", response_model=LogsPage, responses=answers(404))
+@single.get("/{run_id}/logs", response_model=Logs, responses=answers(404))
 async def get_logs(
     request: Request,
     principal: RunsRead,
@@ -185,37 +146,20 @@ async def get_logs(
     since: Number = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 100,
     event: Annotated[Name | None, Query(description="Only lines of this event, such as `log`.")] = None,
-) -> JsonBody:
+) -> ValueBody:
     """Log lines for pollers. An index is an event's number less one: it never shifts, whatever is cut."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
-    lines = await read_page(parts.database, run_id, since, limit)
-    first_index = _first_kept(standing, since, lines) - 1
-    expected = standing.last_seq if standing.status.terminal else None
-    # With nothing left to read, a poller of a finished run must get to its end, even if retention took the rest.
-    next_index = lines[-1].seq if lines else max(since, expected or 0)
-    return JsonBody(
-        {
-            "run_id": run_id,
-            "logs": [log_json(line) for line in lines if event is None or line.type == event],
-            "next_index": next_index,
-            "status": standing.status.value,
-            "expected_log_count": expected,
-            "first_index": first_index,
-            "truncated": since < first_index,
-            "runner_id": standing.worker_id,
-            "log_source": "database",
-        }
-    )
+    return ValueBody(await queries.get_logs(parts.database, run_id, standing, since, limit, event))
 
 
-@single.get("/{run_id}/wait", response_model=RunWhole, responses=answers(404))
+@single.get("/{run_id}/wait", response_model=Run, responses=answers(404))
 async def wait_for_run(
     request: Request,
     principal: RunsRead,
     run_id: RunId,
     timeout_seconds: Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] = 30.0,
-) -> JsonBody:
+) -> ValueBody:
     """The run once it has ended, or as it is when the time is up: look at `status`."""
     parts = parts_of(request)
     standing = await require_visible(parts, principal, run_id)
@@ -231,38 +175,4 @@ async def wait_for_run(
             follower.close()
         if follower.refusal is not None:
             raise follower.refusal
-    return JsonBody(await _whole(parts, run_id))
-
-
-async def _whole(parts: Services, run_id: str) -> dict[str, Any]:
-    run = await find_run(parts.database, run_id)
-    asks = run.has_steps and not run.status.terminal
-    waits = await read_waits(parts.database, run_id) if asks else ()
-    return whole_json(await with_state(parts.database, run), waits)
-
-
-async def _course(parts: Services, run: Run) -> RunProgress:
-    if not run.has_steps:
-        return RunProgress(waiting_for_human=run.status is Status.PAUSED)
-    cost_usd, tokens = await read_totals(parts.database, run.id)
-    if run.status.terminal:
-        return RunProgress(cost_usd=cost_usd, tokens=tokens)
-    people = [
-        wait
-        for wait in await read_waits(parts.database, run.id)
-        if wait.kind == "human" and not (wait.answered or wait.overdue)
-    ]
-    return RunProgress(await _current_step(parts, run, people), bool(people), cost_usd, tokens)
-
-
-async def _current_step(parts: Services, run: Run, people: Sequence[Wait]) -> str | None:
-    """The step that asks first, or the one that began last."""
-    if run.status is Status.PAUSED and people:
-        return people[0].step_id
-    begun = await read_last(parts.database, run.id, EventType.STEP_START)
-    return None if begun is None else orjson.loads(begun.data).get("orch_step_id")
-
-
-def _first_kept(standing: RunStanding, after: int, lines: Sequence[StoredEvent]) -> int:
-    """The oldest number that is kept. A cut between the two reads shows as a hole where the page begins."""
-    return lines[0].seq if lines and lines[0].seq > after + 1 else standing.first_seq
+    return ValueBody(await queries.get_run(parts.database, run_id))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
@@ -12,10 +12,11 @@ from runlane.api.auth import SecretsManage
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
 from runlane.api.schemas.fields import MAX_PAGE, Name
-from runlane.api.schemas.secrets import PutSecret, RotateSecrets, RotationAnswer, SecretPage, SecretView
-from runlane.api.serializers import JsonBody, moment
+from runlane.api.schemas.secrets import PutSecret, RotateSecrets, RotationAnswer, SecretPage
+from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import parts_of
 from runlane.domain.secret import NAME_PATTERN, Secret
+from runlane.domain.wire import to_dict
 from runlane.store.access.secrets import list_secrets
 
 router = APIRouter(tags=["secrets"])
@@ -40,29 +41,26 @@ async def get_secrets(
     """A tenant's secrets by name, without their values."""
     owner = tenant_to_use(principal, tenant)
     found = await list_secrets(parts_of(request).database, owner, after=cursor, limit=limit)
-    told = {
-        "secrets": [_secret(item) for item in found],
-        "next_cursor": found[-1].name if len(found) == limit else None,
-    }
-    return JsonBody(told)
+    following = found[-1].name if len(found) == limit else None
+    return JsonBody({"secrets": [to_dict(item) for item in found], "next_cursor": following})
 
 
-@changes.put("/secrets/{name}", response_model=SecretView, responses=answers(404, 409, 413))
-async def put_secret(request: Request, principal: SecretsManage, name: SecretName, body: PutSecret) -> JsonBody:
+@changes.put("/secrets/{name}", response_model=Secret, responses=answers(404, 409, 413))
+async def put_secret(request: Request, principal: SecretsManage, name: SecretName, body: PutSecret) -> ValueBody:
     """Set a secret. Workers use the new value within two seconds. 409 if the server has no key to encrypt it with."""
     owner = tenant_to_use(principal, body.tenant)
     _, secret = await parts_of(request).connection.vault.set(owner, name, body.value, actor=principal.actor)
-    return JsonBody(_secret(secret))
+    return ValueBody(secret)
 
 
-@changes.delete("/secrets/{name}", response_model=SecretView, responses=answers(404, 409))
+@changes.delete("/secrets/{name}", response_model=Secret, responses=answers(404, 409))
 async def remove_secret(
     request: Request, principal: SecretsManage, name: SecretName, tenant: Tenant = None
-) -> JsonBody:
+) -> ValueBody:
     """Delete a secret. What refers to it fails from now on."""
     owner = tenant_to_use(principal, tenant)
     deleted = await parts_of(request).connection.vault.delete(owner, name, actor=principal.actor)
-    return JsonBody(_secret(deleted))
+    return ValueBody(deleted)
 
 
 @changes.post("/secrets/rotate", response_model=RotationAnswer, responses=answers(404, 409))
@@ -72,15 +70,3 @@ async def post_rotate(request: Request, principal: SecretsManage, body: RotateSe
     done = await parts_of(request).connection.vault.rotate(actor=principal.actor, tenant=only)
     unreadable = [asdict(item) for item in done.unreadable[:_MAX_TOLD]]
     return JsonBody({"key_id": done.key_id, "rotated": done.rotated, "unreadable": unreadable})
-
-
-def _secret(secret: Secret) -> dict[str, Any]:
-    return {
-        "name": secret.name,
-        "tenant": secret.tenant,
-        "version": secret.version,
-        "key_id": secret.key_id,
-        "created_at": moment(secret.created_at_us),
-        "updated_at": moment(secret.updated_at_us),
-        "updated_by": secret.updated_by,
-    }

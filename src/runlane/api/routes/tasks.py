@@ -16,10 +16,9 @@ from runlane.api.schemas.tasks import Batch, BatchRequest, Links, TaskRunRequest
 from runlane.api.serializers import JsonBody, accepted_json, accepted_reply
 from runlane.api.services import Services, parts_of
 from runlane.domain.events import EventType
-from runlane.domain.run import Accepted
 from runlane.observability import tracing
 from runlane.store.queue.events import read_page
-from runlane.submit.tasks import TaskRequest as Wanted
+from runlane.submit.tasks import TaskRequest
 
 router = APIRouter(tags=["tasks"])
 swift = APIRouter(tags=["tasks"], route_class=FastPathRoute)
@@ -65,19 +64,13 @@ async def run_task(
     """Accept a run of a task. When this answers, the run is stored and will end."""
     parts = parts_of(request)
     with tracing.span(f"accept {name}", {"runlane.task": name, "runlane.tenant": principal.tenant}):
-        accepted = await parts.app.enqueue(
-            name,
-            body.input,
-            priority=body.priority,
-            ordering_key=body.ordering_key,
-            on_dead=body.on_dead,
-            idempotency_key=idempotency_key,
-            delay_seconds=body.delay_seconds,
-            hold=body.hold,
+        accepted = await parts.app.submit(
+            TaskRequest(name, body.input, body.options(idempotency_key)),
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
-    return accepted_reply(accepted, await first_status(parts, accepted))
+    status = await first_status(parts, accepted.run_id) if accepted.replayed else None
+    return accepted_reply(accepted, status)
 
 
 @batches.post("/runs/batch", status_code=202, response_model=Batch, responses=answers(404, 409, 413, 429))
@@ -90,23 +83,18 @@ async def run_batch(
     """Accept many runs, in their order: every one is checked before the first is stored."""
     parts = parts_of(request)
     key = request.headers.get("idempotency-key")
-    wanted = [
-        Wanted(
+    # Each run gets a key of its own, so that a batch repeated after a crash finds the runs that it created.
+    requests = [
+        TaskRequest(
             item.task,
             item.input,
-            priority=item.priority,
-            ordering_key=item.ordering_key,
-            on_dead=item.on_dead,
-            # A key of their own for each, so that a batch repeated after a crash finds the runs it made.
-            idempotency_key=item.idempotency_key or (None if key is None else f"batch:{key}#{position}"),
-            delay_seconds=item.delay_seconds,
-            hold=item.hold,
+            item.options(item.idempotency_key or (None if key is None else f"batch:{key}#{position}")),
         )
         for position, item in enumerate(body.runs)
     ]
-    with tracing.span("accept batch", {"runlane.count": len(wanted), "runlane.tenant": principal.tenant}):
+    with tracing.span("accept batch", {"runlane.count": len(requests), "runlane.tenant": principal.tenant}):
         accepted = await parts.app.enqueue_requests(
-            wanted,
+            requests,
             tenant=principal.tenant,
             trace=tracing.current_parent() or tracing.valid_parent(traceparent),
         )
@@ -115,11 +103,9 @@ async def run_batch(
     return JsonBody(told, 202, rate_headers(quota))
 
 
-async def first_status(parts: Services, accepted: Accepted) -> str | None:
-    """A repeated request gets the same answer, so the status that the run was accepted with."""
-    if not accepted.replayed:
-        return None
-    lines = await read_page(parts.database, accepted.run_id, 0, 1)
+async def first_status(parts: Services, run_id: str) -> str | None:
+    """Return the status that a run was accepted with, so that a repeated request gets the same answer."""
+    lines = await read_page(parts.database, run_id, 0, 1)
     if not lines or lines[0].type != EventType.QUEUED:
         return None
     data: dict[str, Any] = orjson.loads(lines[0].data)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.fields import At, Name, RequestModel, ResponseModel
+from runlane.domain.access import ApiKey, AuditEntry
 from runlane.domain.tenant import MAX_COST_USD, MAX_LIMIT, MAX_RATE, OnCap
 from runlane.store.access.keys import MAX_LIFE_SECONDS
 
@@ -32,31 +34,17 @@ class NewKey(RequestModel):
     expires_in_seconds: float | None = Field(default=None, gt=0, le=MAX_LIFE_SECONDS)
 
 
-class KeyView(ResponseModel):
-    """A key; the key itself is stored nowhere."""
-
-    id: str
-    name: str
-    key_prefix: str
-    tenant: str
-    role: str
-    created_at: At
-    expires_at: At | None
-    revoked_at: At | None
-    last_used_at: At | None
-    created_by: str
-
-
-class ShownKey(KeyView):
+@dataclass(frozen=True, slots=True)
+class ShownKey(ApiKey):
     """A new key, the only time it can be seen."""
 
-    key: str | None = Field(description="sk-rl- and 64 hex digits; null when the request was repeated.")
+    key: Annotated[str | None, Field(description="sk-rl- and 64 hex digits; null when the request was repeated.")]
 
 
 class KeyPage(ResponseModel):
     """A page of keys."""
 
-    keys: list[KeyView]
+    keys: list[ApiKey]
     next_cursor: str | None
 
 
@@ -133,21 +121,8 @@ class Roles(ResponseModel):
     roles: list[RoleView]
 
 
-class AuditEntryView(ResponseModel):
-    """One administrative change."""
-
-    id: str
-    at: At
-    actor: str
-    tenant: str
-    action: str
-    subject: str
-    old: dict[str, Any] | None
-    new: dict[str, Any] | None
-
-
 class AuditPage(ResponseModel):
     """A page of changes."""
 
-    entries: list[AuditEntryView]
+    entries: list[AuditEntry]
     next_cursor: str | None

@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from runlane.domain.run import MAX_PRIORITY, MIN_PRIORITY
-from runlane.submit.tasks import MAX_KEY
+from runlane.submit.orchestrations import MAX_URL
+from runlane.submit.tasks import MAX_DELAY_SECONDS, MAX_KEY
 
 MAX_BATCH = 1000
 MAX_BULK = 1000
@@ -48,6 +49,10 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=MAX_KEY, pattern
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=_CLEAN), AfterValidator(text_only)]
 StepPath = Annotated[str, StringConstraints(min_length=1, max_length=2000, pattern=_CLEAN), AfterValidator(text_only)]
 Priority = Annotated[int, Field(ge=MIN_PRIORITY, le=MAX_PRIORITY, description="Higher runs earlier.")]
+Delay = Annotated[float, Field(ge=0, le=MAX_DELAY_SECONDS, description="Seconds before the run may start.")]
+WebhookUrl = Annotated[
+    str, Field(min_length=1, max_length=MAX_URL, description="Stored with the run, to be called when it ends.")
+]
 At = Annotated[str, Field(description="RFC 3339, UTC.", examples=["2026-01-31T12:00:00.000000Z"])]
 
 

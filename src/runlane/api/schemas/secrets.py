@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from runlane.api.schemas.fields import At, Name, RequestModel, ResponseModel, text_only
-from runlane.domain.secret import MAX_BYTES, MIN_CHARACTERS
+from runlane.api.schemas.fields import Name, RequestModel, ResponseModel, text_only
+from runlane.domain.secret import MAX_BYTES, MIN_CHARACTERS, Secret
 
 Value = Annotated[str, StringConstraints(min_length=MIN_CHARACTERS, max_length=MAX_BYTES), AfterValidator(text_only)]
 
@@ -25,22 +25,10 @@ class PutSecret(RequestModel):
     tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
 
 
-class SecretView(ResponseModel):
-    """A secret without its value."""
-
-    name: str
-    tenant: str
-    version: int = Field(description="How many values it has had.")
-    key_id: str = Field(description="The key that it is encrypted with.")
-    created_at: At
-    updated_at: At
-    updated_by: str
-
-
 class SecretPage(ResponseModel):
     """A page of a tenant's secrets by name."""
 
-    secrets: list[SecretView]
+    secrets: list[Secret]
     next_cursor: str | None
 
 

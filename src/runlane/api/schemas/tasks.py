@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ConfigDict, Field
 
-from runlane.api.schemas.fields import MAX_BATCH, Key, Name, Priority, RequestModel, ResponseModel
+from runlane.api.schemas.fields import MAX_BATCH, Delay, Key, Name, Priority, RequestModel, ResponseModel
+from runlane.domain.options import RunOptions
 from runlane.domain.run import OnDead, Status
-from runlane.submit.tasks import MAX_DELAY_SECONDS
+
+# The options of a body and their defaults, in the order of RunOptions, which begins with the key of the header.
+_BODY_OPTIONS: Final = [(name, RunOptions._field_defaults[name]) for name in RunOptions._fields[1:]]
 
 
-class RunOptions(RequestModel):
-    """How a run is to be executed."""
+class OptionsBody(RequestModel):
+    """A request body whose fields include options of a run."""
+
+    def options(self, idempotency_key: str | None) -> RunOptions:
+        """Return the options, with the idempotency key of the request."""
+        get = self.__dict__.get
+        return RunOptions._make([idempotency_key, *[get(name, default) for name, default in _BODY_OPTIONS]])
+
+
+class RunBody(OptionsBody):
+    """A run, and how it is executed."""
 
     input: dict[str, Any] = Field(default_factory=dict[str, Any], description="The task's arguments by name.")
     priority: Priority = 0
-    ordering_key: Key | None = Field(default=None, description="Runs with one key run one at a time, in order.")
+    ordering_key: Key | None = Field(default=None, description="Runs with the same key run one at a time, in order.")
     on_dead: str = Field(
         default=OnDead.SKIP.value,
         pattern="^(skip|block)$",
-        description="What a failed run does to those behind it under its ordering key.",
+        description="Whether the runs behind this one under its ordering key continue or stay blocked if it fails.",
     )
-    delay_seconds: float = Field(default=0.0, ge=0, le=MAX_DELAY_SECONDS)
+    delay_seconds: Delay = 0.0
     hold: bool = Field(default=False, description="Wait for an approval.")
 
 
-class TaskRunRequest(RunOptions):
+class TaskRunRequest(RunBody):
     """Run a task."""
 
     model_config = ConfigDict(
@@ -34,7 +46,7 @@ class TaskRunRequest(RunOptions):
     )
 
 
-class BatchItem(RunOptions):
+class BatchItem(RunBody):
     """One run of a batch."""
 
     task: Name

@@ -7,11 +7,11 @@ appear by their id and prefix, never by their secret or its hash. Only retention
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import BigInteger, Float, Integer, Text, bindparam, cast, delete, insert, or_, select
 
+from runlane.domain.access import AuditEntry
 from runlane.domain.ids import new_id
 from runlane.domain.text import clean_text, dump_json, load_json
 from runlane.store.sql.database import Database, Session
@@ -21,21 +21,6 @@ from runlane.store.sql.statement import Statement
 
 MAX_ACTOR = 200
 DELETED_AT_ONCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """One change. `old` is None for something new, `new` for something deleted."""
-
-    id: str
-    at_us: int
-    actor: str
-    tenant: str
-    action: str
-    subject: str
-    old: Mapping[str, Any] | None
-    new: Mapping[str, Any] | None
-
 
 _APPEND = Statement(
     "append_audit",

@@ -9,12 +9,11 @@ child ends is woken by the transaction that suspends it, every other parent by t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, FromClause, Integer, Text, bindparam, exists, literal, select, true, update
 from sqlalchemy.sql.base import Executable
 
-from runlane.domain.run import Status
+from runlane.domain.run import ChildRun, Status
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import by_key_only, lit, member, now_us, upsert
 from runlane.store.sql.schema import idempotency_keys, run_children, runs
@@ -30,16 +29,6 @@ _child = runs.alias("child")
 _named = idempotency_keys.c.key == run_children.c.key
 _parent_id = bindparam("run_id", type_=Text())
 _key = bindparam("key", type_=Text())
-
-
-@dataclass(frozen=True, slots=True)
-class ChildRun:
-    """A run that another one has started. `path` is the place of the call within that one."""
-
-    run_id: str
-    target: str
-    status: Status
-    path: str
 
 
 def _announce() -> Statement:

@@ -157,6 +157,8 @@ async def running_seconds(database: Database, run_id: str) -> float:
 
 def run_value(row: Row, *, whole: bool) -> Run:
     """Return the run of a row."""
+    plan: dict[str, Any] = (_loaded(row, "plan") if whole else None) or {}
+    fork: dict[str, Any] | None = plan.get("fork")
     return Run(
         id=row["id"],
         target=row["target"],
@@ -181,7 +183,10 @@ def run_value(row: Row, *, whole: bool) -> Run:
         result=_loaded(row, "result") if whole else None,
         error=_loaded(row, "error") if whole else None,
         state=_loaded(row, "state") if whole else None,
-        plan=_loaded(row, "plan") if whole else None,
+        plan=plan or None,
+        definition=plan.get("pins", {}).get(row["target"]),
+        forked_from=None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]},
+        parent=plan.get("parent"),
         tenant=row["tenant"],
         first_seq=row["first_seq"],
         blocked_by=row["blocked_by"] if whole else None,

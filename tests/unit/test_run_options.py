@@ -1,0 +1,77 @@
+"""An option of a run exists everywhere or nowhere: in the value, the keyword arguments and the request bodies."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, get_type_hints
+
+import pytest
+
+from runlane import App, Client
+from runlane.api.schemas.chat import AgentRequest, ChatBody
+from runlane.api.schemas.orchestrations import OrchestrationRequest
+from runlane.api.schemas.tasks import BatchItem, OptionsBody, TaskRunRequest
+from runlane.domain import options
+from runlane.domain.options import (
+    AgentOptions,
+    BulkOptions,
+    ChatOptions,
+    OrchestrationOptions,
+    RunOptions,
+    TaskOptions,
+    run_options,
+)
+
+KINDS: list[type[Any]] = [BulkOptions, TaskOptions, AgentOptions, OrchestrationOptions, ChatOptions]
+# The idempotency key of a request is a header; only the runs of a batch have keys in the body.
+BODIES: list[tuple[type[OptionsBody], type[Any]]] = [
+    (TaskRunRequest, TaskOptions),
+    (AgentRequest, AgentOptions),
+    (OrchestrationRequest, OrchestrationOptions),
+    (ChatBody, ChatOptions),
+]
+
+
+def test_every_option_can_be_given_as_a_keyword_argument_of_the_same_type() -> None:
+    value = get_type_hints(RunOptions)
+    given: dict[str, Any] = {}
+    for kind in KINDS:
+        given |= get_type_hints(kind)
+    assert given == value
+
+
+@pytest.mark.parametrize(("body", "kind"), BODIES)
+def test_every_option_of_a_request_is_a_field_of_its_body_with_the_same_default(
+    body: type[OptionsBody], kind: type[Any]
+) -> None:
+    expected: frozenset[str] = kind.__optional_keys__ - {"idempotency_key"}
+    # A message names its session besides its options.
+    found = set(RunOptions._fields) & set(body.model_fields)
+    assert found - ({"session_id"} if body is ChatBody else set()) == expected
+    assert {name: body.model_fields[name].default for name in expected} == {
+        name: RunOptions._field_defaults[name] for name in expected
+    }
+
+
+def test_a_run_of_a_batch_has_every_option_of_a_task() -> None:
+    assert set(RunOptions._fields) & set(BatchItem.model_fields) == TaskOptions.__optional_keys__
+
+
+@pytest.mark.parametrize("method", ["enqueue", "enqueue_many", "orchestrate", "ask", "chat"])
+def test_app_and_client_take_the_same_options(method: str) -> None:
+    of_app, of_client = (inspect.signature(getattr(kind, method)).parameters["options"] for kind in (App, Client))
+    assert of_app.annotation == of_client.annotation
+    assert of_app.annotation.removeprefix("Unpack[").removesuffix("]") in vars(options)
+
+
+def test_a_body_has_what_differs_from_the_defaults_and_gives_the_options_back() -> None:
+    assert RunOptions(idempotency_key="once", session_id="s").to_body() == {"session_id": "s"}
+    chosen = RunOptions("once", 3, "k", "block", 1.5, True, "https://example.com", "s")
+    body = chosen.to_body()
+    assert body.keys() == set(RunOptions._fields) - {"idempotency_key"}
+    assert OrchestrationRequest.model_validate(body).options("once") == chosen
+
+
+def test_an_option_of_another_kind_of_run_is_an_error() -> None:
+    with pytest.raises(TypeError, match="webhook_url is not an option of this call"):
+        run_options(TaskOptions, {"webhook_url": "https://example.com"})
