@@ -194,7 +194,7 @@ async def test_pieces_of_an_answer_arrive_live_and_the_stream_can_stay(api: Api)
     posts = [await say(api, text, session_id) for text in ("two", "three")]
     # The reader has everything up to the question, so it hears the pieces of the answer live.
     await eventually(
-        lambda: any(event["type"] == "thinking" and event["chat_turn"] == 2 for event in seen), "the question"
+        lambda: any(event["type"] == "model_request" and event["chat_turn"] == 2 for event in seen), "the question"
     )
     await gate.asked.wait()
     gate.open.set()
