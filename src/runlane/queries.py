@@ -16,9 +16,9 @@ import orjson
 
 from runlane.domain.events import Event, EventType, StoredEvent
 from runlane.domain.run import Run, RunSummary, Status
+from runlane.domain.timestamps import format_timestamp
 from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, Step, StepPage
 from runlane.domain.wait import Question
-from runlane.domain.wire import format_timestamp
 from runlane.errors import InvalidRequest
 from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals

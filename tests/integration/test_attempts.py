@@ -201,8 +201,8 @@ async def test_a_claim_whose_answer_was_lost_is_executed(process: Process, monke
         return "done"
 
     worker = await process.start()
-    database = LostClaims(worker._database)
-    monkeypatch.setattr(worker, "_database", database)
+    database = LostClaims(worker._claims._database)
+    monkeypatch.setattr(worker._claims, "_database", database)
 
     def reached(point: str) -> None:
         database.took_a_run = database.took_a_run or point == "claim.before_commit"

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from runlane.api.error_responses import rate_headers
 from runlane.domain.run import Accepted
-from runlane.domain.wire import format_timestamp, to_json
+from runlane.domain.timestamps import format_timestamp
+from runlane.domain.wire import to_json
 
 ROOT = "/api/v2"
 # Where runs of orchestrations have their addresses; both prefixes lead to the same.

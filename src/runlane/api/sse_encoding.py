@@ -7,7 +7,7 @@ not stored, and a reader that comes back must not resume behind something that n
 from __future__ import annotations
 
 from runlane.domain.events import Delta, StoredEvent
-from runlane.domain.wire import format_timestamp
+from runlane.domain.timestamps import format_timestamp
 
 KEEPALIVE = b": keepalive\n\n"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from runlane.cli.output import format_time, shorten
 from runlane.domain.events import Event, EventType, LiveType
 from runlane.domain.text import dump_json
-from runlane.domain.wire import format_timestamp
+from runlane.domain.timestamps import format_timestamp
 
 if TYPE_CHECKING:
     from runlane.client import LiveEvent

@@ -19,7 +19,7 @@ from runlane.cli.terminal import write_block, write_line
 from runlane.domain.events import Event, EventType
 from runlane.domain.run import Run, Status
 from runlane.domain.text import dump_json
-from runlane.domain.wire import format_timestamp
+from runlane.domain.timestamps import format_timestamp
 from runlane.errors import InvalidInput, NotFound, WrongState
 
 EXIT_FAILED: Final = 1

@@ -128,4 +128,4 @@ _BY_STATUS: dict[int, type[RunlaneError]] = {
     422: InvalidRequest,
     503: Unavailable,
 }
-_BY_CODE = {kind.code: kind for kind in _kinds(RunlaneError) if kind.__module__ == RunlaneError.__module__}
+_BY_CODE = {kind.code: kind for kind in _kinds(RunlaneError) if kind.__module__.startswith("runlane.errors")}

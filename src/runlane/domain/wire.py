@@ -7,29 +7,17 @@ The dataclasses live in `domain`, because the client may import nothing else.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, TypeAdapter, WithJsonSchema
 
+from runlane.domain.timestamps import format_timestamp, parse_timestamp
+
 T = TypeVar("T")
 
 # Every key is in every answer, even if its value is the default.
 WIRE: Final = ConfigDict(json_schema_serialization_defaults_required=True)
-
-
-def format_timestamp(at_us: int) -> str:
-    """Return microseconds since the epoch in RFC 3339."""
-    return datetime.fromtimestamp(at_us / 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def parse_timestamp(at: Any) -> Any:
-    """Return a time in RFC 3339 as microseconds since the epoch; any other value as it is."""
-    if not isinstance(at, str):
-        return at
-    moment = datetime.fromisoformat(at)
-    return int(moment.replace(microsecond=0).timestamp()) * 1_000_000 + moment.microsecond
 
 
 def _seconds_to_us(seconds: Any) -> Any:
