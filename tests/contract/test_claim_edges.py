@@ -11,7 +11,7 @@ from runlane.bus.memory import MemoryBus
 from runlane.domain.run import Status
 from runlane.domain.slots import WorkerLoad
 from runlane.maintenance.reaper import Reaper
-from runlane.store.queue import claim as claims
+from runlane.store.queue import claim_locks
 from runlane.store.queue.claim import LaneMemory
 from runlane.store.queue.lanes import declare_lanes
 from tests.faults import FaultyDatabase
@@ -36,7 +36,7 @@ async def test_a_quarantined_run_keeps_no_worker_free_before_it_has_waited_long(
 async def test_new_lanes_are_locked_instead_of_those_without_runs(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(claims, "_MAX_LOCKS", 2)
+    monkeypatch.setattr(claim_locks, "_MAX_LOCKS", 2)
     names = [f"lane-{number}" for number in range(4)]
     await declare_lanes(store.database, names)
     worker, memory = await store.worker(), LaneMemory()

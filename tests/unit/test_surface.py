@@ -69,7 +69,7 @@ def test_every_public_name_of_the_testing_kit_exists_and_is_listed() -> None:
         ),
         (
             "from tests.cli_commands import leaf_commands; list(leaf_commands())",
-            "sqlalchemy fastapi httpx2 pydantic rich structlog runlane.app runlane.client runlane.settings",
+            "sqlalchemy fastapi httpx2 rich structlog runlane.app runlane.client runlane.settings",
         ),
     ],
 )

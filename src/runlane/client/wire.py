@@ -9,8 +9,9 @@ import orjson
 
 from runlane.domain.events import Event
 from runlane.domain.run import Accepted, Status
+from runlane.domain.timestamps import parse_timestamp
 from runlane.domain.views import LiveEvent
-from runlane.domain.wire import from_json, parse_timestamp
+from runlane.domain.wire import from_json
 from runlane.errors import (
     Conflict,
     InputTooLarge,
