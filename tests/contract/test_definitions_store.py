@@ -112,7 +112,7 @@ async def test_what_is_refused_changes_nothing(store: Store) -> None:
             agents=[agent("b")],
             orchestrations=[orchestration("o", step("s", "agent", agent_id="nobody"))],
         )
-    with pytest.raises(InvalidDefinitions, match="no such field"):
+    with pytest.raises(InvalidDefinitions, match="Unknown field"):
         await sync(store.database, agents=[agent("b"), agent("c", nope=1)])
     with pytest.raises(NotFound, match='No tenant "nobody"'):
         await sync(store.database, tenant="nobody", agents=[agent("b")])
@@ -168,7 +168,7 @@ async def test_what_exists_is_kept_where_asked(store: Store) -> None:
     await sync(store.database, agents=[agent("a", name="one")])
     report = await sync(store.database, agents=[agent("a", name="two"), agent("b")], keep_existing=True)
     assert told(report) == {"agent:b": "added"}
-    assert [(item.id, item.reason) for item in report.skipped] == [("a", "There is one of this name already.")]
+    assert [(item.id, item.reason) for item in report.skipped] == [("a", "A definition of this name exists already.")]
     assert (await find_definition(store.database, "default", "agent", "a"))[0].name == "one"
 
 
@@ -209,9 +209,9 @@ async def test_what_is_not_there_says_so(store: Store) -> None:
         await find_definition(store.database, "default", "agent", "writr")
     with pytest.raises(UnknownDefinition, match='The agent "writer" has no version "0"'):
         await find_version(store.database, "default", "agent", "writer", "0")
-    with pytest.raises(UnknownDefinition, match='No agent "x"'):
+    with pytest.raises(UnknownDefinition, match='The agent "x" does not exist'):
         await find_version(store.database, "default", "agent", "x", "0")
-    with pytest.raises(UnknownDefinition, match='No orchestration "x"'):
+    with pytest.raises(UnknownDefinition, match='The orchestration "x" does not exist'):
         await list_versions(store.database, "default", "orchestration", "x")
     with pytest.raises(UnknownDefinition, match='No MCP server "x"'):
         await find_definition(store.database, "default", "mcp_server", "x")

@@ -134,10 +134,10 @@ async def test_a_person_approves_edits_or_denies_a_call(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({"a": 10}, '"arguments" does not fit the tool: "b" is missing in the arguments.'),
+        ({"a": 10}, '"arguments" does not match the tool: "b" is missing in the arguments.'),
         ('{"a": 10', '"arguments" must be a JSON object.'),
         ("[1, 2]", '"arguments" must be a JSON object.'),
-        (None, '"arguments" is required to edit the call. Give all of them as a JSON object.'),
+        (None, '"arguments" is required to edit the call. Give all arguments as a JSON object.'),
     ],
 )
 async def test_whoever_edits_arguments_badly_is_told_and_the_run_waits_on(
@@ -159,7 +159,7 @@ async def test_arguments_that_were_changed_are_not_approved_as_they_were(process
     await process.start()
     run_id = await paused(process, flow(STEP), helper(call(a=1, b=2), "done"), tool(requires_approval=True))
     for decision in ("approve", "deny"):
-        with pytest.raises(InvalidInput, match='"arguments" can be changed with the decision "edit" only'):
+        with pytest.raises(InvalidInput, match='"arguments" can be changed only with the decision "edit"'):
             await process.app.resume(run_id, {"decision": decision, "arguments": {"a": 1, "b": 3}})
     assert await is_paused(process, run_id)
     await process.app.resume(run_id, {"decision": "approve", "arguments": '{"b": 2, "a": 1}'})
@@ -323,4 +323,4 @@ async def test_an_agent_may_work_without_tools_that_are_missing(process: Process
     assert (ended.status, ended.result) == (Status.COMPLETED, "3")
     (warning,) = await told(process, ended.id, "step_warning")
     assert (warning["code"], warning["orch_step_id"]) == ("unknown_tool", "work")
-    assert warning["message"] == 'The tool "gone" does not exist in this run; the agent "helper" works without it.'
+    assert warning["message"] == 'There is no tool "gone" in this run; the agent "helper" works without it.'
