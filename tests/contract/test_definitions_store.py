@@ -213,7 +213,7 @@ async def test_what_is_not_there_says_so(store: Store) -> None:
         await find_version(store.database, "default", "agent", "x", "0")
     with pytest.raises(UnknownDefinition, match='The orchestration "x" does not exist'):
         await list_versions(store.database, "default", "orchestration", "x")
-    with pytest.raises(UnknownDefinition, match='No MCP server "x"'):
+    with pytest.raises(UnknownDefinition, match='The MCP server "x" does not exist'):
         await find_definition(store.database, "default", "mcp_server", "x")
     with pytest.raises(UnknownDefinition) as raised:
         await load_pinned(store.database, "default", {"agent:writer": "0"})
