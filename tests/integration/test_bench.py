@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MEASURES = {
     "drain", "limit", "accept", "http", "latency", "steps", "takeover", "claims", "memory", "long", "stream", "arrival",
-    "followers", "tokens", "agents",
+    "followers", "tokens", "agents", "permits",
 }  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def test_quick_run_measures_every_part_and_its_table_can_be_made_again(tmp_path:
     assert report["conditions"]["postgres"]["synchronous_commit"] == "on"
     summary = bench("--table", str(path)).strip()
     assert summary in output
-    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 40
+    assert len([line for line in summary.splitlines() if line.startswith("| ")]) == 46
 
 
 def test_the_table_compares_each_repeat_with_its_neighbour(tmp_path: Path) -> None:
