@@ -216,7 +216,7 @@ async def test_a_bundle_goes_out_and_comes_in_again(idle_api: Api) -> None:
     again = (await api.post("/bundles/import", {"bundle": bundle, "tenant": "acme"})).json()
     assert (again["imported"], again["unchanged"]) == (0, 3)
     kept = (await api.post("/bundles/import", {"bundle": bundle, "tenant": "acme", "keep_existing": True})).json()
-    assert {item["reason"] for item in kept["items"]} == {"There is one of this name already."}
+    assert {item["reason"] for item in kept["items"]} == {"A definition of this name exists already."}
     one = (await api.post("/bundles/import", {"bundle": bundle, "agents": ["writer"]})).json()
     assert [(item["id"], item["status"]) for item in one["items"]] == [("writer", "unchanged")]
     problem_of(await api.post("/bundles/import", {"bundle": {"agents": []}}), 422, "invalid_request")
