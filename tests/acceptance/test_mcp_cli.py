@@ -71,4 +71,4 @@ def test_a_program_is_checked_from_the_database(tmp_path: Path, fake: FakeMcp) -
     (tmp_path / "definitions").rename(tmp_path / "elsewhere")
     listed = run(tmp_path, "mcp", "check", "local")
     assert listed.returncode == 0, listed.stderr
-    assert "local__echo  Says the same.\n" in listed.stdout
+    assert "local__echo  Returns the text.\n" in listed.stdout
