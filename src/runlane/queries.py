@@ -19,7 +19,7 @@ from runlane.domain.run import Run, RunSummary, Status
 from runlane.domain.timestamps import format_timestamp
 from runlane.domain.views import Attempt, InboxPage, LogLine, Logs, RunPage, RunStatus, Step, StepPage
 from runlane.domain.wait import Question
-from runlane.errors import InvalidRequest
+from runlane.errors import InvalidRequest, UnknownDefinition
 from runlane.store.definitions import load_pinned
 from runlane.store.orchestration.calls import read_totals
 from runlane.store.orchestration.children import read_children
@@ -57,7 +57,11 @@ async def _state(database: Database, run: Run) -> dict[str, Any] | None:
     from runlane.orchestration.pinned import PinnedDefinitions
     from runlane.orchestration.replay import restore
 
-    pinned = await load_pinned(database, run.tenant, run.plan["pins"])
+    try:
+        pinned = await load_pinned(database, run.tenant, run.plan["pins"])
+    except UnknownDefinition:
+        # Without its versions the state cannot be restored. The run itself can still be read.
+        return None
     root = root_of(run.target, run.input or {}, PinnedDefinitions.of(pinned))
     records = await read_way(database, run.id)
     # In a thread: hundreds of records may be replayed, and the event loop serves streams meanwhile.
