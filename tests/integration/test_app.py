@@ -212,7 +212,7 @@ async def test_definitions_are_brought_all_or_none(process: Process, tmp_path: P
     assert (await process.end((await process.app.ask("helper", "go")).run_id)).result == "It is done."
     with pytest.raises(RunlaneError, match="jbo"):
         await process.app.sync({"agents": [{**uses_job, "system_prompt": "new"}, {"id": "other", "tools": ["jbo"]}]})
-    with pytest.raises(InvalidRequest, match='"agent" is not a kind of definitions. Use orchestrations, agents'):
+    with pytest.raises(InvalidRequest, match='"agent" is not a kind of definitions'):
         await process.app.sync({"agent": [uses_job]})
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "new.json").write_text('{"id": "new", "model": "scripted", "answers": ["New."]}')
