@@ -85,7 +85,11 @@ def test_a_worker_for_lanes_that_do_not_exist(embedded: Shell, lanes: str, code:
     ("url", "code", "said"),
     [
         (f"mysql://app:{PASSWORD}@host/shop", "invalid_settings", "RUNLANE_DATABASE_URL: the URL must begin with"),
-        (f"postgresql://app:{PASSWORD}@host", "invalid_settings", "the URL does not name a database. Form: postgresql://"),
+        (
+            f"postgresql://app:{PASSWORD}@host",
+            "invalid_settings",
+            "the URL does not name a database. Form: postgresql://",
+        ),
         (f"postgresql://app:{PASSWORD}/x@host/shop", "invalid_settings", "the URL cannot be parsed"),
         (f"postgresql://app:{PASSWORD}@127.0.0.1:1/shop", "unavailable", "127.0.0.1:1/shop cannot be reached"),
         ("sqlite:///tasks.py/x.db", "configuration", "tasks.py/x.db cannot be opened"),
