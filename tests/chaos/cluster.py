@@ -57,12 +57,19 @@ async def eventually(
 class Process:
     """One process of the cluster."""
 
-    def __init__(self, name: str, command: Sequence[str], environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        environment: dict[str, str],
+        log: Path,
+        popen: type[subprocess.Popen[Any]] = forking.Popen,
+    ) -> None:
         self.name = name
         self.log = log
         self.ended_ns: int | None = None
         with log.open("wb") as out:
-            self._process = forking.Popen(
+            self._process = popen(
                 command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT
             )
 
@@ -137,6 +144,8 @@ class Cluster:
         self.app = App(Settings(database_url=SecretStr(url), worker_health_port=0, max_losses=1000))
         self.app.include(chaos_tasks.app)
         self.processes: list[Process] = []
+        # A test of what a process imports, or of its memory, sets subprocess.Popen.
+        self.popen: type[subprocess.Popen[Any]] = forking.Popen
 
     async def close(self) -> None:
         for process in self.processes:
@@ -163,7 +172,7 @@ class Cluster:
         full = {**self.environment, **(environment or {})}
         if crash is not None:
             full[VARIABLE] = str(crash)
-        process = Process(name, command, full, self.folder / f"process-{number:02}.log")
+        process = Process(name, command, full, self.folder / f"process-{number:02}.log", self.popen)
         self.processes.append(process)
         return process
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from runlane import Status
 from runlane.testing.fake_provider import FakeProvider
 from tests.chaos.agents import define, environment, start
@@ -24,6 +26,7 @@ async def test_steps_without_a_provider_load_no_provider(make_cluster: MakeClust
     with FakeProvider(["From a provider."]) as provider:
         allow = {"RUNLANE_OUTBOUND_ALLOW": f"127.0.0.1:{provider.port}"}
         cluster = await make_cluster(**environment(provider, **allow))
+        cluster.popen = subprocess.Popen
         (worker,) = await cluster.start_workers(1)
         print(f"idle: {worker.resident_mb:.0f} MB")
         assert worker.resident_mb < IDLE_MB
@@ -53,6 +56,7 @@ async def test_steps_without_a_provider_load_no_provider(make_cluster: MakeClust
 async def test_a_fresh_worker_loads_what_its_definitions_need_before_it_is_asked(make_cluster: MakeCluster) -> None:
     with FakeProvider(["From a provider."]) as provider:
         cluster = await make_cluster(**environment(provider))
+        cluster.popen = subprocess.Popen
         await define(cluster, [{"id": "ask", "type": "agent", "agent_id": "helper", "output_key": "ask"}])
         await cluster.start_workers(1)
 
