@@ -136,8 +136,9 @@ def test_sync_on_the_database(project: Path) -> None:
     (project / "definitions/agents/writer.json").unlink()
     done = command(project, "sync", "--prune")
     assert done.returncode == 1
-    assert 'error: orchestrations/hello.json: orchestration "hello", step "ask", field agent_id: There is no agent' in (
-        done.stderr
+    assert (
+        'error: orchestrations/hello.json: orchestration "hello", step "ask", field agent_id: The agent "writer" does not exist'
+        in (done.stderr)
     )
     assert "1 error; nothing was changed." in done.stderr
     (project / "definitions/orchestrations/hello.json").unlink()
@@ -333,7 +334,7 @@ def test_tools_from_a_description(tmp_path: Path) -> None:
         "written    shop_delete_orders_id",
         "definitions/tools: 2 written, 0 unchanged, 0 kept, 1 left out.",
     ]
-    assert done.stderr == "left out: HEAD /orders: HEAD returns no content to answer with.\n"
+    assert done.stderr == "left out: HEAD /orders: HEAD returns no content for a tool.\n"
     assert command(tmp_path, "validate").stdout == "definitions: 2 definitions, 0 warnings, no errors.\n"
     path = tmp_path / "definitions" / "tools" / "shop_orders.json"
     assert json.loads(path.read_text())["headers"] == {"X-Key": "{secret.SHOP}"}
