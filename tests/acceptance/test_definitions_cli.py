@@ -136,10 +136,8 @@ def test_sync_on_the_database(project: Path) -> None:
     (project / "definitions/agents/writer.json").unlink()
     done = command(project, "sync", "--prune")
     assert done.returncode == 1
-    assert (
-        'error: orchestrations/hello.json: orchestration "hello", step "ask", field agent_id: The agent "writer" does not exist'
-        in (done.stderr)
-    )
+    location = 'error: orchestrations/hello.json: orchestration "hello", step "ask", field agent_id'
+    assert f'{location}: The agent "writer" does not exist' in done.stderr
     assert "1 error; nothing was changed." in done.stderr
     (project / "definitions/orchestrations/hello.json").unlink()
     done = command(project, "sync")
