@@ -106,8 +106,9 @@ def _execute(request: dict[str, Any]) -> None:
     for number, file in enumerate(request["files"]):
         os.dup2(file, number)
     os.closerange(_FILES, 256)
-    for number in (signal.SIGINT, signal.SIGPIPE):
-        signal.signal(number, signal.SIG_DFL if number == signal.SIGPIPE else signal.default_int_handler)
+    # As in a started interpreter. With the default of SIGPIPE a write to a closed socket would end the process.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])

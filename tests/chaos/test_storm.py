@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import asyncpg
 import pytest
 
 from runlane.errors import Unavailable
@@ -32,7 +33,7 @@ async def kill_now_and_then(cluster: Cluster, chance: random.Random, concurrency
         victim.kill()
         other = cluster.start_worker(concurrency=concurrency)
         # It ends if the server restarts while it starts, and the server may not answer here.
-        with suppress(Exception):
+        with suppress(AssertionError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await cluster.online(other)
 
 
