@@ -1,6 +1,6 @@
-"""The wire format of notices, deltas and signals between processes: small JSON with the sender's mark.
+"""The wire format of notices, deltas and signals between processes: compact JSON with the id of the sender.
 
-With the mark a process ignores its own messages, which it has delivered locally already.
+With the id a process ignores its own messages, which it has delivered locally already.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import orjson
 
 from runlane.domain.events import Delta, Notice, StoredEvent
 
-# A notice with more text than this goes without its events; readers fetch them from the database.
+# A notice with more text than this is sent without its events; readers fetch them from the database.
 MAX_NOTICE_BYTES = 256 * 1024
 
 
@@ -36,7 +36,7 @@ class BusMessage(NamedTuple):
 
 
 def encode_notice(origin: str, notice: Notice) -> bytes:
-    """A notice for the channel of its run."""
+    """Encode a notice for the channel of its run."""
     text = orjson.dumps([origin, "n", notice.run_id, notice.last_seq, _lines(notice.lines)])
     if len(text) > MAX_NOTICE_BYTES:
         text = orjson.dumps([origin, "n", notice.run_id, notice.last_seq, []])
@@ -44,18 +44,18 @@ def encode_notice(origin: str, notice: Notice) -> bytes:
 
 
 def encode_delta(origin: str, delta: Delta) -> bytes:
-    """A delta for the channel of its run."""
+    """Encode a delta for the channel of its run."""
     # Processes of older versions ignore repeats.
     return orjson.dumps([origin, "a" if delta.repeat else "d", *delta[:4]])
 
 
 def encode_cancel(origin: str, run_id: str) -> bytes:
-    """A cancel signal."""
+    """Encode a cancel signal."""
     return orjson.dumps([origin, "c", run_id])
 
 
 def encode_reader(origin: str, run_id: str) -> bytes:
-    """The announcement of a reader. A process of an older version ignores it."""
+    """Encode the announcement of a reader. Processes of older versions ignore it."""
     return orjson.dumps([origin, "r", run_id])
 
 
