@@ -183,4 +183,4 @@ async def test_cutting_gets_in_nobodys_way(make_cluster: MakeCluster, kind: str)
     assert kept == {row["id"]: (row["last_seq"], "done") for row in last}
     cluster.check_effects([run.run_id for run in (*runs, *hopeless)])
     for process in cluster.processes:
-        assert "duty_failed" not in process.told()
+        assert "maintenance_failed" not in process.told()

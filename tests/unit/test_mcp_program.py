@@ -24,7 +24,7 @@ async def test_no_part_of_a_secret_is_told_wherever_the_words_are_cut(before: in
         stream.feed_data(said[start : start + 7_000].encode())
     stream.feed_eof()
     await program.listen(stream)
-    told = program.last_words(target_of("default", SERVER, {"KEY": SECRET}), 20_000)
+    told = program.stderr_tail(target_of("default", SERVER, {"KEY": SECRET}), 20_000)
     assert told.endswith("z" * 100)
     assert "s3c" not in told
     assert "ret-" not in told
@@ -35,4 +35,4 @@ async def test_short_words_are_told_as_a_whole() -> None:
     stream.feed_data(b"no such file\n")
     stream.feed_eof()
     await program.listen(stream)
-    assert program.last_words(target_of("default", SERVER, {"KEY": SECRET}), 2000) == "no such file"
+    assert program.stderr_tail(target_of("default", SERVER, {"KEY": SECRET}), 2000) == "no such file"

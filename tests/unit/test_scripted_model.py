@@ -152,7 +152,7 @@ def test_a_script_that_makes_no_sense_is_refused(script: list[Any]) -> None:
 def test_names_that_nobody_knows_are_told_with_those_that_exist() -> None:
     scene = ModelContext(orchestration(draft=["x"]), None, "ask")
     for name, told in {
-        "gpt-5": "Names here begin with: scripted",
+        "gpt-5": "Known prefixes: scripted",
         "scriptd:draft": 'did you mean "scripted"',
         "scripted:drafts": 'did you mean "draft"',
         "scripted:none": "scripted:draft",

@@ -1,6 +1,6 @@
 """The wire format of notices, deltas and signals between processes: small JSON arrays.
 
-Over Redis, each message begins with the mark of its sender; over Postgres, each payload does. With the mark a process
+Over Redis, each message begins with the id of its sender; over Postgres, each payload does. With the id a process
 ignores its own messages, which it has delivered locally already.
 """
 
@@ -62,7 +62,7 @@ class BusMessage(NamedTuple):
 
 
 def encode(content: BusContent, *origin: str) -> bytes:
-    """Return a message as JSON, after the mark of its sender if one is given."""
+    """Return a message as JSON, after the id of its sender if one is given."""
     text = orjson.dumps([*origin, *_parts(content)])
     if len(text) > MAX_NOTICE_BYTES and isinstance(content, Notice):
         text = orjson.dumps([*origin, *_parts(content._replace(lines=()))])
@@ -70,7 +70,7 @@ def encode(content: BusContent, *origin: str) -> bytes:
 
 
 def decode(message: bytes) -> BusMessage | None:
-    """Decode a message that begins with the mark of its sender; return None if it has another format."""
+    """Decode a message that begins with the id of its sender; return None if it has another format."""
     try:
         match orjson.loads(message):
             case [str(origin), *parts]:

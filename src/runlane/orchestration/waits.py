@@ -1,8 +1,8 @@
 """Open waits of a run for people, times and events, and the answers that this attempt has loaded.
 
-A step that waits as a whole has one question, under its path. A step that waits inside, for an approval for example,
-may have several, under its path and a key; what the whole run waits for has a key only. These are asked by the step
-itself whenever it is performed, so after a takeover they are only remembered until the step asks again.
+A step that waits as a whole has one wait, under its path. A step that waits inside, for example for an approval, may
+have several, under its path and a key; waits of the whole run have only a key. The step itself opens these whenever it
+is performed, so after a takeover they are only remembered until it does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from runlane.store.orchestration.waits import NewWait, Wait
 
 
 class InnerKey(NamedTuple):
-    """What waits inside a step, whether it does so for the whole run, and what is kept aside with the answer."""
+    """The key of a wait inside a step, whether the whole run shares it, and what is stored with the answer."""
 
     key: str
     shared: bool
@@ -54,18 +54,18 @@ class _Open:
 
 
 class OpenWaits:
-    """What this run waits for."""
+    """The open waits of a run."""
 
     def __init__(self) -> None:
         self._open: dict[str, _Open] = {}
         self._sent: list[Wait] = []
         self._remembered: dict[str, Wait] = {}
         self._free: set[str] = set()
-        # Answered in this attempt: a step that asks the same later finds the answer in the journal.
+        # Answered in this attempt: a step that opens the same wait later finds the answer in the journal.
         self._over: set[str] = set()
 
     def __contains__(self, path: object) -> bool:
-        """Whether a step has to wait. One that waits inside may go on as soon as one of its questions is answered."""
+        """Whether a step has to wait. One that waits inside continues as soon as one of its waits is answered."""
         if path in self._free:
             return False
         return any(path in question.pending_steps for question in self._open.values())
@@ -75,16 +75,16 @@ class OpenWaits:
 
     @property
     def paths(self) -> list[str]:
-        """What is waited for."""
+        """The paths of the open waits."""
         return sorted(self._open)
 
     def seconds_left(self) -> float | None:
-        """How long until the first of them is due, if one ever is."""
+        """Return the seconds until the first wait is due, or None."""
         dues = [question.due for question in self._open.values() if question.due is not None]
         return max(0.0, min(dues) - time.monotonic()) if dues else None
 
-    def ask(self, pending: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
-        """What is stored of a new question, and what people are shown; None if it has been asked before."""
+    def open(self, pending: PendingStep, waiting: StepWait) -> tuple[NewWait, dict[str, Any]] | None:
+        """Return the wait to store and its request; None if it is open already."""
         self._free.discard(pending.path)
         inner = None
         if waiting.key is not None:
@@ -92,9 +92,9 @@ class OpenWaits:
         path = _path(pending, inner)
         if path in self._over:
             return None
-        asked = self._open.get(path)
-        if asked is not None:
-            asked.pending_steps[pending.path] = pending
+        known = self._open.get(path)
+        if known is not None:
+            known.pending_steps[pending.path] = pending
             return None
         name = waiting.name or waiting.event or pending.step.title
         remembered = self._remembered.pop(path, None)
@@ -138,7 +138,7 @@ class OpenWaits:
                     question.due = _due(wait)
 
     def learn(self, stored: Sequence[Wait], pending_steps: Sequence[PendingStep]) -> None:
-        """Take over what is stored: open questions, answers, and events that were sent before anybody waited."""
+        """Load what is stored: open waits, answers, and events that were sent before a step waited for them."""
         by_path = {pending.path: pending for pending in pending_steps}
         self._sent = [wait for wait in stored if wait.kind == "sent"]
         for wait in stored:
@@ -153,7 +153,7 @@ class OpenWaits:
                 self._take_over(wait.path, wait, by_path[wait.path], None)
 
     def drop_all_but(self, needed: Collection[str]) -> list[str]:
-        """Forget the questions of steps that are not needed any more; their paths."""
+        """Drop the waits of steps that are no longer needed; return their paths."""
         dropped: list[str] = []
         for path, question in list(self._open.items()):
             for waiter in [waiter for waiter in question.pending_steps if waiter not in needed]:
@@ -164,7 +164,7 @@ class OpenWaits:
         return dropped
 
     def answered(self) -> Iterator[tuple[PendingStep, InnerKey | None, Done, list[str]]]:
-        """Each question that has an answer or whose time is over, once, with the paths of all that is over by it."""
+        """Yield each wait that is answered or due, once, with the paths of all waits that it ends."""
         for path, question in list(self._open.items()):
             outcome, over = question.answer, [path]
             if outcome is None and question.kind == "event":

@@ -52,9 +52,9 @@ class RunningApp:
             worker = self._worker = await self.app.worker(concurrency=self._concurrency)
             await worker.start()
             self._open.push_async_callback(worker.stop, 0.0)
-            for duty in await self.app.duties():
-                duty.start()
-                self._open.push_async_callback(duty.stop)
+            for service in await self.app.maintenance_services():
+                service.start()
+                self._open.push_async_callback(service.stop)
         except BaseException:
             await self.stop()
             raise
