@@ -26,7 +26,9 @@ BANNED = re.compile(
     r"|tells?|told|hears?|heard"
     r"|anew|for ever|so many (?:seconds|times)|also if|news are|at work|in all(?=[.,;:)]|$)|goes? on|going on"
     r"|(?<!there )is no(?= (?:[a-z]|[A-Z]{2}))|counts as no|is none of them|a text|texts"
-    r"|speaks? (?:like|the|its|their)|says so|passing (?:error|failure)s?|is there(?=[.,;:)]|$))(?!\w)",
+    r"|speaks? (?:like|the|its|their)|says so|passing (?:error|failure)s?|is there(?=[.,;:)]|$)"
+    r"|under way|the page before|what became of|became of it|asking (?:again|twice)|last words|dut(?:y|ies)"
+    r"|lets? (?:\w+ ){1,3}go(?: on)?(?=[.,;:)]|$)|(?:runs?|entries|keys?) that fits?|one's own)(?!\w)",
     re.IGNORECASE,
 )
 # Conventional English and words of the wire that contain a banned one, with the reason.
@@ -34,6 +36,7 @@ ALLOWED = (
     re.compile(r"is no longer", re.IGNORECASE),  # conventional
     re.compile(r"is no (?:secret|limit)\b", re.IGNORECASE),  # "is not a secret" says the same
     re.compile(r'"nobody"'),  # an account of Unix systems
+    re.compile(r'"duty"'),  # part of the keys of advisory locks, which processes of different versions share
     re.compile(r"The script says so"),  # the default message of a fake provider's fault, which clients see
 )
 

@@ -39,6 +39,6 @@ _QUEUE_PAUSED = _queue_due(Status.PAUSED)
 
 
 async def queue_due(session: Session) -> Sequence[str]:
-    """Make due runs ready, a bounded number at once; the lane of each."""
+    """Requeue due runs, a bounded number at once; return the lane of each."""
     rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
     return [row["lane"] for row in rows]

@@ -1,8 +1,8 @@
 """The clock of a SQLite file: the host's time of day when the file was opened, and monotonic from then on.
 
 Every process that has the file open uses the same offset between the two clocks, so a change of the host's time of day
-ends no lease and starts no run. The offset stands in a file beside the database, `NAME-clock`, under a shared lock. The
-first process that opens a database which no other process has open takes the offset again.
+ends no lease and starts no run. The offset is in a file next to the database, `NAME-clock`, under a shared lock. The
+first process that opens a database determines the offset again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class SqliteClock:
 
     @classmethod
     def open(cls, database: Path) -> Self:
-        """Take part in the clock of the processes that have this database open."""
+        """Join the clock of the processes that have this database open."""
         path = database.with_name(database.name + _SUFFIX)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -50,7 +50,7 @@ class SqliteClock:
         return _steady_us() + self._offset_us
 
     def close(self) -> None:
-        """Release the lock. The last process that does so lets the next one take the offset again."""
+        """Release the lock. After the last process has released it, the next one determines the offset again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
