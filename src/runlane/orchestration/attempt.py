@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
@@ -35,8 +35,9 @@ from runlane.steps.dispatch import RunServices, StepWait, Suspended, WaitKind, p
 from runlane.steps.memory import MemoryTimeout
 from runlane.steps.wait_steps import until_room
 from runlane.store.orchestration.calls import read_calls_of
+from runlane.store.orchestration.resume import read_waits_decided
 from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_replay_records
-from runlane.store.orchestration.waits import read_waits
+from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.events import has_event
 from runlane.store.queue.record import Finish
@@ -162,11 +163,12 @@ class OrchestrationAttempt:
             return allowed
         return allowed - await retry_unavailable(lambda: running_seconds(self._database, self._claimed.run_id))
 
-    async def _load_waits(self) -> None:
+    async def _load_waits(self, read: Callable[[Database, str], Awaitable[list[Wait]]] = read_waits) -> list[Wait]:
         self._waits_read_at = time.monotonic()
         await self._outbox.store()
-        waits = await retry_unavailable(lambda: read_waits(self._database, self._claimed.run_id))
+        waits = await retry_unavailable(lambda: read(self._database, self._claimed.run_id))
         self._waits.learn(waits, self._machine.pending_steps())
+        return waits
 
     # --- the loop
 
@@ -297,6 +299,9 @@ class OrchestrationAttempt:
             self._outbox.close_wait(path)
 
     async def _take_answers(self) -> None:
+        if self._waits.unconfirmed:
+            # An answer may have been stored before the deadline and not been loaded yet.
+            self._waits.confirm_expired(await self._load_waits(read_waits_decided))
         for pending, key, outcome, over in self._waits.answered():
             for path in over:
                 self._outbox.close_wait(path)

@@ -29,9 +29,12 @@ class InnerKey(NamedTuple):
 
 
 class _Open:
-    """An open wait. `due` is on the monotonic clock; `pending_steps` are the steps that it holds up, by path."""
+    """An open wait. `due` is on the monotonic clock; `pending_steps` are the steps that it holds up, by path.
 
-    __slots__ = ("answer", "due", "inner", "kind", "name", "pending_steps")
+    It is `expired` when the database has confirmed that no answer was stored in time.
+    """
+
+    __slots__ = ("answer", "due", "expired", "inner", "kind", "name", "pending_steps")
 
     def __init__(
         self, pending: PendingStep, kind: str, name: str, due: float | None, inner: InnerKey | None = None
@@ -42,6 +45,12 @@ class _Open:
         self.due = due
         self.inner = inner
         self.answer: Done | None = None
+        self.expired = False
+
+    @property
+    def overdue(self) -> bool:
+        """Whether its time is over by the clock of this process."""
+        return self.due is not None and self.due <= time.monotonic()
 
 
 class OpenWaits:
@@ -110,6 +119,24 @@ class OpenWaits:
         self._open[path] = _Open(pending, kind, name, due, inner)
         return NewWait(path, kind, pending.step.id, name, dump_json(request), due_us), request
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether a question seems to have expired. Its answer may be stored and not loaded yet."""
+        return any(
+            question.overdue and question.answer is None and question.kind != "time" and not question.expired
+            for question in self._open.values()
+        )
+
+    def confirm_expired(self, stored: Sequence[Wait]) -> None:
+        """Expire the overdue questions that are neither answered nor open in `stored`, and correct the other times."""
+        still_open = {wait.path: wait for wait in stored if not wait.overdue}
+        for path, question in self._open.items():
+            if question.overdue and question.answer is None:
+                wait = still_open.get(path)
+                question.expired = wait is None
+                if wait is not None:
+                    question.due = _due(wait)
+
     def learn(self, stored: Sequence[Wait], pending_steps: Sequence[PendingStep]) -> None:
         """Load what is stored: open waits, answers, and events that were sent before a step waited for them."""
         by_path = {pending.path: pending for pending in pending_steps}
@@ -146,8 +173,10 @@ class OpenWaits:
                     self._sent.remove(early)
                     outcome = Done(early.answer)
                     over.append(early.path)
-            if outcome is None and question.due is not None and question.due <= time.monotonic():
-                outcome = Done(None) if question.kind == "time" else Done(None, route="expired")
+            if outcome is None and question.kind == "time" and question.overdue:
+                outcome = Done(None)
+            if outcome is None and question.expired:
+                outcome = Done(None, route="expired")
             if outcome is not None:
                 del self._open[path]
                 if question.inner is not None:
@@ -157,10 +186,13 @@ class OpenWaits:
                 yield next(iter(question.pending_steps.values())), question.inner, outcome, over
 
     def _take_over(self, path: str, wait: Wait, pending: PendingStep, inner: InnerKey | None) -> None:
-        due = None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
-        question = _Open(pending, wait.kind, wait.name, due, inner)
+        question = _Open(pending, wait.kind, wait.name, _due(wait), inner)
         question.answer = Done(wait.answer) if wait.answered else None
         self._open[path] = question
+
+
+def _due(wait: Wait) -> float | None:
+    return None if wait.due_in_us is None else time.monotonic() + wait.due_in_us / 1_000_000
 
 
 def _path(pending: PendingStep, inner: InnerKey | None) -> str:
