@@ -177,7 +177,7 @@ class App:
     ) -> list[Accepted]:
         """Accept many runs, in their order. All are checked before the first is stored.
 
-        A limit of the tenant refuses all of them or none.
+        A limit of the tenant rejects all of them or none.
         """
         shared = run_options(BulkOptions, options)
         tasks = [TaskRequest(task, arguments, shared) for task, arguments in requests]
@@ -186,7 +186,7 @@ class App:
     async def enqueue_requests(
         self, requests: Sequence[TaskRequest], *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> list[Accepted]:
-        """Accept many runs that each have their own options, in their order. As enqueue_many otherwise."""
+        """Accept many runs that each have their own options, in their order. Otherwise as enqueue_many."""
         new_runs = [self._task_run(request, tenant, trace) for request in requests]
         batches = list(in_batches(new_runs))
         if len(batches) > 1 and not await is_free(await self.database(), tenant):
@@ -207,7 +207,7 @@ class App:
         trace: str | None = None,
         **options: Unpack[OrchestrationOptions],
     ) -> Accepted:
-        """Accept a run of an orchestration, pinned to the current versions. As enqueue otherwise."""
+        """Accept a run of an orchestration, pinned to the current versions. Otherwise as enqueue."""
         from runlane.submit.orchestrations import StartRequest
 
         start = StartRequest(orchestration, message, input, run_options(OrchestrationOptions, options))
@@ -223,7 +223,7 @@ class App:
         trace: str | None = None,
         **options: Unpack[AgentOptions],
     ) -> Accepted:
-        """Accept a run that asks an agent once; its result is the answer. The agent also gets the values of `input`."""
+        """Accept a run of an agent with one message; its result is the answer. The agent also gets `input`."""
         from runlane.submit.orchestrations import StartRequest
 
         start = StartRequest(agent, message, input, run_options(AgentOptions, options), kind="agent")
@@ -232,7 +232,7 @@ class App:
     async def submit(
         self, request: TaskRequest | StartRequest, *, tenant: str = DEFAULT_TENANT, trace: str | None = None
     ) -> Accepted:
-        """Accept the run that a request describes. As enqueue otherwise."""
+        """Accept the run that a request describes. Otherwise as enqueue."""
         if isinstance(request, TaskRequest):
             run = self._task_run(request, tenant, trace)
         else:
@@ -259,7 +259,7 @@ class App:
         return await self.post(request, tenant=tenant, trace=trace)
 
     async def post(self, request: ChatRequest, *, tenant: str = DEFAULT_TENANT, trace: str | None = None) -> ChatPost:
-        """Accept the turn that a request describes. As chat otherwise."""
+        """Accept the turn that a request describes. Otherwise as chat."""
         from runlane.submit.chat import post
 
         connection = await self.connect()
@@ -527,7 +527,7 @@ class App:
 _STILL: Final[Mapping[Status, str]] = {
     Status.AWAITING_APPROVAL: "Approve it with app.approve().",
     Status.PAUSED: "See app.waits() for what it waits for.",
-    Status.QUEUED: "Is a worker running that serves its lane and has its task?",
+    Status.QUEUED: "Check that a worker serves its lane and has its task.",
     Status.BLOCKED: "An earlier run with the same ordering key has not ended.",
 }
 

@@ -127,7 +127,7 @@ def test_operators_change_runs(worked: Worked) -> None:
         (["approve", done], "is completed. Only a run that awaits approval can be approved"),
         (["retry", done], "is completed. Only a failed run can be retried"),
         (["release", done], "is completed. Only a failed run that blocks"),
-        (["priority", done, "1"], "is completed. Only a waiting run"),
+        (["priority", done, "1"], "is completed. Only the priority of a waiting run"),
     ):
         assert said in shell.refused("runs", *arguments, code="wrong_state")
     assert "must be between -100 and 100" in shell.refused("runs", "priority", held, "101", code="invalid_request")

@@ -130,7 +130,7 @@ async def test_a_poisoned_member_fails_alone(desk: Desk, store: Store) -> None:
         refusal = answers[7]
         assert isinstance(refusal, RunlaneError)
         assert not isinstance(refusal, Unavailable), "trying again is of no use"
-        assert "refuses to store" in str(refusal)
+        assert "rejected the content" in str(refusal)
         assert await store.count("runs") == before + 20
     assert len(desk.database.seen) < 80, "found by halving, not by waiting"
 

@@ -15,7 +15,7 @@ from runlane.interpreter.values import Done, Failed, Outcome
 from runlane.orchestration import snapshots
 from runlane.orchestration.replay import StateEdit, record_of, replay
 from runlane.orchestration.snapshots import Snapshots
-from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
+from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_replay_records
 from runlane.store.queue.claim import Claimed
 from tests.harness import Store, entry_of
 from tests.unit.interpreter.play import orchestration, say
@@ -49,7 +49,7 @@ class Attempt:
 
     async def continued(self) -> Machine:
         """Return the machine of an attempt that begins now."""
-        way = await read_way(self._store.database, self._claimed.run_id)
+        way = await read_replay_records(self._store.database, self._claimed.run_id)
         return replay(self._library, "main", {}, {}, way, [])[0]
 
 

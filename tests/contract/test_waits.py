@@ -11,7 +11,14 @@ from runlane.domain.run import ORCHESTRATION, Status
 from runlane.errors import WrongState
 from runlane.store.orchestration.fork import fork_run, step_number
 from runlane.store.orchestration.resume import MAX_SENT, answer_wait, store_event
-from runlane.store.orchestration.steps import RECORD_STEPS, SNAPSHOT_PATH, StepOutcome, StepRecord, read_steps, read_way
+from runlane.store.orchestration.steps import (
+    RECORD_STEPS,
+    SNAPSHOT_PATH,
+    StepOutcome,
+    StepRecord,
+    read_replay_records,
+    read_steps,
+)
 from runlane.store.orchestration.waits import OPEN_WAITS, SETTLE_WAITS, NewWait, WaitKind, read_inbox, read_waits
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.record import AttemptOutcome, Finish
@@ -185,7 +192,7 @@ async def test_the_fence_refuses_steps_and_questions_of_a_lost_attempt(store: St
     claimed = await paused(store)
     await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
     assert await store.record(entry_of(claimed, waits=[question("more")], steps=[done("late", 1)])) == {}
-    assert await read_way(store.database, claimed.run_id) == []
+    assert await read_replay_records(store.database, claimed.run_id) == []
     assert [wait.path for wait in await read_waits(store.database, claimed.run_id)] == ["approve"]
 
 
@@ -242,11 +249,11 @@ async def test_a_snapshot_spares_the_records_before_it(store: Store) -> None:
     snapshot = StepRecord(SNAPSHOT_PATH, 2, "", "snapshot", StepOutcome.SNAPSHOT, output='{"v":1}')
     await store.record(entry_of(claimed, steps=[done("a", 1), done("b", 2), snapshot]))
     await store.record(entry_of(claimed, steps=[done("c", 3)]))
-    assert [step.path for step in await read_way(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "c"]
+    assert [step.path for step in await read_replay_records(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "c"]
     assert [step["path"] for step in await read_steps(store.database, claimed.run_id)] == ["a", "b", "c"]
     later = StepRecord(SNAPSHOT_PATH, 3, "", "snapshot", StepOutcome.SNAPSHOT, output='{"v":2}')
     await store.record(entry_of(claimed, steps=[later]))
-    (only,) = await read_way(store.database, claimed.run_id)
+    (only,) = await read_replay_records(store.database, claimed.run_id)
     assert only.output == '{"v":2}'
 
 
@@ -258,7 +265,7 @@ async def test_later_records_of_a_path_replace_earlier_ones_also_within_one_comm
     )
     steps = [retrying("a", 1), done("a", 2), first, done("b", 3), done("c", 4), second, done("d", 5)]
     await store.record(entry_of(claimed, steps=steps))
-    assert [step.path for step in await read_way(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "d"]
+    assert [step.path for step in await read_replay_records(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "d"]
     told = await read_steps(store.database, claimed.run_id)
     assert [(step["path"], step["outcome"]) for step in told] == [(path, "done") for path in "abcd"]
 
@@ -267,15 +274,15 @@ async def test_what_every_try_of_a_step_has_cost_counts(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, steps=[retrying("a", 1), retrying("a", 2)]))
     await store.record(entry_of(claimed, steps=[retrying("a", 3)]))
-    (step,) = await read_way(store.database, claimed.run_id)
+    (step,) = await read_replay_records(store.database, claimed.run_id)
     assert (step.cost_usd, step.tokens) == (1.5, 15)
     await store.record(entry_of(claimed, steps=[done("a", 4, cost_usd=0.25, tokens=2)]))
-    (step,) = await read_way(store.database, claimed.run_id)
+    (step,) = await read_replay_records(store.database, claimed.run_id)
     assert (step.cost_usd, step.tokens) == (1.75, 17)
     failed = StepRecord("b", 5, "b", "llm", StepOutcome.FAILED, error="{}", cost_usd=1.0)
     await store.record(entry_of(claimed, steps=[failed]))
     await store.record(entry_of(claimed, steps=[done("b", 6)]))
-    assert [(step.path, step.cost_usd) for step in await read_way(store.database, claimed.run_id)] == [
+    assert [(step.path, step.cost_usd) for step in await read_replay_records(store.database, claimed.run_id)] == [
         ("a", 1.75),
         ("b", 1.0),
     ]
@@ -288,7 +295,7 @@ async def test_a_fork_does_not_pay_for_the_tries_that_it_took_over(store: Store)
     await fork_run(store.database, claimed.run_id, 2, fresh)
     (fork,) = await store.claim(await store.worker(), targets=[ORCHESTRATION])
     await store.record(entry_of(fork, steps=[done("a", 2, cost_usd=0.25)]))
-    costs = {step.path: step.cost_usd for step in await read_way(store.database, fork.run_id)}
+    costs = {step.path: step.cost_usd for step in await read_replay_records(store.database, fork.run_id)}
     assert costs["a"] == 0.25
 
 
@@ -299,9 +306,9 @@ async def test_a_fork_has_the_steps_before_the_chosen_one(store: Store) -> None:
     fresh = new_run(target=claimed.target, plan='{"pins":{},"fork":{"edits":[]}}')
     assert await step_number(store.database, claimed.run_id, "c") == 3
     accepted = await fork_run(store.database, claimed.run_id, 3, fresh)
-    copied = await read_way(store.database, accepted.run_id)
+    copied = await read_replay_records(store.database, accepted.run_id)
     assert [(step.path, step.attempt) for step in copied] == [("a", 0), ("b", 0)]
-    assert len(await read_way(store.database, claimed.run_id)) == 4
+    assert len(await read_replay_records(store.database, claimed.run_id)) == 4
 
 
 async def test_running_time_is_that_of_the_ended_attempts(store: Store) -> None:

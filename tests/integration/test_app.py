@@ -196,7 +196,7 @@ async def test_a_database_that_cannot_be_reached_is_told_without_its_password(
 
 
 async def test_a_database_that_does_not_exist_is_a_configuration_error(postgres_url: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"refuses us.*Check RUNLANE_DATABASE_URL"):
+    with pytest.raises(ConfigurationError, match=r"rejected the connection.*Check RUNLANE_DATABASE_URL"):
         await App(settings_for(f"{postgres_url}_not_there")).connect()
 
 
@@ -282,7 +282,7 @@ async def test_a_wait_that_is_too_long_says_where_the_run_stands(process: Proces
     assert isinstance(of_waiting, TimeoutError)
     assert str(of_waiting) == (
         f'Run {waiting} (job) has not ended after 2 s: its status is "queued" in attempt 0 on lane night. '
-        "Is a worker running that serves its lane and has its task?"
+        "Check that a worker serves its lane and has its task."
     )
     assert isinstance(of_held, TimeoutError)
     assert "awaiting_approval" in str(of_held)

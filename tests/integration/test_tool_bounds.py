@@ -187,9 +187,9 @@ async def test_calls_that_are_refused_are_told_with_the_reason(process: Process)
         ("at", "No tool 'at' exists. Tools: it."),
         (
             "final_answer",
-            'The answer does not fit: "ok" must be boolean, not string. Call final_answer with one that does.',
+            'The answer is not valid: "ok" must be boolean, not string. Call final_answer with one that does.',
         ),
-        ("final_answer", "The answer does not fit: it is no JSON. Call final_answer with one that does."),
+        ("final_answer", "The answer is not valid: it is not JSON. Call final_answer with one that does."),
     ]
 
 

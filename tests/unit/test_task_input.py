@@ -65,7 +65,7 @@ def test_arguments_that_do_not_fit_are_named(arguments: dict[str, Any], said: st
         check(thumbnail, arguments)
     message = str(caught.value)
     assert said in message
-    assert "The input does not fit job(path: " in message
+    assert "The input does not match job(path: " in message
 
 
 def test_every_problem_is_told_at_once() -> None:

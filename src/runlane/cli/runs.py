@@ -100,13 +100,13 @@ def logs(
 
 @app.command(cls=RunCommand)
 def cancel(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Cancel a run in any state. It never runs again."""
+    """Cancel a run that has not ended. It never runs again."""
     _change(run, "cancel", url, api_key, json=json)
 
 
 @app.command(cls=RunCommand)
 def retry(run: RunId, last: Last = False, url: Url = None, api_key: ApiKey = None, json: Json = False) -> None:
-    """Give a failed run all its attempts again."""
+    """Retry a failed run, with all its attempts."""
     _change(run, "retry", url, api_key, json=json)
 
 

@@ -53,7 +53,7 @@ class LimitChange:
 
 @dataclass(frozen=True, slots=True)
 class CredentialLoad:
-    """What a credential uses at a moment. `ahead` counts the processes that have waited longer than this one."""
+    """The current use of a credential. `ahead` counts the processes that have waited longer than this one."""
 
     in_flight: int = 0
     requests: int = 0

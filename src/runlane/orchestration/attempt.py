@@ -36,7 +36,7 @@ from runlane.steps.memory import MemoryTimeout
 from runlane.steps.wait_steps import until_room
 from runlane.store.orchestration.calls import read_calls_of
 from runlane.store.orchestration.resume import read_waits_decided
-from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
+from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_replay_records
 from runlane.store.orchestration.waits import Wait, read_waits
 from runlane.store.queue.claim import Claimed
 from runlane.store.queue.events import has_event
@@ -136,7 +136,7 @@ class OrchestrationAttempt:
         plan: dict[str, Any] = load_json(claimed.plan) if claimed.plan else {}
         first = claimed.attempt == 1
         fresh = first and "fork" not in plan
-        records = [] if fresh else await retry_unavailable(lambda: read_way(self._database, claimed.run_id))
+        records = [] if fresh else await retry_unavailable(lambda: read_replay_records(self._database, claimed.run_id))
         definitions = self._definitions
         # The root of a run of an agent is not among the pinned definitions.
         pinned = [*definitions.orchestrations.values(), *definitions.agents.values(), self._root]

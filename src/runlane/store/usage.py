@@ -1,6 +1,6 @@
 """Usage of model calls per tenant, day, agent and model, summed in the transaction that records the call.
 
-A call whose price is unknown adds its tokens and counts as unpriced; its cost is not zero, it is unknown. Each process
+A call whose price is unknown adds its tokens and counts as unpriced; its cost is unknown, not zero. Each process
 writes to its own shard, because the row of a busy tenant would otherwise be locked by one transaction after another.
 """
 
@@ -47,7 +47,7 @@ GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
 
 @dataclass(frozen=True, slots=True)
 class CallUsage:
-    """What one model call of an attempt took. `agent` is empty for a step without one; no cost means no known price."""
+    """The usage of one model call of an attempt. `agent` is empty without one; no cost means no known price."""
 
     run_id: str
     attempt: int
@@ -63,7 +63,7 @@ class CallUsage:
 class UsageRow:
     """The usage of a group of calls: of a day, an agent or a model, which `key` names.
 
-    The cost is that of the calls whose price is known, and None if there are calls and none has one.
+    The cost is that of the calls with a known price; None if there are calls and none has one.
     """
 
     key: str
@@ -75,7 +75,7 @@ class UsageRow:
 
 
 def sum_used(used: Sequence[UsageRow]) -> UsageRow:
-    """All of it together."""
+    """Return the sum."""
     costs = [item.cost_usd for item in used if item.cost_usd is not None]
     return UsageRow(
         key="total",
@@ -89,7 +89,7 @@ def sum_used(used: Sequence[UsageRow]) -> UsageRow:
 
 @dataclass(frozen=True, slots=True)
 class SpentToday:
-    """What a tenant may spend today, and what it and one of its agents have spent, in dollars."""
+    """The daily cap of a tenant, and what it and one of its agents have spent today, in dollars."""
 
     tenant_limit_usd: float | None
     on_cap: OnCap
@@ -137,9 +137,9 @@ _SHARD: Final = lock_key("usage", new_id("shard"), str(os.getpid())) % SHARDS
 
 
 def usage_rows(calls: Iterable[CallUsage], shard: int = _SHARD) -> list[tuple[Any, ...]]:
-    """The calls as members of ADD_USAGE: one per row that they change, in an order that all transactions share.
+    """Return the calls as members of ADD_USAGE: one per row that they change, in an order that all transactions share.
 
-    A member stands for calls of several runs and carries the fence of one of them: all have won already, and their
+    A member may represent calls of several runs and has the fence of one of them: all have passed already, and their
     rows are locked until the commit.
     """
     sums: dict[tuple[str, str, str], list[Any]] = {}
@@ -210,7 +210,7 @@ _USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
 
 
 async def read_spent(database: Database, tenant: str, agent: str | None = None) -> float:
-    """What a tenant, or one of its agents, has spent today (UTC), as far as prices are known."""
+    """Return what a tenant, or one of its agents, has spent today (UTC), where prices are known."""
     if agent is None:
         rows = await database.query(_SPENT, tenant=tenant)
     else:
@@ -219,7 +219,7 @@ async def read_spent(database: Database, tenant: str, agent: str | None = None) 
 
 
 async def read_budget(database: Database, tenant: str, agent: str | None = None) -> SpentToday:
-    """The tenant's cap and what counts against it and, if an agent is named, against the agent's; in one look."""
+    """Return the tenant's cap, its spending, and that of the agent if one is named, in one read."""
     rows = await database.query(_BUDGET, tenant=tenant, agent=agent or "", by_agent=int(agent is not None))
     if not rows:
         return SpentToday(None, "fail", 0.0, 0.0)
@@ -233,7 +233,7 @@ async def read_budget(database: Database, tenant: str, agent: str | None = None)
 async def read_usage(
     database: Database, tenant: str | None, first: date, last: date, group: Group = "day"
 ) -> Sequence[UsageRow]:
-    """What a tenant, or all of them, used from the first day to the last one, both included (UTC)."""
+    """Return the usage of a tenant, or of all tenants, between two days, both included (UTC)."""
     rows = await database.query(_USED[group], tenant=tenant, first=(first - _EPOCH).days, last=(last - _EPOCH).days)
     return [
         UsageRow(

@@ -26,7 +26,7 @@ from runlane.store.sql.database import CommitInDoubt, Database, Session
 
 # Members of one transaction: enough to make the commit cheap, few enough to keep it short.
 BATCH_SIZE = 1000
-# And their text: a statement with hundreds of megabytes would not be through within its time, now or ever.
+# And their characters: a statement of hundreds of megabytes would always exceed its timeout.
 BATCH_CHARACTERS = 8 * 1024 * 1024
 _PAUSE_SECONDS = 0.1
 
@@ -90,7 +90,7 @@ class _Result:
 
 
 class Stopping(Unavailable):
-    """The committer has stopped, so waiting is of no use."""
+    """The committer has stopped, so waiting would not help."""
 
 
 class Committer:
@@ -119,12 +119,12 @@ class Committer:
         self.members = 0
 
     async def start(self) -> None:
-        """Begin to commit."""
+        """Start to commit."""
         self._stopping = False
         self._task = asyncio.create_task(self._loop(), name="runlane-committer")
 
     async def stop(self) -> None:
-        """Commit what has arrived, then end. Later members are refused."""
+        """Commit what has arrived, then stop. Later members are rejected."""
         self._stopping = True
         self._arrived.set()
         if self._task is not None:
@@ -132,7 +132,7 @@ class Committer:
             self._task = None
 
     async def accept(self, runs: Sequence[NewRun], timeout_seconds: float) -> list[Verdict]:
-        """Store new runs; the verdicts are in their order."""
+        """Store new runs; return the verdicts in order."""
         answer: asyncio.Future[list[Verdict]] = asyncio.get_running_loop().create_future()
         self._submit(_Accept(runs, answer, time.monotonic() + timeout_seconds))
         return await answer
@@ -165,7 +165,7 @@ class Committer:
             batch = self._next_batch()
             try:
                 await self._commit(batch)
-            except Exception as error:  # noqa: BLE001 - it is logged, and the waiting callers get it
+            except Exception as error:  # noqa: BLE001 - logged, and raised in the waiting callers
                 # Imported here: processes that only read or accept runs start faster without it.
                 import structlog
 
@@ -188,11 +188,11 @@ class Committer:
         return batch
 
     async def _commit(self, batch: list[_Member]) -> None:
-        """Commit a batch, halving it around a member that the database refuses."""
+        """Commit a batch, halving it around a member that the database rejects."""
         if not batch:
             return
         try:
-            result = await self._commit_patiently(batch)
+            result = await self._commit_with_retries(batch)
         except Unavailable as error:
             for member in batch:
                 _refuse(member, error)
@@ -206,7 +206,7 @@ class Committer:
         else:
             self._deliver(batch, result)
 
-    async def _commit_patiently(self, batch: list[_Member]) -> _Result:
+    async def _commit_with_retries(self, batch: list[_Member]) -> _Result:
         """Commit, and wait for an unavailable database until the latest deadline of the members."""
         patience = max(member.give_up_at for member in batch)
         result = _Result()
@@ -232,7 +232,7 @@ class Committer:
                         return at_once
                 return await self._database.transact(work)
             except CommitInDoubt as doubt:
-                # Without a mark nothing was written, so nothing can be doubled.
+                # Without a mark nothing was written, so nothing can be stored twice.
                 mark = doubt.mark
             except Unavailable as error:
                 if time.monotonic() + _PAUSE_SECONDS > patience:
@@ -241,13 +241,13 @@ class Committer:
                     if member.give_up_at < time.monotonic():
                         _refuse(member, error)
                 if mark is None:
-                    # A member that has failed must not be stored after all. After a commit in doubt they stay: if it
-                    # was committed, the result is for all of them.
+                    # A member that has failed must not be stored any more. After a commit in doubt they stay: if it was
+                    # committed, the result is for all of them.
                     batch[:] = [member for member in batch if not member.answer.done()]
                 await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _accept_at_once(self, batch: list[_Accept]) -> _Result | None:
-        """Store the runs in one round trip if they allow it."""
+        """Store the runs in one round trip if possible."""
         new_runs = [run for member in batch for run in member.runs]
         if not stand_alone(new_runs):
             return None
@@ -305,7 +305,7 @@ class Committer:
 
 
 def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
-    """The runs in their order, in pieces that are good for one transaction each."""
+    """Yield the runs in order, in batches for one transaction each."""
     batch: list[NewRun] = []
     characters = 0
     for run in new_runs:
@@ -319,7 +319,7 @@ def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:
 
 
 class _Lost(LeaseLost):
-    """The fence refused an entry."""
+    """The fence rejected an entry."""
 
     def __init__(self, entry: RecordEntry) -> None:
         super().__init__(f"Run {entry.run_id} is no longer attempt {entry.attempt}'s; its writes are rejected.")
@@ -391,6 +391,6 @@ def _refuse(member: _Member, error: Exception) -> None:
     if isinstance(error, RunlaneError):
         member.answer.set_exception(error)
     else:
-        refused = StorageRefused(f"The database refuses to store this: {type(error).__name__}: {error}")
+        refused = StorageRefused(f"The database rejected the content: {type(error).__name__}: {error}")
         refused.__cause__ = error
         member.answer.set_exception(refused)

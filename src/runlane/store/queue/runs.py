@@ -19,8 +19,8 @@ from runlane.store.sql.statement import Row, Statement
 
 _EVERY_STATUS = tuple(status.value for status in Status)
 
-# A column beside those of `runs`: the start of the first attempt, by primary key. While that attempt runs, it has no
-# row, and its start is that of the latest one.
+# An additional column: the start of the first attempt, by primary key. While that attempt runs, it has no row, and its
+# start is that of the latest one.
 STARTED_AT = func.coalesce(
     select(run_attempts.c.started_at)
     .where(run_attempts.c.run_id == runs.c.id, run_attempts.c.attempt == lit(1))
@@ -105,7 +105,7 @@ _RUNNING = Statement(
 
 
 async def find_run(database: Database, run_id: str) -> Run:
-    """A run with its input and result."""
+    """Return a run with its input and result."""
     rows = await read(database, _READ, run_id=run_id)
     if not rows:
         raise RunNotFound(run_id)
@@ -123,10 +123,10 @@ async def list_runs(
     before: str | None = None,
     limit: int = 50,
 ) -> list[Run]:
-    """The newest runs that fit, without input and result; `before` is the last id of the page before.
+    """Return the newest matching runs, without input and result; `before` is the last id of the previous page.
 
-    Without statuses, runs of every status fit. An ordering key is looked for in one tenant: in the default one if
-    none is given.
+    Without statuses, runs of every status match. An ordering key is searched in one tenant, the default one if none is
+    given.
     """
 
     async def work(session: Session) -> list[Run]:
@@ -146,12 +146,12 @@ async def list_runs(
 
 
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
-    """The ended attempts of a run, in order."""
+    """Return the ended attempts of a run, in order."""
     return [attempt_value(row) for row in await read(database, _ATTEMPTS, run_id=run_id)]
 
 
 async def running_seconds(database: Database, run_id: str) -> float:
-    """How long the ended attempts of a run took together; waiting between them does not count."""
+    """Return how long the ended attempts of a run took together, without the waits between them."""
     return float((await database.query(_RUNNING, run_id=run_id))[0]["us"]) / 1_000_000
 
 

@@ -51,7 +51,7 @@ _NEXT_DUE = Statement(
 
 
 async def queue_due(session: Session) -> Sequence[str]:
-    """Make due runs ready, a bounded number at once; the lane of each."""
+    """Requeue due runs, a bounded number at once; return the lane of each."""
     rows = [*await session.fetch(_QUEUE_SCHEDULED), *await session.fetch(_QUEUE_PAUSED)]
     return [row["lane"] for row in rows]
 

@@ -1,4 +1,4 @@
-"""Workers: their registration, their lease, their end. A worker's row is written by the worker alone while it lives."""
+"""Workers: their registration, lease and end. While a worker lives, only the worker itself writes its row."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class WorkerRow:
 
 
 def micros(seconds: Any) -> Any:
-    """Seconds as microseconds, inside a statement."""
+    """Return seconds as microseconds, inside a statement."""
     return cast(seconds * 1_000_000, BigInteger)
 
 
@@ -164,7 +164,7 @@ async def register(
     lease_seconds: float,
     targets: Sequence[str] | None = None,
 ) -> None:
-    """Write the row of a worker that holds its liveness lock, if it has one, already."""
+    """Write the row of a worker that already holds its liveness lock, if it has one."""
     await read(
         database,
         _REGISTER,
@@ -209,12 +209,12 @@ async def begin_draining(database: Database, worker_id: str) -> None:
 
 
 async def sign_off(database: Database, worker_id: str) -> bool:
-    """Mark the worker offline, unless runs are still its own: those are the reaper's to move."""
+    """Mark the worker offline, unless it still owns runs, which the reaper requeues."""
     return bool(await read(database, _SIGN_OFF, worker_id=worker_id))
 
 
 async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]:
-    """The running runs of a worker, with their attempts."""
+    """Return the running runs of a worker, with their attempts."""
 
     async def work(session: Session) -> set[tuple[str, int]]:
         rows = await session.fetch(_RUNS_OF, worker_ids=session.texts([worker_id]))
@@ -224,7 +224,7 @@ async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]
 
 
 async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerRow]:
-    """The live workers, newest first; with `gone_too` also those that ended and are not yet forgotten."""
+    """Return the live workers, newest first; with `gone_too` also those that ended and are not deleted yet."""
     return [
         WorkerRow(
             id=row["id"],

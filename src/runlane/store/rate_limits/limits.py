@@ -168,7 +168,7 @@ async def list_limits(database: Database) -> Sequence[tuple[LimitSetting, int | 
 async def set_limits(
     database: Database, credential: str, change: LimitChange, *, actor: str
 ) -> tuple[LimitSetting, LimitSetting]:
-    """Change the limits of a credential; return the old and the new. Workers follow within about a second."""
+    """Change the limits of a credential; return the old and the new. Workers apply them within about a second."""
     check_credential(credential)
 
     async def transaction(session: Session) -> tuple[LimitSetting, LimitSetting]:
@@ -191,7 +191,7 @@ async def set_limits(
 
 
 async def reset_limits(database: Database, credential: str, *, actor: str) -> tuple[LimitSetting, LimitSetting]:
-    """Set a credential back to its defaults; return the old and the new limits."""
+    """Reset a credential to its defaults; return the old and the new limits."""
     check_credential(credential)
 
     async def transaction(session: Session) -> tuple[LimitSetting, LimitSetting]:

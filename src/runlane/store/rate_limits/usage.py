@@ -1,4 +1,4 @@
-"""What every credential uses at a moment, for people."""
+"""The current use of every credential, for display."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECOND_US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class CredentialInUse:
-    """What a credential uses at this moment."""
+    """The current use of a credential."""
 
     in_flight: int = 0
     requests: int = 0
@@ -58,7 +58,7 @@ _BUSY = Statement(
 
 
 async def read_busy(database: Database, stale_seconds: float) -> Mapping[str, CredentialInUse]:
-    """Return what every known credential uses."""
+    """Return the current use of every known credential."""
     rows = await database.query(_BUSY, stale_us=int(stale_seconds * _SECOND_US))
     return {
         row["credential"]: CredentialInUse(

@@ -174,7 +174,7 @@ class PostgresDatabase:
             database._idle.append(await database._connect())
         except (asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:
             raise ConfigurationError(
-                f"The database {settings.shown_database} refuses us: {error}. Check RUNLANE_DATABASE_URL."
+                f"The database {settings.shown_database} rejected the connection: {error}. Check RUNLANE_DATABASE_URL."
             ) from None
         except (asyncpg.PostgresError, *CONNECTION_ERRORS) as error:
             raise Unavailable(
@@ -387,7 +387,7 @@ def _ended_unless_ready(connection: Any) -> Generator[None]:
 
 
 async def limit_transactions(connection: Any, milliseconds: int) -> None:
-    """Let the server end a transaction of this connection that takes longer, if its version supports that."""
+    """Make the server end a longer transaction of this connection, if its version supports that."""
     limit = "select set_config(name, $1, false) from pg_settings where name = 'transaction_timeout'"
     await connection.fetch(limit, str(milliseconds))
 
