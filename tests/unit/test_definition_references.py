@@ -47,18 +47,25 @@ def only(told: list[str]) -> str:
         ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writr")]}]},
          'step "s", field agent_id: The agent "writr" does not exist (did you mean "writer"?). Known: writer.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "evaluator", route_map={"a": None}, agent_id="x")]}]},
-         'field agent_id: The agent "x" does not exist'),
+         'field agent_id: The agent "x" does not exist. Known: writer.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="serch")]}]},
-         'field forced_tool: The tool "serch" does not exist (did you mean "search"?)'),
+         ('field forced_tool: The tool "serch" does not exist (did you mean "search"?), '
+          "and its prefix is not an MCP server. Tools: search. Servers: files.")),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "tool", forced_tool="fils__read")]}]},
          'The tool "fils__read" does not exist, and its prefix is not an MCP server. Tools: search. Servers: files.'),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "agent", agent_id="writer", allowed_tools=["x"])]}]},
-         'field allowed_tools: The tool "x" does not exist'),
+         ('field allowed_tools: The tool "x" does not exist, '
+          "and its prefix is not an MCP server. Tools: search. Servers: files.")),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "orchestration", orchestration_id="x")]}]},
          'field orchestration_id: The orchestration "x" does not exist. Known: o.'),
-        ({"agents": [{"id": "a", "tools": ["x"]}]}, 'agent "a", field tools: The tool "x" does not exist'),
-        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]}, 'field delegate_agent_ids: The agent'),
-        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]}, '"x" does not exist'),
+        ({"agents": [{"id": "a", "tools": ["x"]}]},
+         ('agent "a", field tools: The tool "x" does not exist, '
+          "and its prefix is not an MCP server. Tools: search. Servers: files.")),
+        ({"agents": [{"id": "a", "delegate_agent_ids": ["writers"]}]},
+         ('agent "a", field delegate_agent_ids: The agent "writers" does not exist (did you mean "writer"?). '
+          "Known: a, writer.")),
+        ({"agents": [{"id": "a", "type": "orchestrator", "orchestration_id": "x"}]},
+         'agent "a", field orchestration_id: The orchestration "x" does not exist. Known: none.'),
     ],
 )  # fmt: skip
 def test_a_reference_to_nothing_is_told(bodies: dict[str, list[Any]], says: str) -> None:

@@ -12,6 +12,10 @@ from runlane.definitions.scope import scope_of
 from tests.unit.test_definition_references import call, errors, load, only, step, warnings
 
 URL = "https://example.com"
+URL_RULE = (
+    "It must begin with http:// or https:// and a host without placeholders or credentials, "
+    "such as https://api.example.com/items/{id}. Put credentials into headers."
+)
 
 
 def tool(name: str = "t", **fields: Any) -> dict[str, Any]:
@@ -29,35 +33,62 @@ def starts(name: str, orchestration: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("bodies", "says"),
     [
-        ({"tools": [tool(input_schema={"type": "strin"})]}, 'field input_schema: It is not a valid JSON Schema:'),
-        ({"tools": [tool(inputSchema={"$ref": "https://x.example/s"})]}, "nothing is fetched"),
-        ({"tools": [tool(input_schema={"type": "array"})]}, "Arguments are an object, but the schema has the type"),
-        ({"tools": [tool(output_schema={"properties": 5})]}, "field output_schema: It is not a valid JSON Schema"),
-        ({"agents": [{"id": "a", "output_schema": {"type": 1}}]}, 'agent "a", field output_schema: It is not'),
-        ({"agents": [{"id": "a", "output_schema": {"type": "string"}}]}, "The answer is an object"),
+        ({"tools": [tool(input_schema={"type": "strin"})]},
+         ('tool "t", field input_schema: It is not a valid JSON Schema: "type" is not a type; types are string, '
+          "number, integer, boolean, object, array and null. Correct it; see https://json-schema.org.")),
+        ({"tools": [tool(inputSchema={"$ref": "https://x.example/s"})]},
+         ("field input_schema: It is not a valid JSON Schema: a $ref points outside of it, and nothing is fetched; "
+          "put its target under $defs. Correct it; see https://json-schema.org.")),
+        ({"tools": [tool(input_schema={"type": "array"})]},
+         ("field input_schema: Arguments are an object, but the schema has the type 'array'. "
+          'Write "type": "object" with properties.')),
+        ({"tools": [tool(output_schema={"properties": 5})]},
+         ('field output_schema: It is not a valid JSON Schema: "properties": it is not of type "object". '
+          "Correct it; see https://json-schema.org.")),
+        ({"agents": [{"id": "a", "output_schema": {"type": 1}}]},
+         ('agent "a", field output_schema: It is not a valid JSON Schema: "type" is not a type; types are string, '
+          "number, integer, boolean, object, array and null. Correct it; see https://json-schema.org.")),
+        ({"agents": [{"id": "a", "output_schema": {"type": "string"}}]},
+         ("field output_schema: The answer is an object, but the schema has the type 'string'. "
+          'Write "type": "object" with properties.')),
         ({"orchestrations": [{"id": "o", "steps": [step("s", "llm", output_schema={"pattern": "("})]}]},
-         'step "s", field output_schema: It is not a valid JSON Schema'),
+         ('step "s", field output_schema: It is not a valid JSON Schema: "pattern" is not a supported pattern. '
+          "Correct it; see https://json-schema.org.")),
         ({"agents": [{"id": "a"}], "orchestrations": [
             {"id": "o", "steps": [step("s", "agent", agent_id="a", output_schema={"required": "x"})]}]},
-         'step "s", field output_schema: It is not a valid JSON Schema'),
-        ({"tools": [tool(url="https://{host}/x")]}, 'tool "t", field url: It must begin with http'),
-        ({"tools": [tool(url="x.example/y")]}, "It must begin with http"),
-        ({"tools": [tool(url=f"{URL}/{{a.b}}")]}, "brace outside of a placeholder"),
-        ({"tools": [tool("final_answer")]}, 'tool "final_answer", field name: This name is reserved for the answers'),
-        ({"tools": [tool(headers={"a b": "x"})]}, "not a valid name of a header"),
-        ({"tools": [tool(headers={"Host": "inner.example"})]}, "field headers.Host: This header is set by"),
-        ({"tools": [tool(headers={"X-A": "x\r\nX-B: y"})]}, "A header must not contain line breaks"),
-        ({"mcp_servers": [{"name": "m", "url": "x"}]}, 'MCP server "m", field url: It must begin with http'),
-        ({"mcp_servers": [{"name": "m", "url": f"{URL}/{{a}}"}]}, "Only {secret.NAME} is allowed"),
-        ({"mcp_servers": [{"name": "m", "url": URL, "headers": {"Host": "x"}}]}, "This header is set by"),
-        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["m__read"]}]}, 'Write "read".'),
-        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["a b"]}]}, "'a b' is not a valid tool name"),
-        ({"mcp_servers": [{"name": "m", "url": URL, "effects": {"": "once"}}]}, "field effects: '' is not a valid"),
+         ('step "s", field output_schema: It is not a valid JSON Schema: "required": it is not of type "array". '
+          "Correct it; see https://json-schema.org.")),
+        ({"tools": [tool(url="https://{host}/x")]}, f'tool "t", field url: {URL_RULE}'),
+        ({"tools": [tool(url="x.example/y")]}, URL_RULE),
+        ({"tools": [tool(url=f"{URL}/{{a.b}}")]},
+         ("field url: It has a brace outside of a placeholder. "
+          "Placeholders are {field}, {data.field}, {data} and {secret.NAME}.")),
+        ({"tools": [tool("final_answer")]},
+         ('tool "final_answer", field name: This name is reserved for the answers of models with an output_schema. '
+          "Choose another.")),
+        ({"tools": [tool(headers={"a b": "x"})]},
+         "field headers.a b: This is not a valid name of a header. Use letters, digits and '-'."),
+        ({"tools": [tool(headers={"Host": "inner.example"})]},
+         "field headers.Host: This header is set by the HTTP client. Remove it."),
+        ({"tools": [tool(headers={"X-A": "x\r\nX-B: y"})]},
+         "field headers.X-A: A header must not contain line breaks. Remove them."),
+        ({"mcp_servers": [{"name": "m", "url": "x"}]}, f'MCP server "m", field url: {URL_RULE}'),
+        ({"mcp_servers": [{"name": "m", "url": f"{URL}/{{a}}"}]},
+         "field url: Only {secret.NAME} is allowed here: a server has no arguments."),
+        ({"mcp_servers": [{"name": "m", "url": URL, "headers": {"Host": "x"}}]},
+         "field headers.Host: This header is set by the HTTP client. Remove it."),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["m__read"]}]},
+         'field allowed_tools: "m__read" begins with the name of the server. Write "read".'),
+        ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["a b"]}]},
+         "field allowed_tools: 'a b' is not a valid tool name. Use 1 to 128 of A-Z, a-z, 0-9, '_', '-', '.' and '/'."),
+        ({"mcp_servers": [{"name": "m", "url": URL, "effects": {"": "once"}}]},
+         "field effects: '' is not a valid tool name. Use 1 to 128 of A-Z, a-z, 0-9, '_', '-', '.' and '/'."),
         ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["read"]}],
           "agents": [{"id": "a", "tools": ["m__raed"]}]},
          'field tools: The MCP server "m" does not allow "raed" (did you mean "read"?). Its allowed_tools: read.'),
-        ({"tools": [asks("t", "x")]}, 'tool "t", field agent_id: The agent "x" does not exist'),
-        ({"tools": [starts("t", "x")]}, 'tool "t", field orchestration_id: The orchestration "x" does not exist'),
+        ({"tools": [asks("t", "x")]}, 'tool "t", field agent_id: The agent "x" does not exist. Known: none.'),
+        ({"tools": [starts("t", "x")]},
+         'tool "t", field orchestration_id: The orchestration "x" does not exist. Known: none.'),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_with_their_place(bodies: dict[str, list[Any]], says: str) -> None:
@@ -98,11 +129,14 @@ def test_what_is_right_is_not_told() -> None:
     ("bodies", "says"),
     [
         ({"tools": [tool(url=f"{URL}/{{idd}}", input_schema={"properties": {"id": {}}})]},
-         'field url: input_schema has no property for {idd} (did you mean "id"?)'),
-        ({"tools": [tool(url=f"{URL}/{{id}}", input_schema={"properties": {"id": {}}})]}, "The path needs {id}"),
-        ({"tools": [tool(headers={"X": "{x}"}, input_schema={"properties": {"id": {}}})]}, "headers.X: input_schema"),
+         ('field url: input_schema has no property for {idd} (did you mean "id"?), so the model does not pass it. '
+          "Properties: id.")),
+        ({"tools": [tool(url=f"{URL}/{{id}}", input_schema={"properties": {"id": {}}})]},
+         'field url: The path needs {id}, but input_schema does not require "id". Add it to required.'),
+        ({"tools": [tool(headers={"X": "{x}"}, input_schema={"properties": {"id": {}}})]},
+         "field headers.X: input_schema has no property for {x}, so the model does not pass it. Properties: id."),
         ({"mcp_servers": [{"name": "m", "url": URL, "allowed_tools": ["read"], "effects": {"reed": "once"}}]},
-         '"reed" (did you mean "read"?) is not in allowed_tools'),
+         '"reed" (did you mean "read"?) is not in allowed_tools, so it is never called.'),
     ],
 )  # fmt: skip
 def test_oddities_are_warnings(bodies: dict[str, list[Any]], says: str) -> None:
