@@ -74,19 +74,19 @@ def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
 
 
 def variables_for(settings: Settings) -> dict[str, str]:
-    """What a process is told to use the same database and Redis."""
+    """Return the variables that make a process use the same database and Redis."""
     assert settings.database_url is not None
-    told = {"RUNLANE_DATABASE_URL": settings.database_url.get_secret_value()}
+    variables = {"RUNLANE_DATABASE_URL": settings.database_url.get_secret_value()}
     if settings.redis_url is not None:
-        told |= {
+        variables |= {
             "RUNLANE_REDIS_URL": settings.redis_url.get_secret_value(),
             "RUNLANE_REDIS_PREFIX": settings.redis_prefix,
         }
-    return told
+    return variables
 
 
 def forms(value: str) -> set[str]:
-    """The value as it may stand in a text. Of base64 the part that does not depend on what stands beside it."""
+    """Return the forms in which a value may appear. Of base64, the part that does not depend on its surroundings."""
     raw = value.encode()
     escaped = json.dumps(value)[1:-1]
     inner = base64.b64encode(raw).decode().rstrip("=")[:-1]
@@ -105,16 +105,16 @@ def forms(value: str) -> set[str]:
     }
 
 
-def leaks(told: str | bytes, *values: str) -> list[str]:
+def leaks(output: str | bytes, *values: str) -> list[str]:
     """The values of which a form is in there."""
-    whole = told if isinstance(told, str) else told.decode("utf-8", "replace")
+    whole = output if isinstance(output, str) else output.decode("utf-8", "replace")
     return [value for value in values if any(form in whole for form in forms(value))]
 
 
 async def tables(database: Database) -> Mapping[str, str]:
     """Everything that every table has."""
-    told: dict[str, str] = {}
+    contents: dict[str, str] = {}
     for table in metadata.sorted_tables:
         rows = await read(database, Statement("all", text(f"select * from {table.name}")))
-        told[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
-    return told
+        contents[f"the table {table.name}"] = "\n".join(str(value) for row in rows for value in dict(row).values())
+    return contents

@@ -131,17 +131,17 @@ class Shell:
     def until(self, child: subprocess.Popen[str], text: str) -> str:
         """Read what the child says until it says this."""
         assert child.stdout is not None
-        said = ""
+        output = ""
         for line in child.stdout:
-            said += line
+            output += line
             if text in line:
-                return said
-        raise AssertionError(f"the process ended without saying {text!r}:\n{said}")
+                return output
+        raise AssertionError(f"the process ended without saying {text!r}:\n{output}")
 
     def finish(self, child: subprocess.Popen[str], how: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         child.send_signal(how)
-        said, _ = child.communicate(timeout=60)
-        return child.returncode, said
+        output, _ = child.communicate(timeout=60)
+        return child.returncode, output
 
 
 def make_shell(tmp_path: Path, database_url: str | None) -> Shell:
@@ -189,8 +189,8 @@ def worked(shell: Shell) -> tuple[Shell, Sequence[str]]:
     child = shell.start_dev("tasks:app")
     ended: set[str] = set()
     while len(ended) < 2:
-        said = shell.until(child, "run_ended")
-        ended |= {run_id for run_id in ids if run_id in said.splitlines()[-1]}
+        output = shell.until(child, "run_ended")
+        ended |= {run_id for run_id in ids if run_id in output.splitlines()[-1]}
     code, _ = shell.finish(child)
     assert code == 0
     return shell, ids

@@ -44,7 +44,7 @@ async def test_the_life_of_a_run(server: ServerProcess) -> None:
         accepted = await client.enqueue("talk", {"count": 5}, ordering_key="k", priority=3, hold=True)
         events: list[Event | LiveEvent] = []
         async for event in client.stream(accepted.run_id):
-            # The run begins once it is followed: progress is told live, and whoever comes late misses it.
+            # The run begins once it is followed, because late readers miss the live progress.
             if not events:
                 await client.approve(accepted.run_id)
             events.append(event)

@@ -157,7 +157,7 @@ def call(
 ) -> tuple[int, str, str]:
     """Run a command in a fork of this process, which has loaded everything: its exit code, stdout and stderr.
 
-    With `typed`, its three streams are a terminal; each pair in it is a text to wait for and the line to type then.
+    With `typed`, its three streams are a terminal; each pair in it is a string to wait for and the line to type then.
     """
     with warnings.catch_warnings(), tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as errors:
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -239,8 +239,8 @@ def runs(folder: Path, server: ServerProcess) -> Mapping[str, str]:
     """Runs that carry hostile text in each of their parts, by what they are."""
 
     def started(*arguments: str) -> str:
-        told = in_a_pipe(folder, "run", *arguments, "--json", way={"RUNLANE_URL": server.url})
-        return str(json.loads(told)["run_id"])
+        output = in_a_pipe(folder, "run", *arguments, "--json", way={"RUNLANE_URL": server.url})
+        return str(json.loads(output)["run_id"])
 
     given = json.dumps({"text": EVIL})
     found = {

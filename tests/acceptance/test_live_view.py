@@ -30,7 +30,7 @@ def test_a_run_on_a_terminal(tmp_path: Path) -> None:
         try:
             while piece := os.read(ours, 65536):
                 seen += piece
-                # The run begins once it is watched: progress is told live, and whoever comes late misses it.
+                # The run begins once it is watched, because late readers miss the live progress.
                 if held and b"awaiting_approval" in seen:
                     held = False
                     (run,) = json.loads(command(tmp_path, "runs", "list", "--json", **database).stdout)

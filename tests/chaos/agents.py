@@ -89,7 +89,7 @@ async def has_status(cluster: Cluster, run_id: str, status: Status) -> Row:
     return await eventually(look, f"{status} of {run_id}")
 
 
-async def told(cluster: Cluster, *command: str) -> Any:
+async def cli_json(cluster: Cluster, *command: str) -> Any:
     """What a command of the command line answers, as JSON."""
     done = await asyncio.to_thread(
         subprocess.run,

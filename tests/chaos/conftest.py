@@ -21,7 +21,7 @@ from tests.conftest import in_new_loop
 def chaos_postgres() -> Iterator[PostgresServer]:
     with PostgresServer() as server:
         yield server
-        # An orderly stop would first write out dozens of databases that nobody needs any more.
+        # An orderly stop would first write out dozens of databases that no test needs any more.
         server.kill()
 
 

@@ -9,7 +9,7 @@ from typing import Self
 
 
 class Meter:
-    """Answers each call after `seconds`, with "done" or, when told to, with "slow"."""
+    """Answers each call after `seconds` with "done", or with "slow" while that is set."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -79,7 +79,7 @@ class Proxy:
             line.cut()
 
     def cut_clients(self) -> list[Line]:
-        """Close every line on the clients' side only: the server does not notice until it is told."""
+        """Close every line on the clients' side only: the server does not notice it yet."""
         lines = list(self._lines)
         for line in lines:
             line.client.close()
@@ -121,7 +121,7 @@ class Proxy:
             chance = self.doubt if data.endswith(COMMIT) else self.doubt / 5
             if doubtful and self._chance.random() < chance:
                 self.doubts += 1
-                # Half of them arrive, the others do not; the client hears nothing of either.
+                # Half of them arrive, the others do not; the client gets no answer to either.
                 line.client.close()
                 if self._chance.random() < 0.5:
                     writer.write(data)

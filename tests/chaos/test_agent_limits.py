@@ -10,7 +10,7 @@ import pytest
 
 from runlane import Status
 from runlane.testing.fake_provider import FakeFault, FakeProvider
-from tests.chaos.agents import CREDENTIAL, define, environment, fan_out, has_status, priced, start, told
+from tests.chaos.agents import CREDENTIAL, cli_json, define, environment, fan_out, has_status, priced, start
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 CALL_SECONDS = 1.0
@@ -34,7 +34,7 @@ async def three(make_cluster: MakeCluster, provider: FakeProvider) -> Cluster:
 
 
 async def limit(cluster: Cluster, provider: FakeProvider, in_flight: int) -> None:
-    await told(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(in_flight))
+    await cli_json(cluster, "limits", "set", CREDENTIAL, "--in-flight", str(in_flight))
 
 
 async def in_flight(provider: FakeProvider, count: int, seconds: float = 60) -> None:

@@ -37,7 +37,7 @@ async def survivor(cluster: Cluster) -> AsyncGenerator[None]:
 async def killed(cluster: Cluster, point: str, environment: Mapping[str, str] | None = None) -> None:
     """Start a worker that dies at the point, and wait until it has."""
     victim = cluster.start_worker(crash=CrashPoint(point), environment=environment)
-    assert await victim.ended() == -signal.SIGKILL, f"{point} was not reached:\n{victim.told()}"
+    assert await victim.ended() == -signal.SIGKILL, f"{point} was not reached:\n{victim.log_text()}"
 
 
 async def check_end(cluster: Cluster, run_ids: list[str]) -> None:
@@ -107,13 +107,13 @@ async def test_a_draining_worker_dies_at(cluster: Cluster, point: str) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @pytest.mark.parametrize("point", ["accept.before_commit", "accept.committed"])
 async def test_an_enqueuer_dies_at(make_cluster: MakeCluster, kind: str, point: str) -> None:
-    """It stored everything before the crash, nothing by halves, and whoever asks again gets the same runs."""
+    """It stored all or nothing before the crash, and a repeated request gets the same runs."""
     cluster = await make_cluster(kind)
     command = [sys.executable, "-m", "tests.chaos.chaos_enqueuer", "a", "6", "2"]
     assert await cluster.start("enqueuer", command, CrashPoint(point, 4)).ended() == -signal.SIGKILL
     assert await cluster.count("true") == (3 if point == "accept.before_commit" else 4)
     again = cluster.start("enqueuer", command)
-    assert await again.ended() == 0, again.told()
+    assert await again.ended() == 0, again.log_text()
     async with survivor(cluster):
         await cluster.all_ended()
     run_ids = [row["id"] for row in await cluster.rows("select id from runs")]
@@ -195,8 +195,8 @@ async def test_retention_that_cuts_events_dies_at(make_cluster: MakeCluster, kin
         assert row["first_seq"] == (row["last_seq"] if was_cut else 1)
 
 
-async def test_a_client_frozen_inside_a_claim_does_not_stop_a_capped_lane_for_ever(cluster: Cluster) -> None:
-    """Its transaction holds the lane's lock. The server ends it, and another worker goes on."""
+async def test_a_client_frozen_inside_a_claim_does_not_stop_a_capped_lane_forever(cluster: Cluster) -> None:
+    """Its transaction holds the lane's lock. The server ends it, and another worker continues."""
     await set_lane(await cluster.app.database(), "capped", LaneChange(max_slots=1))
     frozen = cluster.start_worker(crash=CrashPoint("claim.before_commit", 1, Fate.FREEZE))
     await cluster.online(frozen)

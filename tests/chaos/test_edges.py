@@ -20,7 +20,7 @@ from runlane.submit.tasks import TaskRequest
 from tests.chaos.cluster import Cluster, MakeCluster, eventually
 
 
-async def test_code_that_wants_to_leave_ends_its_run_and_not_its_worker(cluster: Cluster) -> None:
+async def test_code_that_exits_ends_its_run_and_not_its_worker(cluster: Cluster) -> None:
     [worker] = await cluster.start_workers(1)
     worker_id = await cluster.online(worker)
     for task in ("leaves", "leaves_thread"):
@@ -83,7 +83,7 @@ class Doubtful:
         await self._inner.close()
 
 
-async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster: MakeCluster) -> None:
+async def test_an_accept_that_was_reported_as_failed_is_not_stored_later(make_cluster: MakeCluster) -> None:
     cluster = await make_cluster("sqlite")
     database = Doubtful(await cluster.app.database())
     committer = Committer(cast("Database", database), lambda lanes: None)
@@ -105,7 +105,7 @@ async def test_who_was_told_that_it_failed_is_not_stored_after_all(make_cluster:
 
 
 async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(cluster: Cluster) -> None:
-    """Whatever cut it may have cut everybody: the living need a moment to take their locks again."""
+    """Its connection may not be the only one that broke: live workers need a moment to take their locks again."""
     from runlane.bus.memory import MemoryBus
     from runlane.maintenance.reaper import Reaper
     from runlane.store.sql.postgres import PostgresDatabase
@@ -137,12 +137,12 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
 async def test_a_client_that_vanished_half_way_through_a_statement_does_not_keep_its_locks(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server does not call that idle: between the parts of a statement it waits for ever, locks and all."""
+    """The server does not call that idle: between the parts of a statement it waits forever and keeps its locks."""
     from runlane.store.queue.claim_locks import lane_lock
     from runlane.store.sql import postgres
 
     with monkeypatch.context() as patch:
-        # For this connection alone: whoever waits for its lock must have more time than it has.
+        # For this connection alone: a process that waits for its lock must have more time than it has.
         patch.setattr(postgres, "TRANSACTION_MS", 4000)
         vanished = await postgres.connect(cluster.app.settings)
     try:

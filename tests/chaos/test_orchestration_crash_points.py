@@ -17,8 +17,8 @@ from runlane.testing.crash_points import CrashPoint
 from tests.chaos.cluster import TASKS, Cluster, MakeCluster, Process, eventually
 from tests.chaos.flows import Flows, Steps, ask, fan, human, in_a_row, say
 
-# The reach at which each worker but the first dies: the first that leaves the run further than it was. Records also
-# tell of what begins and goes on inside a step, so there each worker lives for one record more (0).
+# The reach at which each worker but the first dies: the first that leaves the run further than it was. Records are
+# also stored for what begins and happens inside a step, so there each worker lives for one record more (0).
 POINTS = {
     "claim.before_commit": 2, "claim.committed": 2, "step.before_commit": 2, "step.committed": 1,
     "record.before_commit": 0, "record.committed": 0, "finish.before_commit": 2, "finish.committed": 1,
@@ -73,7 +73,7 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
         worker = cluster.start_worker(crash=CrashPoint(point, nth))
         if await ends_or_dies(cluster, worker):
             break
-        assert await worker.ended() == -signal.SIGKILL, worker.told()
+        assert await worker.ended() == -signal.SIGKILL, worker.log_text()
         deaths += 1
         counts = flows.counts()
         paid |= {step: counts[step] for step in await flows.done(run_id) if step in PAID and step not in paid}
@@ -97,7 +97,7 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["operate.before_commit", "operate.committed"])
-async def test_whoever_answers_dies_at(cluster: Cluster, point: str) -> None:
+async def test_an_answer_is_stored_whole_or_not_at_all_when_its_process_dies_at(cluster: Cluster, point: str) -> None:
     """The answer is stored whole or not at all."""
     flows = Flows(cluster)
     await cluster.start_workers(1)
@@ -105,7 +105,7 @@ async def test_whoever_answers_dies_at(cluster: Cluster, point: str) -> None:
     await flows.has(run_id, Status.PAUSED)
     code = f"import asyncio, {TASKS} as t; asyncio.run(t.app.resume({run_id!r}, {{'decision': 'approve'}}))"
     person = cluster.start("person", [sys.executable, "-c", code], CrashPoint(point))
-    assert await person.ended() == -signal.SIGKILL, person.told()
+    assert await person.ended() == -signal.SIGKILL, person.log_text()
     if point == "operate.before_commit":
         assert (await cluster.app.get(run_id)).status is Status.PAUSED
         await cluster.app.resume(run_id, {"decision": "approve"})

@@ -150,7 +150,7 @@ async def test_a_retried_run_has_its_attempts_again_and_keeps_its_history(store:
 
 
 async def test_a_retried_run_is_not_haunted_by_an_old_cancel(store: Store) -> None:
-    """It was cancelled too late, failed by itself, and now somebody wants it again."""
+    """It was cancelled too late, failed by itself, and is retried."""
     run_id = await store.add()
     claimed = await store.claim_one()
     await cancel_run(store.database, run_id)

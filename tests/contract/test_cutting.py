@@ -118,7 +118,7 @@ async def test_a_long_stream_that_is_cut_in_one_piece_keeps_its_end(
     assert await store.event_types(run_id) == ["done"]
 
 
-async def test_whoever_goes_on_finds_where_the_last_one_stopped(store: Store) -> None:
+async def test_the_next_cut_continues_where_the_last_one_stopped(store: Store) -> None:
     await old_runs(store, 2_300)
     for _ in range(2):
         assert await retention_of(store).round(), "another process each time"
@@ -134,7 +134,7 @@ async def test_whoever_goes_on_finds_where_the_last_one_stopped(store: Store) ->
     assert await store.contents() == before
 
 
-async def test_a_run_that_is_retried_after_the_cut_goes_on_and_is_cut_again(store: Store) -> None:
+async def test_a_run_that_is_retried_after_the_cut_continues_and_is_cut_again(store: Store) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), dead())
     await age(store, run_id, 2)

@@ -184,7 +184,7 @@ async def test_a_draining_worker_keeps_its_runs_while_its_lease_holds(store: Sto
     assert await store.status(run_id) is Status.QUEUED
 
 
-async def test_a_renewal_tells_what_was_cancelled(store: Store) -> None:
+async def test_a_renewal_returns_what_was_cancelled(store: Store) -> None:
     run_id = await store.add()
     worker = await store.worker()
     claimed = await store.claim_one(worker)

@@ -116,6 +116,6 @@ async def test_a_tenant_has_a_budget_that_accepting_runs_does_not_look_at(store:
     assert await read_spent(store.database, tenant) == 0
 
 
-async def test_a_tenant_that_nobody_knows_has_no_budget(store: Store) -> None:
+async def test_an_unknown_tenant_has_no_budget(store: Store) -> None:
     known = await read_budget(store.database, "nobody", "agent")
     assert (known.tenant_limit_usd, known.on_cap, known.tenant_usd, known.agent_usd) == (None, "fail", 0, 0)

@@ -50,14 +50,14 @@ class SentinelServer(RedisServer):
     def _ready(self, home: Path) -> bool:
         # A sentinel knows no QUIT, by which the other servers are asked.
         try:
-            return f"process_id:{self.pid}\r" in _told(self, "info", "server")
+            return f"process_id:{self.pid}\r" in _query(self, "info", "server")
         except redis.RedisError:
             return False
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A primary, its replica, and the URL by which clients find whoever is the primary."""
+    """A primary, its replica, and the URL by which clients find the present primary."""
 
     primary: RedisServer
     replica: RedisServer
@@ -83,8 +83,8 @@ def watched_redis() -> Generator[Watched]:
 
 
 def _knows_all(sentinel: RedisServer) -> bool:
-    told = [bytes(item).decode() for item in ask(sentinel, "sentinel", "master", SERVICE)]
-    facts = dict(zip(told[::2], told[1::2], strict=True))
+    address = [bytes(item).decode() for item in ask(sentinel, "sentinel", "master", SERVICE)]
+    facts = dict(zip(address[::2], address[1::2], strict=True))
     return (facts["num-slaves"], facts["num-other-sentinels"]) == ("1", "2")
 
 
@@ -114,14 +114,14 @@ def redis_cluster(key: str) -> Generator[Cluster]:
         _introduce(servers)
         slot = int(ask(servers[0], "cluster", "keyslot", key))
         owner = next(node for number, node in enumerate(primaries) if slot < bounds[number + 1])
-        owner_id = _told(owner, "cluster", "myid")
-        wait_until(lambda: owner_id in _told(replica, "cluster", "nodes"), "the replica knows its primary")
+        owner_id = _query(owner, "cluster", "myid")
+        wait_until(lambda: owner_id in _query(replica, "cluster", "nodes"), "the replica knows its primary")
         ask(replica, "cluster", "replicate", owner_id)
         for node in servers:
             wait_until(
                 lambda node=node: (
-                    "cluster_state:ok" in _told(node, "cluster", "info")
-                    and f"slave {owner_id}" in _told(node, "cluster", "nodes")
+                    "cluster_state:ok" in _query(node, "cluster", "info")
+                    and f"slave {owner_id}" in _query(node, "cluster", "nodes")
                 ),
                 "the cluster",
             )
@@ -138,10 +138,10 @@ def _introduce(servers: list[RedisServer]) -> None:
 
     def have_met() -> bool:
         nonlocal asked_at
-        known = [_told(node, "cluster", "nodes") for node in servers]
-        if all(len(told.splitlines()) == len(servers) and "handshake" not in told for told in known):
+        known = [_query(node, "cluster", "nodes") for node in servers]
+        if all(len(nodes.splitlines()) == len(servers) and "handshake" not in nodes for nodes in known):
             return True
-        # A handshake that takes longer than a node may be silent is forgotten, so whoever wants it asks again.
+        # A node forgets a handshake that takes longer than it may be silent, so repeat the introduction.
         if time.monotonic() > asked_at + INTRODUCTION_SECONDS:
             asked_at = time.monotonic()
             for node in others:
@@ -175,7 +175,7 @@ def ask(server: RedisServer, *command: str) -> Any:
         return cast("Any", client.execute_command(*command))
 
 
-def _told(server: RedisServer, *command: str) -> str:
+def _query(server: RedisServer, *command: str) -> str:
     return bytes(ask(server, *command)).decode()
 
 

@@ -153,8 +153,8 @@ async def test_what_a_run_stores_and_publishes_has_no_secrets(settings: Settings
     subscribed = asyncio.Event()
     received: list[Notice | Delta] = []
 
-    @process.app.task("tell")
-    async def tell(ctx: Context) -> None:
+    @process.app.task("reveal")
+    async def reveal(ctx: Context) -> None:
         value = await ctx.secret("TOKEN")
         await subscribed.wait()
         await ctx.progress(0.5, f"half of {value}")
@@ -163,7 +163,7 @@ async def test_what_a_run_stores_and_publishes_has_no_secrets(settings: Settings
     worker = await process.start()
     try:
         await SecretVault(await process.app.database(), keyed).set("default", "TOKEN", SECRET, actor="test")
-        run_id = (await process.app.enqueue("tell")).run_id
+        run_id = (await process.app.enqueue("reveal")).run_id
         worker._bus.follow(run_id, received.append)
         subscribed.set()
         await process.end(run_id)

@@ -136,18 +136,18 @@ async def test_answers(answer: Answering, result: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         (plain(b"{", headers={"content-type": "application/json"}), "is called JSON and is none"),
         (plain(b"[" * 500 + b"]" * 500, headers={"content-type": "application/json"}), "is called JSON and is none"),
         (plain(b"\x89PNG", headers={"content-type": "image/png"}), "answered with image/png"),
     ],
 )
-async def test_answers_that_are_no_result(answer: Answering, said: str) -> None:
+async def test_answers_that_are_not_a_result_are_failures(answer: Answering, expected: str) -> None:
     async with calling(answer) as (server, call):
         error = await failed(call, tool(server))
         assert (error.code, error.retryable) == ("tool_output", False)
-        assert said in error.message
+        assert expected in error.message
 
 
 async def test_an_answer_is_cut_to_its_schema_and_checked() -> None:
@@ -261,7 +261,7 @@ async def test_a_server_that_is_down_may_come_back() -> None:
     await outbound.close()
 
 
-async def test_a_url_that_is_none_is_told() -> None:
+async def test_an_invalid_url_is_reported() -> None:
     outbound = Outbound(load_settings())
     made = Tool.model_validate({"name": "x", "url": "https://{host}/"})
     error = await failed(HttpTools(outbound, values).for_run("acme", Redactor()), made)

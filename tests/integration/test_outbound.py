@@ -189,7 +189,7 @@ async def test_one_bad_address_among_several_is_enough(addresses: list[str]) -> 
 
 
 async def test_a_name_that_changes_its_address_leads_nowhere_else() -> None:
-    """The address that was checked is the one that is called, and each new connection is checked anew."""
+    """The address that was checked is the one that is called, and each new connection is checked again."""
     asked = 0
 
     async def rebinding(_host: str, _port: int) -> Sequence[str]:
@@ -463,7 +463,7 @@ async def test_a_resolver_that_hangs_is_not_waited_for() -> None:
         await outbound(resolve=hanging).request("GET", "http://x.example/", limits=OutboundLimits(connect_seconds=0.2))
 
 
-async def test_headers_that_http_does_not_allow_are_not_told() -> None:
+async def test_headers_that_http_does_not_allow_are_not_quoted() -> None:
     async with serving(plain()) as server:
         calling = outbound("127.0.0.1")
         for value in (f"{CANARY}\r\nx: y", f"{CANARY}\n", f"\0{CANARY}"):

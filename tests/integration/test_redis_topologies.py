@@ -1,4 +1,4 @@
-"""Sentinel and cluster, with real servers: everything that processes tell each other arrives, also after a failover."""
+"""Sentinel and cluster, with real servers: every message between processes arrives, even after a failover."""
 
 from __future__ import annotations
 
@@ -106,19 +106,19 @@ async def test_everything_arrives_before_and_after_a_failover(topology: Topology
         # A subscription from before lives on.
         notice = Notice("run_all_along", 7, (StoredEvent(7, "log", 1, 0, "{}"),))
 
-        async def heard() -> bool:
+        async def has_arrived() -> bool:
             one.publish([notice])
             await asyncio.sleep(0.05)
             return notice in followed
 
-        await eventually(heard, "what is followed all along arrives")
+        await eventually(has_arrived, "what is followed all along arrives")
 
 
 async def test_a_burst_needs_few_connections(topology: Topology) -> None:
     """However much is said at once: it goes through pipes, not through a connection for each word."""
     async with two_buses(topology.url) as (one, other):
         seen: set[int] = set()
-        other.follow("run_burst", lambda told: seen.add(told.last_seq) if isinstance(told, Notice) else None)
+        other.follow("run_burst", lambda message: seen.add(message.last_seq) if isinstance(message, Notice) else None)
 
         async def subscribed() -> bool:
             one.publish([Notice("run_burst", 0)])

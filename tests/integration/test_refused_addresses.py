@@ -63,7 +63,7 @@ OTHERS = [
 
 
 class Places:
-    """The server that nobody may reach, the one that is allowed, and runs that try."""
+    """A server that runs must not reach, one that is allowed, and runs that try both."""
 
     def __init__(self, process: Process, inner: Server, allowed: Server) -> None:
         self._process = process
@@ -79,11 +79,11 @@ class Places:
         names = [definition.id for definition in definitions if isinstance(definition, Orchestration)]
         accepted = [await self._process.app.orchestrate(name, "go") for name in names]
         runs = await asyncio.gather(*(self._process.end(one.run_id) for one in accepted))
-        told = [run.error or {"type": "", "message": str(run.result)} for run in runs]
-        return dict(zip(names, told, strict=True))
+        errors = [run.error or {"type": "", "message": str(run.result)} for run in runs]
+        return dict(zip(names, errors, strict=True))
 
     async def refusals(self) -> list[str]:
-        """The results of tools that say that nobody was called."""
+        """Return the tool results that report a refused address."""
         rows = await (await self._process.store()).sql("select payload from run_calls where kind = 'tool'")
         return [row["payload"] for row in rows if row["payload"].startswith('{"value":"outbound_refused:')]
 
@@ -179,7 +179,7 @@ async def test_not_by_the_redirect_of_an_mcp_server(places: Places) -> None:
     assert places.inner.connections == 0
 
 
-async def test_not_by_what_a_model_wants(places: Places) -> None:
+async def test_a_model_cannot_reach_refused_addresses(places: Places) -> None:
     urls = [*places.urls(), *(url for url in OTHERS if url != "//127.0.0.1/")]
     answers = [{"calls": [{"tool": "go", "arguments": {"to": url}} for url in urls]}, "done"]
     agent = Agent.model_validate({"id": "helper", "model": "scripted", "tools": ["go"], "answers": answers})

@@ -14,7 +14,7 @@ from tests.harness import Store
 
 
 async def follow_live(store: Store) -> tuple[Tail, Follower, str]:
-    """A reader that has read what there is and now hears the feed."""
+    """Return a reader that has caught up and follows the feed."""
     run_id = await store.add()
     tail = Tail(store.database, MemoryBus())
     follower = await tail.follow(run_id, 0)

@@ -1,6 +1,6 @@
 """Two tenants in one process: what one reads of its runs is the same, whatever the other or the platform keeps secret.
 
-A model that says a text letter by letter makes visible what is held back from readers. If text of a tenant were
+A model that answers letter by letter makes visible what is held back from readers. If text of a tenant were
 compared with a value that is not its own, the tenant could find that value out: it says a guess and watches when it
 arrives.
 """
@@ -91,7 +91,7 @@ hidable = st.text(min_size=8, max_size=30).filter(lambda text: text == text.stri
 
 
 class Letters:
-    """Says what it was asked, one letter at a time, each of which can be told before the next one comes."""
+    """Repeats its prompt one letter at a time, so that each can be published before the next one comes."""
 
     def __call__(self, name: str, scene: ModelContext, /) -> Letters:
         return self
@@ -186,11 +186,11 @@ class House:
         connection = await app.connect()
         accepted = await app.orchestrate("flow", message, tenant=VICTIM, hold=True)
 
-        def hear(told: Notice | LivePiece) -> None:
-            if isinstance(told, LivePiece):
-                live.append((told.type, json.loads(told.data)))
+        def receive(published: Notice | LivePiece) -> None:
+            if isinstance(published, LivePiece):
+                live.append((published.type, json.loads(published.data)))
 
-        leave = connection.bus.follow(accepted.run_id, hear)
+        leave = connection.bus.follow(accepted.run_id, receive)
         await app.approve(accepted.run_id)
         run = await self._process.end(accepted.run_id)
         leave()

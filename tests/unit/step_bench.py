@@ -23,7 +23,7 @@ def _ship(ctx: Context, **order: Any) -> None:
 
 
 def _count(ctx: Context, text: str, most: int = 10) -> None:
-    """Count the words of a text,
+    """Count the words of a string,
     up to a number.
 
     This is for programmers.
@@ -31,7 +31,7 @@ def _count(ctx: Context, text: str, most: int = 10) -> None:
 
 
 class Bench:
-    """Performs steps and keeps what they tell."""
+    """Performs steps and keeps the events that they emit."""
 
     def __init__(self) -> None:
         models = ModelRegistry()
@@ -100,7 +100,7 @@ class Bench:
         assert isinstance(outcome, Failed), outcome
         return outcome
 
-    def told(self, type_: str) -> list[dict[str, Any]]:
+    def emitted(self, type_: str) -> list[dict[str, Any]]:
         """The events of a type, without what every event of a step has."""
         common = {"orch_step_id", "step_name", "path"}
         found = [data for kind, data in self.events if kind == type_]

@@ -109,7 +109,7 @@ def test_a_key_sees_its_own_tenant_only() -> None:
         require(principal(tenant="acme"), Permission.RUNS_READ, "other", RunNotFound("run_1"))
 
 
-def test_the_role_is_asked_before_the_tenant() -> None:
+def test_the_role_is_checked_before_the_tenant() -> None:
     with pytest.raises(Forbidden):
         require(principal("viewer"), Permission.RUNS_WRITE, "other")
 
@@ -147,7 +147,7 @@ def test_the_tenant_of_lists_and_of_new_things() -> None:
             choose(one, "other")
 
 
-def test_nobody_hands_out_more_than_they_have() -> None:
+def test_a_key_cannot_grant_more_than_it_has() -> None:
     viewer, operator, admin = (
         Role(name, BUILT_IN_ROLES[name], True) for name in ("viewer", "operator", "platform_admin")
     )

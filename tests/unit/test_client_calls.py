@@ -155,7 +155,7 @@ async def test_a_poller_of_logs_ends() -> None:
         assert [line.index async for line in client.log_lines("run_1")] == [0, 1]
 
 
-async def test_health_is_told_also_when_it_is_bad() -> None:
+async def test_health_is_returned_even_when_it_is_bad() -> None:
     async with wire_server((), answering({"problems": ["x"]}, 503)) as server, Client(server.url) as client:
         health = await client.health()
     assert (health.ready, health.parts) == (False, {"problems": ["x"]})

@@ -1,4 +1,4 @@
-"""Parsing of definitions: each mistake is told with its place, and what was probably meant."""
+"""Parsing of definitions: each mistake is reported with its location, and with what was probably meant."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_every_step_type_is_parsed(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "says"),
+    ("body", "expected"),
     [
         ({"type": "end"},
          ('orchestration "o", step "number 1", field id: This field is missing. '
@@ -111,14 +111,14 @@ def test_every_step_type_is_parsed(kind: str) -> None:
         ("print", "field steps[0]: A step must be an object."),
     ],
 )  # fmt: skip
-def test_mistakes_in_steps_are_told_with_their_place(body: Any, says: str) -> None:
-    told = only(parse(body))
-    assert says in told
-    assert len(told) < 800
+def test_mistakes_in_steps_are_reported_with_their_location(body: Any, expected: str) -> None:
+    message = only(parse(body))
+    assert expected in message
+    assert len(message) < 800
 
 
 @pytest.mark.parametrize(
-    ("folder", "body", "says"),
+    ("folder", "body", "expected"),
     [
         ("orchestrations", {"id": "o"}, 'orchestration "o", field steps: This field is missing.'),
         ("orchestrations", {"id": "o", "steps": []}, "field steps: List should have at least 1 item"),
@@ -143,11 +143,11 @@ def test_mistakes_in_steps_are_told_with_their_place(body: Any, says: str) -> No
         ("mcp_servers", {"name": "m", "server_type": "stdio"}, "A server of type stdio needs a command."),
     ],
 )  # fmt: skip
-def test_mistakes_in_definitions_are_told_with_their_place(folder: str, body: Any, says: str) -> None:
-    assert says in only(parse_bodies({folder: [body]}))
+def test_mistakes_in_definitions_are_reported_with_their_location(folder: str, body: Any, expected: str) -> None:
+    assert expected in only(parse_bodies({folder: [body]}))
 
 
-def test_all_mistakes_of_a_definition_are_told() -> None:
+def test_all_mistakes_of_a_definition_are_reported() -> None:
     loaded = parse(step("end", id="!"), step("llm", nam="x"), {"id": "c", "type": "nope"}, nme="x")
     assert len(loaded.errors) == 4
     assert list(loaded.definitions) == []
@@ -162,10 +162,10 @@ def test_empty_fields_of_other_step_types_are_left_out_with_a_warning() -> None:
     }  # fmt: skip
     loaded = parse({**exported, **step("print")})
     assert loaded.errors == []
-    (told,) = [str(problem) for problem in loaded.warnings]
-    assert told.startswith('orchestration "o", step "s": Ignored, because they are not used: agent_id, ')
-    assert "position_x" not in told
-    assert "next_step_id" not in told
+    (message,) = [str(problem) for problem in loaded.warnings]
+    assert message.startswith('orchestration "o", step "s": Ignored, because they are not used: agent_id, ')
+    assert "position_x" not in message
+    assert "next_step_id" not in message
     assert canonical(loaded.definitions[0].definition) == canonical(
         parse(step("print", position_x=10.5)).definitions[0].definition
     )
@@ -194,7 +194,7 @@ def test_other_names_of_fields_are_the_same_fields() -> None:
     assert b'"label":"T"' in canonical(found.definition)
 
 
-def test_a_lenient_parser_leaves_out_what_it_does_not_know() -> None:
+def test_a_lenient_parser_leaves_unknown_fields_out() -> None:
     body = {"id": "o", "steps": [step("print", human_prompt="hi", sparkle=1)], "colour": "red"}
     problems = Problems()
     loaded = parse_items([DefinitionSource("orchestration", body)], problems, lenient=True)
@@ -205,7 +205,7 @@ def test_a_lenient_parser_leaves_out_what_it_does_not_know() -> None:
     ]
 
 
-def test_messages_stay_short_whatever_is_written() -> None:
+def test_messages_stay_short_for_any_input() -> None:
     long = "x" * 100_000
     for loaded in (
         parse(step("print", **{long: 1})),

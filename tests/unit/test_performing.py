@@ -25,9 +25,9 @@ async def bench() -> AsyncIterator[Bench]:
 async def test_transform(bench: Bench) -> None:
     step = {"type": "transform", "transform_code": "result = [x * 2 for x in state.xs]"}
     assert await bench.done(step, {"xs": [1, 2]}) == Done([2, 4])
-    assert bench.told("transform_result") == [{"result": "[2,4]"}]
+    assert bench.emitted("transform_result") == [{"result": "[2,4]"}]
     assert (await bench.done({"type": "transform", "transform_code": "result = 'x' * 9000"})).output == "x" * 9000
-    assert len(bench.told("transform_result")[1]["result"]) == 500
+    assert len(bench.emitted("transform_result")[1]["result"]) == 500
     failed = await bench.failed({"type": "transform", "transform_code": "x = 1\nresult = 1 / 0"})
     assert (failed.code, failed.retryable) == ("expression_error", False)
     assert failed.message.startswith("Line 2: ZeroDivisionError")
@@ -38,7 +38,7 @@ async def test_if_else_and_switch(bench: Bench) -> None:
     assert (await bench.done({"type": "if_else", "if_condition": "state.n"}, {"n": []})).output is False
     switch = {"type": "switch", "switch_expression": "state.kind.lower()", "switch_cases": {"a": None}}
     assert (await bench.done(switch, {"kind": "A"})).output == "a"
-    # An error is no false, and no default.
+    # An error is neither false nor the default.
     assert (await bench.failed({"type": "if_else", "if_condition": "state.n > 2"}, {})).code == "expression_error"
     assert (await bench.failed(switch, {})).code == "expression_error"
     assert (await bench.failed({"type": "if_else", "if_condition": "().__class__"}, {})).code == "sandbox_refused"
@@ -62,10 +62,10 @@ async def test_print(bench: Bench) -> None:
     state = {"user": {"name": "Ann"}, "xs": [1]}
     step = {"type": "print", "print_content": "Hi {state.user.name}: {{xs}}"}
     assert await bench.done(step, state) == Done("Hi Ann: [1]")
-    assert bench.told("final") == [{"response": "Hi Ann: [1]"}]
-    failed = await bench.failed({"type": "print", "print_content": "{state.nobody}"}, state)
+    assert bench.emitted("final") == [{"response": "Hi Ann: [1]"}]
+    failed = await bench.failed({"type": "print", "print_content": "{state.missing}"}, state)
     assert failed.code == "unknown_placeholder"
-    assert "nobody" in failed.message
+    assert "missing" in failed.message
 
 
 MAKERS = [
@@ -143,8 +143,8 @@ async def test_merge_of_nothing_fails(bench: Bench) -> None:
 async def test_extract_json(bench: Bench, text: Any, found: Any) -> None:
     step = {"type": "extract_json", "input_keys": ["text"]}
     assert (await bench.done(step, {"text": text})).output == found
-    assert bench.told("final") == [{"response": found}]
-    assert len(bench.told("step_warning")) == (found is None)
+    assert bench.emitted("final") == [{"response": found}]
+    assert len(bench.emitted("step_warning")) == (found is None)
     if found is None:
         assert (await bench.failed({**step, "required": True}, {"text": text})).code == "no_json"
 

@@ -197,9 +197,9 @@ LIMITED = {
     "a huge list": "result = [0] * 10 ** 9",
     "a huge range": "result = list(range(10 ** 9))",
     "a huge text": "result = 'x' * 10 ** 10",
-    "a doubling text": "x = 'x' * 1000\nwhile True: x += x\nresult = 1",
+    "a doubling string": "x = 'x' * 1000\nwhile True: x += x\nresult = 1",
     "a huge number": "result = 10 ** 10 ** 9",
-    "a text past all address space": "result = ' ' * (1 << 60)",
+    "a string past all address space": "result = ' ' * (1 << 60)",
     "deep recursion": "def f():\n    return f()\nresult = f()",
     "recursion that catches": "def f():\n try:\n  return f()\n except RecursionError:\n  return f()\nresult = f()",
     "a deep value": "x = []\nfor _ in range(100000): x = [x]\nresult = x",
@@ -236,7 +236,7 @@ async def test_a_condition_has_a_limit_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "line", "said"),
+    ("code", "line", "expected"),
     [
         ("a = 1\nb = a / 0\nresult = b", 2, "ZeroDivisionError"),
         ("\n\nresult = nowhere", 3, "state.key"),
@@ -249,11 +249,11 @@ async def test_a_condition_has_a_limit_of_its_own() -> None:
         ("result = = 1", 1, "invalid syntax"),
     ],
 )
-async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str, line: int, said: str) -> None:
+async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str, line: int, expected: str) -> None:
     error = await failure(sandbox.script(code, STATE))
     assert error.code == "expression_error"
     assert error.message.startswith(f"Line {line}: ")
-    assert said in error.message
+    assert expected in error.message
     assert not error.retryable
 
 
@@ -279,14 +279,14 @@ result = 1
     assert (await failure(sandbox.script(code, STATE))).code == "expression_error"
 
 
-async def test_a_script_without_a_result_says_so(sandbox: Sandbox) -> None:
+async def test_a_script_without_a_result_is_an_error(sandbox: Sandbox) -> None:
     assert "never sets result" in (await failure(sandbox.script("x = 1", STATE))).message
     assert (
         "without setting result" in (await failure(sandbox.script("if state.missing:\n    result = 1", STATE))).message
     )
 
 
-async def test_evaluations_know_nothing_of_each_other(sandbox: Sandbox) -> None:
+async def test_evaluations_share_nothing(sandbox: Sandbox) -> None:
     assert await sandbox.script("secret = 'x'\nimport json as leaked\nresult = 1", {}) == 1
     for _ in range(4):
         assert (await failure(sandbox.expression("secret", {}))).code == "expression_error"

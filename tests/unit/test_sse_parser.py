@@ -47,7 +47,7 @@ def message(data: str, number: str | None = None) -> SseFrame:
         (b"", []),
     ],
 )
-def test_what_the_standard_says(wire: bytes, frames: list[SseFrame]) -> None:
+def test_frames_are_parsed_as_the_standard_requires(wire: bytes, frames: list[SseFrame]) -> None:
     assert parse(wire) == frames
     assert parse(*(bytes([byte]) for byte in wire)) == frames
 

@@ -26,7 +26,7 @@ def test_the_public_names_are_sorted_and_exist() -> None:
     assert all(hasattr(runlane, name) for name in runlane.__all__)
 
 
-def test_the_package_says_that_it_has_types() -> None:
+def test_the_package_declares_its_types() -> None:
     assert files(runlane).joinpath("py.typed").is_file()
 
 

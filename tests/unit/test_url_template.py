@@ -51,7 +51,7 @@ def test_the_rest_becomes_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         ({}, '"id" is missing'),
         ({"id": None}, '"id" is missing'),
@@ -64,8 +64,8 @@ def test_the_rest_becomes_parameters() -> None:
         ({"id": "x" * 20_000}, "more than 16000"),
     ],
 )
-def test_arguments_that_would_make_another_path_are_refused(arguments: dict[str, Any], said: str) -> None:
-    with pytest.raises(UrlTemplateError, match=said):
+def test_arguments_that_would_make_another_path_are_refused(arguments: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UrlTemplateError, match=expected):
         fill("https://h.example/items/{id}", arguments)
 
 
@@ -106,7 +106,7 @@ def test_dots_of_the_template_and_of_an_argument_are_seen_together() -> None:
         "{url}",
     ],
 )
-def test_what_is_no_template(template: str) -> None:
+def test_invalid_templates_are_refused(template: str) -> None:
     with pytest.raises(UrlTemplateError):
         parse_url(template)
 

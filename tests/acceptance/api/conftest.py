@@ -17,7 +17,7 @@ from tests.acceptance.api.shop import app as shop
 from tests.harness import settings_for
 
 _numbers = count(1)
-# Runs that a test leaves behind are handed back soon; nobody is there to wait for them.
+# Runs that a test leaves behind are handed back soon; no test waits for them.
 _GRACE_SECONDS = 0.2
 
 

@@ -29,7 +29,7 @@ ARTICLE: dict[str, Any] = {
     "id": "article",
     "name": "Article",
     "steps": [
-        say("draft", "a text on {state.user_input}", next_step_id="ask"),
+        say("draft", "an article on {state.user_input}", next_step_id="ask"),
         {**ASK, "next_step_id": "publish"},
         say("publish", "{state.answer.decision}: {state.draft}"),
     ],

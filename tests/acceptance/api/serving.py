@@ -155,12 +155,12 @@ class Process:
     def wait_for(self, event: str) -> dict[str, Any]:
         """The first log line of this event."""
         with self._news:
-            self._news.wait_for(lambda: self._told(event) or not self._reader.is_alive(), START_SECONDS)
-        told = self._told(event)
-        assert told is not None, f"No {event!r} from process {self.pid}:\n{self.output}"
-        return told
+            self._news.wait_for(lambda: self._find_line(event) or not self._reader.is_alive(), START_SECONDS)
+        line = self._find_line(event)
+        assert line is not None, f"No {event!r} from process {self.pid}:\n{self.output}"
+        return line
 
-    def _told(self, event: str) -> dict[str, Any] | None:
+    def _find_line(self, event: str) -> dict[str, Any] | None:
         for line in self._lines:
             if line.startswith("{") and f'"event": "{event}"' in line:
                 return orjson.loads(line)

@@ -47,7 +47,7 @@ async def steady(ctx: Context, lines: int = 30, pause: float = 0.02) -> int:
 
 @app.task("guard")
 async def guard(ctx: Context, until: str) -> str:
-    """Lines at a pace until a file is there."""
+    """Log lines at a pace until a file exists."""
     number = 0
     while not await asyncio.to_thread(Path(until).exists):
         number += 1

@@ -190,7 +190,7 @@ async def test_a_body_that_arrives_steadily_is_taken(sqlite_url: str) -> None:
         assert (await answer_of(reader))[0] == 202
 
 
-async def test_a_refused_client_cannot_go_on_with_its_body(sqlite_url: str) -> None:
+async def test_a_refused_client_cannot_continue_its_body(sqlite_url: str) -> None:
     """Without a key the answer is 401 before the body; the rest of it does not hold the connection."""
     async with served(sqlite_url, api_body_seconds=0.3) as api, connected(api) as (reader, writer):
         writer.write(_half_sent("sk-rl-" + "0" * 64))

@@ -66,10 +66,10 @@ async def test_streams_and_long_polls_end_with_their_key(
         assert text.count("data: ") == 1
         assert text.splitlines()[-2].startswith(": closed: The ")
         await eventually(lambda: api.parts.tail.followers == 1, "one follows")
-        # Somebody else's key is another matter: its stream goes on to the end.
+        # The stream of another key continues to the end.
         await api.post(f"/runs/{run_id}/cancel")
         assert '"type":"done"' in "".join([piece async for piece in admins_pieces])
-    await eventually(lambda: api.parts.tail.followers == 0, "nobody follows")
+    await eventually(lambda: api.parts.tail.followers == 0, "no follower")
 
 
 async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPa
             assert ": closed: Whether the API key is still valid cannot be checked" in text
 
 
-async def test_who_sits_at_the_machine_is_not_asked_for_a_key(idle_api: Api) -> None:
+async def test_local_callers_need_no_key(idle_api: Api) -> None:
     ended: list[object] = []
     from runlane.access.policy import LOCAL
     from runlane.domain.access import Permission

@@ -44,7 +44,7 @@ async def test_a_waiting_run_of_any_kind_reads_the_same_everywhere(idle_api: Api
     assert (orchestration.state or {})["user_input"] == "cats"
 
 
-async def test_a_run_that_asks_reads_the_same_everywhere_and_when_it_has_ended(api: Api) -> None:
+async def test_a_run_with_a_question_reads_the_same_everywhere_and_after_its_end(api: Api) -> None:
     app = api.parts.app
     await app.sync({"orchestrations": [ARTICLE]})
     run_id = (await app.orchestrate("article", "cats")).run_id

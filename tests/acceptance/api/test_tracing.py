@@ -50,9 +50,13 @@ async def test_one_trace_goes_from_the_request_to_the_attempt(settings: Settings
     assert f"{request.parent.span_id:016x}" == "00f067aa0ba902b7"
     assert attempt.parent is not None
     assert attempt.parent.span_id == accept.context.span_id
-    told: dict[str, Any] = dict(attempt.attributes or {})
-    assert told["runlane.run_id"] == run_id
-    assert (told["runlane.attempt"], told["runlane.status"], told["runlane.tenant"]) == (1, "completed", "default")
+    attributes: dict[str, Any] = dict(attempt.attributes or {})
+    assert attributes["runlane.run_id"] == run_id
+    assert (attributes["runlane.attempt"], attributes["runlane.status"], attributes["runlane.tenant"]) == (
+        1,
+        "completed",
+        "default",
+    )
 
 
 async def test_a_failed_attempt_is_a_failed_span(settings: Settings, spans: InMemorySpanExporter) -> None:

@@ -15,12 +15,12 @@ StepData = dict[str, Any]
 
 
 def orchestration(*steps: StepData, **fields: Any) -> Orchestration:
-    """An orchestration of these steps, called main if not told otherwise."""
+    """An orchestration of these steps, called main unless `id` is given."""
     return Orchestration.model_validate({"id": "main", "steps": list(steps), **fields})
 
 
 def say(step_id: str, following: str | None = None, **fields: Any) -> StepData:
-    """A print step: the simplest of those that somebody performs. It writes to the key of its own name."""
+    """A print step, the simplest that is performed. It writes to the key of its own name."""
     return {
         "id": step_id,
         "type": "print",
@@ -90,7 +90,7 @@ class Play:
         return self.settle(path, Done(output, route, **fields))
 
     def do_all(self, *paths: str) -> None:
-        """Settle each with an output that tells its path."""
+        """Complete each with an output that contains its path."""
         for path in paths:
             self.do(path, f"<{path}>")
 
@@ -112,7 +112,7 @@ class Play:
 
     @property
     def end(self) -> OrchestrationEnd:
-        assert self.machine.end is not None, f"The run goes on: {self.open} are open"
+        assert self.machine.end is not None, f"The run has not ended: {self.open} are open"
         return self.machine.end
 
     @property
@@ -127,7 +127,7 @@ class Play:
     def pending(self, path: str) -> PendingStep:
         return next(pending for pending in self.machine.pending_steps() if pending.path == path)
 
-    def told(self, event: str) -> list[dict[str, Any]]:
+    def emitted(self, event: str) -> list[dict[str, Any]]:
         return [dict(fact.data) for fact in self.facts if fact.type == event]
 
     def completed(self) -> dict[str, Any]:

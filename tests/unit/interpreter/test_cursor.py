@@ -85,7 +85,7 @@ def test_a_loop_restored_at_every_step_gives_the_same(kind: dict[str, Any], coll
     assert ends[0] == ends[1]
 
 
-def test_a_cursor_does_not_change_when_the_machine_goes_on() -> None:
+def test_a_cursor_does_not_change_when_the_machine_continues() -> None:
     play = everything()
     cursor = play.machine.cursor()
     before = orjson.dumps(cursor)
@@ -93,7 +93,7 @@ def test_a_cursor_does_not_change_when_the_machine_goes_on() -> None:
     assert orjson.dumps(cursor) == before
 
 
-def test_a_machine_does_not_change_when_what_was_made_from_its_cursor_goes_on() -> None:
+def test_a_machine_does_not_change_when_a_copy_from_its_cursor_continues() -> None:
     play = everything()
     before = orjson.dumps(play.machine.cursor())
     again = Machine.restore(play.library, play.machine.cursor())
@@ -102,7 +102,7 @@ def test_a_machine_does_not_change_when_what_was_made_from_its_cursor_goes_on() 
     assert orjson.dumps(play.machine.cursor()) == before
 
 
-def test_agents_that_are_orchestrations_need_not_be_told_again() -> None:
+def test_agents_that_are_orchestrations_need_not_be_given_again() -> None:
     inner = orchestration(say("one"), id="inner")
     steps = [say("a", "b"), {"id": "b", "type": "agent", "agent_id": "boss"}]
     play = Play(orchestration(*steps), inner, agents={"boss": "inner"})
@@ -150,7 +150,7 @@ def with_state(machine: Machine, **changes: Any) -> Machine:
     return machine.with_state({**machine.state, **changes})
 
 
-def test_a_machine_with_another_state_goes_on_from_the_same_step() -> None:
+def test_a_machine_with_another_state_continues_from_the_same_step() -> None:
     play = Play(orchestration(say("a", "b"), say("b", "c"), say("c")))
     play.do("a", "first")
     fork = with_state(play.machine, a="edited", new=[1])

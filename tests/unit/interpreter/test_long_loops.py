@@ -73,7 +73,7 @@ def test_memory_does_not_grow(kind: str) -> None:
 
 
 def calls(work: Callable[[], None]) -> int:
-    """How many functions are called: what time would tell, without the noise."""
+    """Count the function calls: a measure of the time without its noise."""
     count = 0
 
     def tally(_frame: FrameType, event: str, _arg: object) -> None:

@@ -94,7 +94,7 @@ def test_a_step_listed_twice_in_a_body_is_visited_twice() -> None:
         "rounds/2/b",
         "rounds/2/a~2",
     ]
-    assert play.told("loop_limit_reached") == []
+    assert play.emitted("loop_limit_reached") == []
 
 
 def test_what_is_tried_again_as_a_whole_gets_new_paths() -> None:
