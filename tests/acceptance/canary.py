@@ -1,4 +1,4 @@
-"""What the searches for canaries share: a collector of spans, a worker whose output is kept, and where to look."""
+"""Helpers of the searches for canaries: a collector of spans, a worker with a log file, and the places to search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.server_process import environment
 
 
 class Collector:
-    """Takes what OpenTelemetry exports, as it comes over the wire."""
+    """Keeps the bytes that OpenTelemetry exports."""
 
     def __init__(self) -> None:
         self.received: list[bytes] = []
@@ -52,7 +52,7 @@ class Collector:
 
 @contextmanager
 def working(folder: Path, variables: dict[str, str]) -> Generator[Path]:
-    """A worker process until the end of the block, and the file that it writes to."""
+    """Run a worker process until the end of the block; yield the file with its output."""
     log = folder / "worker.log"
     with log.open("wb") as out:
         process = forking.Popen(
@@ -106,13 +106,13 @@ def forms(value: str) -> set[str]:
 
 
 def leaks(output: str | bytes, *values: str) -> list[str]:
-    """The values of which a form is in there."""
+    """Return the values of which a form occurs in the output."""
     whole = output if isinstance(output, str) else output.decode("utf-8", "replace")
     return [value for value in values if any(form in whole for form in forms(value))]
 
 
 async def tables(database: Database) -> Mapping[str, str]:
-    """Everything that every table has."""
+    """Return the contents of every table."""
     contents: dict[str, str] = {}
     for table in metadata.sorted_tables:
         rows = await read(database, Statement("all", text(f"select * from {table.name}")))

@@ -1,4 +1,4 @@
-"""Bad input gets an error that says what to do, and loses nothing."""
+"""Bad input gets an error with the cure, and loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No secret that agents use is anywhere, though providers, web services and MCP servers send it back in every way.
+"""No secret of an agent appears anywhere, though providers, web services and MCP servers return it in every way.
 
 Real processes, as in test_canary: besides worker and server a fake provider that repeats its key in answers and errors,
 a web service that repeats its headers and its address, and an MCP server that repeats its token and its environment.
@@ -46,7 +46,7 @@ APP = "from runlane import App\napp = App()\n"
 
 
 def dressed(value: str) -> str:
-    """The value in every form that must not get through, and its digest as proof that it was there."""
+    """Return the value in every form that must not get through, and its digest as proof that it was there."""
     encoded = base64.b64encode(value.encode()).decode()
     basic = base64.b64encode(f"user:{value}".encode()).decode()
     digest = hashlib.sha256(value.encode()).hexdigest()
@@ -54,9 +54,9 @@ def dressed(value: str) -> str:
 
 
 def answers() -> list[FakeAnswer]:
-    """What the provider says. Pieces of three characters: no secret comes whole.
+    """Return the answers of the provider, in pieces of three characters, so that no secret comes whole.
 
-    In each run it says the secrets that this run has used: those that it has not used it would not take out.
+    In each run it repeats the secrets that this run has used; others are not redacted in this run.
     """
     calls = [
         FakeCall(name=name, arguments={"text": OPENAI})
@@ -236,7 +236,7 @@ async def test_no_secret_of_an_agent_is_anywhere(
 
 
 class Use:
-    """Lets agents meet everything that gives secrets away, and reads everything that the server says of it."""
+    """Lets agents use everything that reveals secrets, and reads everything that the server returns about it."""
 
     def __init__(self, client: httpx2.AsyncClient, echo: str, mcp: FakeMcp) -> None:
         self._client = client

@@ -68,7 +68,7 @@ def test_run_without_following(folder: Path, server: ServerProcess) -> None:
 
 
 @pytest.mark.parametrize("over_http", [True, False])
-def test_looking_and_changing_give_the_same_by_both_ways(
+def test_reads_and_changes_are_the_same_over_http_and_on_the_database(
     folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
 ) -> None:
     way = {"RUNLANE_URL": server.url} if over_http else database
@@ -150,7 +150,7 @@ def test_runs_are_named_by_a_unique_prefix_or_as_the_last_one(
     assert newest not in output("runs", "list", "--status", "cancelled")
 
 
-def test_the_last_run_where_there_is_none(tmp_path: Path) -> None:
+def test_the_last_run_without_runs_is_an_error_with_the_cure(tmp_path: Path) -> None:
     database = write_tasks(tmp_path)
     assert command(tmp_path, "db", "upgrade", **database).returncode == 0
     done = command(tmp_path, "runs", "show", "--last", **database)

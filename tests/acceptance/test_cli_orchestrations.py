@@ -47,7 +47,7 @@ def server(folder: Path, database: Mapping[str, str]) -> Generator[ServerProcess
 
 
 @pytest.mark.parametrize("over_http", [True, False])
-def test_a_run_is_answered_read_and_forked_by_both_ways(
+def test_a_run_is_answered_read_and_forked_over_http_and_on_the_database(
     folder: Path, server: ServerProcess, database: Mapping[str, str], over_http: bool
 ) -> None:
     way = {"RUNLANE_URL": server.url} if over_http else database

@@ -122,7 +122,7 @@ async def test_refusals_and_the_state_of_the_server(server: ServerProcess) -> No
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 async def test_followers_of_a_server_that_dies_and_comes_back(tmp_path: Path, end: str) -> None:
-    """API and worker are one process here: killed, its runs go on in another attempt; stopped, they finish first."""
+    """API and worker are one process here: after a kill its runs continue in a new attempt; a stop lets them end."""
     variables = write_tasks(tmp_path)
     with (tmp_path / "tasks.py").open("a") as tasks:
         tasks.write(GUARD)

@@ -19,7 +19,7 @@ Worked = tuple[Shell, Sequence[str]]
 
 
 def on_a_terminal(shell: Shell, *arguments: str) -> str:
-    """What the command prints when its output is a terminal."""
+    """Return what the command prints when its output is a terminal."""
     master, slave = pty.openpty()
     child = forking.Popen(
         [sys.executable, "-m", "runlane", *arguments],
@@ -61,7 +61,7 @@ def test_wrong_usage_ends_with_two(embedded: Shell, arguments: list[str]) -> Non
     assert "Usage" in answer.err + answer.out
 
 
-def test_what_a_worker_left_behind_is_shown(worked: Worked) -> None:
+def test_the_commands_show_the_runs_of_a_worker(worked: Worked) -> None:
     shell, (done, dead, later, held) = worked
 
     listed = shell.run("runs", "list")

@@ -24,7 +24,7 @@ USUAL_PORT = 8765
 
 @pytest.fixture
 def usual_port_taken() -> Generator[None]:
-    """The port that dev takes by default is in use, by this test or by another program."""
+    """Make the default port of dev taken, by this test or by another program."""
     with socket.socket() as holder:
         with contextlib.suppress(OSError):
             holder.bind(("127.0.0.1", USUAL_PORT))

@@ -1,4 +1,4 @@
-"""`runlane dev` shows a failing task as Python would: the error in words, and its traceback."""
+"""`runlane dev` shows a failing task as Python would: its error and its traceback."""
 
 from __future__ import annotations
 

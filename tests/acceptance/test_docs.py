@@ -132,7 +132,7 @@ async def test_json_blocks_that_are_to_run_do(tmp_path: Path) -> None:
 
 
 def _definitions(block: Block) -> LoadedDefinitions:
-    """The block's definition, checked among the others of its page."""
+    """Return the block's definition, checked among the others of its page."""
     others = [
         (parsed.definition, other)
         for other in JSON
@@ -428,7 +428,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def _resolve(words: list[str]) -> tuple[Any, str, list[str]]:
-    """The command that these words begin with, and what is left for it."""
+    """Return the command that these words begin with, and what is left for it."""
     command, name = COMMAND, "runlane"
     while words and words[0] in getattr(command, "commands", {}):
         name = words[0]

@@ -1,4 +1,4 @@
-"""The examples do what they say, started as a reader would start them."""
+"""The examples do what they describe, started as a reader would start them."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_the_newsroom_reports_what_is_missing_for_a_real_provider() -> None:
 
 
 def in_order(printed: str, *wanted: str) -> None:
-    """Every one of these is in a line, one after another."""
+    """Check that every one of these is in a line, one after another."""
     lines = [" ".join(line.split(" s  ", 1)[-1].split()) for line in printed.splitlines()]
     at = 0
     for text in wanted:

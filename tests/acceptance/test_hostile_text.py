@@ -141,7 +141,7 @@ def write_definitions(folder: Path) -> Path:
 
 
 def harmless(text: str, *, at_terminal: bool = False) -> str:
-    """The text, after checking that it contains no control characters but those that the command line writes."""
+    """Return the text, after checking that it contains no control characters but those that the command line writes."""
     left = OWN.sub("", text) if at_terminal else re.sub(r"[\n\t]", "", text)
     found = UNSAFE.search(left)
     assert found is None, f"{found[0]!r} in {text!r}"
@@ -228,7 +228,7 @@ def in_a_pipe(
 
 
 def at_a_terminal(folder: Path, *arguments: str, typed: Sequence[str] = (), way: Mapping[str, str] = NOWHERE) -> str:
-    """What a person sees."""
+    """Return what a person sees."""
     ended, text, _ = call(folder, arguments, way, typed)
     assert ended >= 0, f"{arguments} did not end: {text}"
     return harmless(text, at_terminal=True)

@@ -1,4 +1,4 @@
-"""The live view on a real terminal: events scroll by, a bar moves, nothing is left of it at the end."""
+"""The live view on a real terminal: events scroll by, a bar moves, and the bar is gone at the end."""
 
 from __future__ import annotations
 

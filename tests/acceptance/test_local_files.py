@@ -1,4 +1,4 @@
-"""The files of a project, and what a command says before it does anything: modes, full disks, misspelt settings."""
+"""The files of a project, and what a command reports before it does anything: modes, full disks, misspelt settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_what_is_in_the_folder_is_for_its_owner_only(tmp_path: Path) -> None:
+def test_files_in_the_folder_are_for_their_owner_only(tmp_path: Path) -> None:
     write_tasks(tmp_path)
     with serving(tmp_path, {}, "dev", "tasks:app"):
         own = tmp_path / ".runlane"

@@ -17,7 +17,7 @@ from runlane.store.sql.database import open_database
 
 
 async def ignore(reason: str) -> None:
-    """Waiting without a word."""
+    """Ignore the reason of a wait."""
 
 
 async def call(limiter: ClusterLimiter, port: int, credential: str) -> None:

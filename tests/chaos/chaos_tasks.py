@@ -238,7 +238,7 @@ async def leaves(ctx: Context, how: str) -> None:
 
 @app.task("leaves_thread", max_attempts=1)
 def leaves_thread(ctx: Context, how: str) -> None:
-    """The same in a thread."""
+    """Do the same in a thread."""
     _leave(how)
 
 

@@ -1,4 +1,4 @@
-"""Orchestrations for the chaos tests: steps in short form, and a model whose calls every process writes down.
+"""Orchestrations for the chaos tests: steps in short form, and a model that records the calls of every process.
 
 The model's script is a file in the cluster's folder, so the count of its calls outlives the processes that made them.
 """
@@ -25,7 +25,7 @@ Steps = dict[str, Any]
 
 
 def ask(name: str, **more: Any) -> Steps:
-    """A step that asks the model; the call is counted under the step's id."""
+    """Return a step that calls the model; the call is counted under the step's id."""
     return {
         "id": name, "type": "llm", "model": MODEL, "prompt_template": f"<{name}>", "output_key": name, **more,
     }  # fmt: skip
@@ -41,13 +41,13 @@ def human(name: str, **more: Any) -> Steps:
 
 
 def in_a_row(*steps: Steps) -> list[Steps]:
-    """The steps, each leading to the next one unless it says where it leads."""
+    """Return the steps, each leading to the next one unless it has a `next_step_id`."""
     following = [step["id"] for step in steps[1:]]
     return [{"next_step_id": after, **step} for step, after in zip(steps, [*following, None], strict=True)]
 
 
 def fan(*branches: list[Steps], after: Steps) -> list[Steps]:
-    """Branches that run at the same time and meet at `after`."""
+    """Return branches that run at the same time and meet at `after`."""
     ways = [[step["id"] for step in branch] for branch in branches]
     split = {"id": "split", "type": "parallel", "parallel_branches": ways, "next_step_id": after["id"]}
     return [split, *(step for branch in branches for step in in_a_row(*branch)), after]
@@ -93,7 +93,7 @@ class Flows:
         return [{"step": _step(call["prompt"]), "pid": call["pid"], "key": call["key"]} for call in calls]
 
     def counts(self) -> Counter[str]:
-        """How often each step has called the model."""
+        """Return how often each step has called the model."""
         return Counter(call["step"] for call in self.calls())
 
     async def called(self, step: str, times: int = 1, within_seconds: float = 30) -> Row:
@@ -158,5 +158,5 @@ def _step(prompt: str) -> str:
 
 
 def worker_of(cluster: Cluster, pid: int) -> Process:
-    """The process that has this id."""
+    """Return the process that has this id."""
     return next(process for process in cluster.processes if process.pid == pid)

@@ -45,7 +45,7 @@ class Meter:
         self._count(1)
         try:
             async with asyncio.timeout(self.seconds):
-                # Nothing more is ever sent: this ends early only when the caller is gone.
+                # The caller sends nothing more, so this ends early only when the caller is gone.
                 await reader.read()
         except (TimeoutError, ConnectionError):
             pass

@@ -1,4 +1,4 @@
-"""Caps on what models cost, under a fan-out and over real processes: passed by the calls under way, and by no more."""
+"""Caps on what models cost, under a fan-out and over real processes: exceeded by the calls in flight and by no more."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def spent(cluster: Cluster) -> float:
 
 
 async def check_bill(cluster: Cluster, provider: FakeProvider) -> None:
-    """What is charged is what the provider counted."""
+    """Check that what is charged is what the provider counted."""
     calls = answers_given(provider)
     assert await spent(cluster) == pytest.approx(calls * PRICE_USD)
     (used,) = await cli_json(cluster, "usage", "--group", "model")
@@ -80,10 +80,10 @@ async def test_a_capped_run_fails_after_the_calls_under_way(capped: Cluster, pro
     await check_bill(capped, provider)
 
 
-async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
+async def test_calls_in_flight_when_a_cap_fails_the_run_are_counted(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
-    """Neighbours of the branch that fails have asked already, and the provider wants its money."""
+    """Neighbours of the branch that fails have sent their requests, and the provider charges for them."""
     quick = [priced(delay_seconds=1.5, when=f"Task {number}") for number in range(2, 2 + CAPPED_CALLS)]
     provider.control(answers=[*quick, priced(delay_seconds=6)])
     cluster = await make_cluster(**environment(provider))
@@ -102,7 +102,7 @@ async def test_what_is_in_flight_when_a_cap_fails_the_run_is_on_the_bill(
     await cluster.check_story()
 
 
-async def test_an_answer_that_comes_after_its_step_has_timed_out_is_on_the_bill(
+async def test_an_answer_after_the_timeout_of_its_step_is_counted(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
     cluster = await make_cluster(**environment(provider))
@@ -129,7 +129,7 @@ async def test_an_answer_that_comes_after_its_step_has_timed_out_is_on_the_bill(
     assert provider.stats()["calls"] == 3
 
 
-async def test_what_is_in_flight_when_a_person_cancels_is_cut_off_at_once(
+async def test_calls_in_flight_when_a_person_cancels_are_cut_off_at_once(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
     provider.control(answers=[priced(delay_seconds=300)])
@@ -155,7 +155,7 @@ async def test_what_is_in_flight_when_a_person_cancels_is_cut_off_at_once(
 async def test_a_capped_run_does_not_forget_what_it_spent_when_its_worker_dies(
     make_cluster: MakeCluster, provider: FakeProvider
 ) -> None:
-    """Every branch has spent, none has ended, and the first thing that the next worker wants is one more call."""
+    """Every branch has spent, none has ended, and the next worker begins with one more call."""
     provider.control(answers=[priced("no JSON", delay_seconds=3), priced('{"n": 1}', delay_seconds=3)])
     cluster = await make_cluster(**environment(provider))
     await cli_json(cluster, "limits", "set", CREDENTIAL, "--no-limit", "in_flight")

@@ -1,4 +1,4 @@
-"""Providers that fail, in whole runs: asked again, replaced by the next model, or given up with a code."""
+"""Providers that fail, in whole runs: retried, replaced by the next model, or ended with a code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def fails(provider: FakeProvider, text: str = "From the first.", **fault: Any) -
 
 
 async def outcome(cluster: Cluster, *fallbacks: str) -> tuple[Run, list[dict[str, Any]]]:
-    """How a run ended, and what it warned of."""
+    """Return how a run ended, and what it warned of."""
     await define(cluster, [STEP], agent={"fallback_models": list(fallbacks)})
     (run_id,) = await start(cluster)
     run = await cluster.app.wait(run_id, 90)

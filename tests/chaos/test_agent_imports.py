@@ -1,4 +1,4 @@
-"""A worker whose steps need no provider does not load what talks to providers, and stays small."""
+"""A worker whose steps need no provider does not load the provider library, and stays small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BUSY_MB = 100
 
 
 async def loaded(cluster: Cluster) -> list[str]:
-    """Which of the heavy modules the only worker has loaded."""
+    """Return which of the heavy modules the only worker has loaded."""
     run = await cluster.app.enqueue("loaded", {"names": HEAVY})
     return (await cluster.app.wait(run.run_id, 60)).result
 

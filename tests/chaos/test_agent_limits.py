@@ -45,7 +45,7 @@ async def in_flight(provider: FakeProvider, count: int, seconds: float = 60) -> 
 
 
 async def every_worker_calls(cluster: Cluster) -> None:
-    """Every worker has made a call, so none is still busy with loading what it needs for its first one."""
+    """Wait until every worker has made a call, so that none still loads what its first call needs."""
 
     async def has() -> bool:
         query = "select distinct worker_id from runs join run_calls on run_id = id where status = 'running'"

@@ -81,7 +81,7 @@ async def in_the_middle(reader: Reader, answer: str, kind: str, attempt: int) ->
 
 
 async def check(cluster: Cluster, run_id: str, readers: Sequence[Reader]) -> None:
-    """Every follower has the recorded answers, byte for byte, by its pieces and by the closing events."""
+    """Check that every follower has the recorded answers, byte for byte, by its pieces and by the closing events."""
     records = await read_calls(await cluster.app.database(), run_id)
     journal = {row.key: json.loads(row.payload) for row in records if row.kind.value == "model"}
     assert [answer["text"] for answer in journal.values()] == [turn.text for turn in TURNS]
@@ -127,7 +127,7 @@ async def test_followers_fold_what_is_recorded(
     async def connected() -> bool:
         for reading in following:
             if reading.done():
-                await reading  # it cannot have come to an end: say why it did
+                await reading  # it must still run; otherwise raise its error
         return all(reader.received for reader in readers)
 
     await eventually(connected, "all followers")

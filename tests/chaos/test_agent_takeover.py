@@ -108,7 +108,7 @@ async def person(cluster: Cluster, run_id: str) -> None:
 
 
 async def announced(cluster: Cluster, run_id: str) -> bool:
-    """Whether a payment was announced and has no result."""
+    """Return whether a payment was announced and has no result."""
     keys = [row.key for row in await read_calls(await cluster.app.database(), run_id)]
     begun = {key.split("/", 2)[2].rpartition("/")[0] for key in keys if "/begun/" in key}
     return any(f"0/tool/{place}" not in keys for place in begun)

@@ -42,7 +42,7 @@ async def check_blocking_code(cluster: Cluster) -> None:
 
 
 async def test_an_interpreter_held_in_the_middle_of_a_heartbeat_keeps_its_lease(cluster: Cluster) -> None:
-    """The server ends a session that stands still inside a transaction; the liveness lock must outlast that."""
+    """The server ends a session that is idle inside a transaction; the liveness lock must outlast that."""
     held = cluster.start_worker(environment={"CHAOS_HOLD_IN_HEARTBEAT": "8"})
     worker_id = await cluster.online(held)
     run = await cluster.app.enqueue("gated", {"gate": "go"})
@@ -100,7 +100,7 @@ async def test_a_loop_that_is_blocked_for_good_loses_its_runs_and_its_process(
     cluster.check_effects(run_ids)
 
 
-async def test_a_loop_that_comes_back_works_on_under_a_new_name(make_cluster: MakeCluster) -> None:
+async def test_a_stalled_event_loop_continues_under_a_new_id(make_cluster: MakeCluster) -> None:
     cluster = await make_cluster("postgres", **QUICK | {"RUNLANE_STALL_SECONDS": "10"})
     frozen, other, run_ids = await start_frozen(cluster)
     await cluster.logged(frozen, "worker_stalled")

@@ -1,4 +1,4 @@
-"""Conversations while processes die: each message is one turn, each turn one answer, and nothing said is lost."""
+"""Conversations while processes die: each message is one turn, each turn one answer, and no message is lost."""
 
 from __future__ import annotations
 

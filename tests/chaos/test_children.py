@@ -51,7 +51,7 @@ async def ids_of(cluster: Cluster) -> dict[str, str]:
 
 
 async def cancelled_by_one_that_dies(cluster: Cluster, run_id: str) -> None:
-    """The last thing that happens anywhere is the commit of the cancel."""
+    """Cancel a run in a process that dies right after the commit."""
     command = [sys.executable, "-m", "tests.chaos.chaos_canceller", run_id]
     canceller = cluster.start("canceller", command, CrashPoint("operate.committed"))
     assert await canceller.ended() == -signal.SIGKILL, canceller.log_text()
@@ -108,7 +108,7 @@ async def test_a_parent_that_is_cancelled_around_the_start_of_its_child(
     await family.start_workers(1)
     await family.all_ended()
     if point == "child.started":
-        # The child may have come to start one of its own before it learned that it is cancelled.
+        # The child may have started a child before it noticed its cancel.
         expected = tuple(await ids_of(family))
     await check_all_cancelled(family, *expected)
 

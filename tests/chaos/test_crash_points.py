@@ -1,4 +1,4 @@
-"""A crash at every commit point: the process is gone in that very moment, others go on, the run ends, nothing twice."""
+"""A crash at every commit: the process dies at that moment, others continue, the run ends, nothing happens twice."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY = "one at a time"
 
 @asynccontextmanager
 async def survivor(cluster: Cluster) -> AsyncGenerator[None]:
-    """A worker and duties in this process, which go on after the other one has died."""
+    """A worker and duties in this process, which continue after the other one has died."""
     worker = await cluster.app.worker(None, 10)
     duties = await cluster.app.duties()
     await worker.start()
@@ -127,7 +127,7 @@ OPERATIONS = ("cancel", "approve", "retry", "release")
 @pytest.mark.parametrize("point", ["operate.before_commit", "operate.committed"])
 @pytest.mark.parametrize("operation", OPERATIONS)
 async def test_an_operator_dies_at(cluster: Cluster, operation: str, point: str) -> None:
-    """The change happened whole or not at all, and asking again ends the same way."""
+    """The change happened whole or not at all, and a repeated request has the same result."""
     async with survivor(cluster):
         if operation in ("retry", "release"):
             first = await cluster.app.enqueue("hopeless", ordering_key=KEY, on_dead="block")
@@ -177,7 +177,7 @@ async def test_retention_dies_at(cluster: Cluster, point: str) -> None:
 @pytest.mark.parametrize("kind", ["postgres", "sqlite"])
 @pytest.mark.parametrize("point", ["retention.before_commit", "retention.committed"])
 async def test_retention_that_cuts_events_dies_at(make_cluster: MakeCluster, kind: str, point: str) -> None:
-    """A stream begins where its run says, and still has its end; a run that waits has everything."""
+    """A stream begins at `first_seq` of its run and still has its end; a waiting run has every event."""
     cluster = await make_cluster(kind)
     async with survivor(cluster):
         runs = await cluster.app.enqueue_many([WORKER_POINTS["record.committed"]] * 3)

@@ -20,7 +20,7 @@ async def draining(cluster: Cluster, worker_id: str) -> None:
 
 
 async def check_handed_back(cluster: Cluster, run_ids: list[str]) -> None:
-    """The runs ended elsewhere, and neither a failure nor a loss was counted for the way there."""
+    """Check that the runs ended elsewhere, without a failure or a loss for the handover."""
     await cluster.all_ended()
     await cluster.check_story()
     cluster.check_effects(run_ids)
@@ -49,7 +49,7 @@ async def test_runs_finish_within_the_grace_period(make_cluster: MakeCluster, ki
 
 
 async def start_pair(cluster: Cluster, task: str, grace_seconds: str) -> tuple[Process, Process, list[str]]:
-    """A worker with short grace that executes three runs, and one to go on with them."""
+    """Start a worker with a short grace period that executes three runs, and one to continue them."""
     [leaving] = await cluster.start_workers(1, environment={"RUNLANE_GRACE_SECONDS": grace_seconds})
     runs = await cluster.app.enqueue_many([(task, {"gate": "go"})] * 3)
     await cluster.running(3)
@@ -58,7 +58,7 @@ async def start_pair(cluster: Cluster, task: str, grace_seconds: str) -> tuple[P
 
 
 @pytest.mark.parametrize("task", ["gated", "stubborn"])
-async def test_what_does_not_finish_in_time_is_handed_back(cluster: Cluster, task: str) -> None:
+async def test_runs_that_do_not_finish_in_time_are_handed_back(cluster: Cluster, task: str) -> None:
     """A plain function that ignores the drain keeps neither its run nor its process."""
     leaving, staying, run_ids = await start_pair(cluster, task, "0.5")
     leaving_id = await cluster.online(leaving)

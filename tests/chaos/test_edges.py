@@ -1,4 +1,4 @@
-"""Narrow moments that a storm hits too rarely to prove: each is brought about on purpose."""
+"""Race conditions that a storm hits too rarely: each is provoked on purpose."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_freed_slot_of_a_capped_lane_is_used_without_a_poll(cluster: Clu
 
 
 class Doubtful:
-    """A database whose first commit is in doubt and did not happen, and that is away when one wants to know."""
+    """A database whose first commit is in doubt and did not happen, and which is away when that is checked."""
 
     def __init__(self, inner: Database) -> None:
         self._inner = inner
@@ -90,7 +90,7 @@ async def test_an_accept_that_was_reported_as_failed_is_not_stored_later(make_cl
     await committer.start()
 
     def request(name: str) -> NewRun:
-        # An ordering key keeps the request out of the short cut for runs that stand alone.
+        # An ordering key keeps the request off the fast path for independent runs.
         wanted = TaskRequest("short", {"milliseconds": 1, "label": name}, RunOptions(ordering_key=name))
         return cluster.app._task_run(wanted, tenant="default", trace=None)
 

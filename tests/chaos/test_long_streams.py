@@ -25,7 +25,7 @@ CUTTING = {"RUNLANE_EVENTS_RETENTION_DAYS": "0.01", "RUNLANE_RETENTION_SECONDS":
 
 @dataclass(slots=True)
 class Poller:
-    """Polls a run's log to its end, as the documentation says that one should, and holds what it was given."""
+    """Polls a run's log to its end, as the documentation describes it, and keeps what it receives."""
 
     url: str
     run_id: str

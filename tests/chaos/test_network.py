@@ -108,7 +108,7 @@ async def test_a_worker_whose_old_session_lingered_gets_its_lock_back(cluster: C
         [row] = await cluster.rows("select max(heartbeat_at) as at from workers")
         since = row["at"] + 2_000_000
         await eventually(renewed, "heartbeats after the old session ended")
-        # Silent for longer than silence_seconds: only the lock speaks for the worker now.
+        # Silent for longer than silence_seconds: only the lock shows that the worker lives.
         run = await cluster.app.enqueue("hold_gil", {"seconds": 4})
         ended = await cluster.app.wait(run.run_id, 60)
         assert ended.result["longest"] > 3.5

@@ -47,7 +47,7 @@ async def answered(flows: Flows, run_id: str) -> None:
 
 
 async def ends_or_dies(cluster: Cluster, worker: Process) -> bool:
-    """Whether every run has ended; False when the worker died before."""
+    """Return whether every run has ended; False when the worker died before."""
 
     async def over() -> str | None:
         await cluster.skip_waits()
@@ -86,11 +86,11 @@ async def test_workers_die_at(make_cluster: MakeCluster, point: str) -> None:
     counts = flows.counts()
     print(point, "deaths", deaths, dict(counts))
     assert set(counts) == PAID
-    # What was recorded at a death was not called again after it; only calls under way at that moment were.
+    # After a death only the calls that were in flight at that moment are repeated, no recorded one.
     assert {step: counts[step] for step in paid} == paid
     assert all(count <= 1 + deaths for count in counts.values())
     if point == "step.committed":
-        # Nothing follows a step before it is stored: in a line, without neighbours, nothing is under way then.
+        # No step begins before its predecessor is stored, so in a sequence nothing is in flight then.
         assert (counts["first"], counts["inside"], counts["last"]) == (1, 1, 1)
     await flows.check_once(run_id)
     await cluster.check_story()

@@ -1,4 +1,4 @@
-"""Code of people inside a worker: whatever it tries, it fails its step within its limits and the worker lives."""
+"""User code inside a worker: whatever it tries, it fails its step within its limits and the worker survives."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_code_that_must_not_be_fails_its_step_and_nothing_else(make_cluste
         try:
             runs[what] = await flows.start(steps)
         except InvalidDefinitions as error:
-            # Refused before it could run at all.
+            # Refused before it ran.
             print(what, str(error)[:200])
     assert len(runs) > len(tries) / 2, "too few of them came as far as a worker"
     await cluster.all_ended()
@@ -107,7 +107,7 @@ async def test_one_bad_script_ends_within_its_limit(make_cluster: MakeCluster, n
 
 
 def computing(worker: Process) -> int | None:
-    """The sandbox process of a worker that has computed for a while, longer than it takes to begin."""
+    """Return the sandbox process of a worker that has computed for a while, longer than it takes to begin."""
     children: list[str] = []
     for thread in Path(f"/proc/{worker.pid}/task").iterdir():
         # Threads and processes may end while they are looked at.

@@ -1,4 +1,4 @@
-"""Caps and ordering keys under fire: proven from what the tasks themselves recorded, not from what the store says."""
+"""Caps and ordering keys while workers die: checked with the records of the tasks, not with those of the store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.test_storm import kill_now_and_then
 
 
 def most_at_once(spans: list[Span]) -> int:
-    """The largest number of spans open at one moment."""
+    """Return the largest number of spans open at one moment."""
     edges: list[tuple[int, int]] = []
     for span in spans:
         assert span.ended_ns is not None

@@ -1,4 +1,4 @@
-"""Redis makes things fast, never right: stopped at any moment it costs time, and nothing is lost or done twice."""
+"""Redis affects speed, not correctness: stopped at any moment it costs time, and nothing is lost or done twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def slow_polls(cluster: Cluster) -> None:
 
 
 async def start_seconds(cluster: Cluster, replica: Replica, dice: random.Random) -> list[float]:
-    """How long some runs, accepted one at a time at any moment, waited for an idle worker."""
+    """Return how long some runs, accepted one at a time at any moment, waited for an idle worker."""
     waited: list[float] = []
     for _ in range(TRIES):
         await asyncio.sleep(dice.uniform(0, POLL_SECONDS / 2))
@@ -81,7 +81,7 @@ async def start_seconds(cluster: Cluster, replica: Replica, dice: random.Random)
 
 
 async def check_once(cluster: Cluster, run_ids: list[str]) -> None:
-    """Every accepted run exists once and had its effect once."""
+    """Check that every accepted run exists once and had its effect once."""
     await cluster.all_ended()
     assert await cluster.count("true") == len(set(run_ids)) == len(run_ids)
     assert await cluster.count("status = 'completed'") == len(run_ids)

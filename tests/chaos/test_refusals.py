@@ -1,4 +1,4 @@
-"""A database that answers, but not as asked: read-only after a failover, or with a table that does not fit."""
+"""A database that answers with errors: read-only after a failover, or with a table that does not fit."""
 
 from __future__ import annotations
 

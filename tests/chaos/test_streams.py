@@ -182,7 +182,7 @@ async def check_end(cluster: Cluster, readers: list[Reader], reading: list[async
 
 
 @pytest.mark.parametrize("point", UNPUBLISHED)
-async def test_what_was_committed_and_never_published_is_read_soon(
+async def test_an_event_that_was_committed_and_never_published_is_read_soon(
     make_cluster: MakeCluster, chaos_redis: RedisServer, point: str
 ) -> None:
     cluster = await make_cluster(RUNLANE_REDIS_URL=chaos_redis.url)

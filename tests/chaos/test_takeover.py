@@ -1,4 +1,4 @@
-"""What happens to the runs of a worker that dies, freezes or merely has neighbours."""
+"""The runs of a worker that dies, freezes or has neighbours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tenants, keys, roles and the audit log in the database, and the gate over them."""
+"""Tenants, keys, roles and the audit log in the database, and authentication over them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ACTOR = "cli:tester"
 
 @pytest.fixture
 async def elsewhere(settings: Settings, store: Store) -> AsyncGenerator[Database]:
-    """The same database as another process has it."""
+    """Return the same database as another process has it."""
     database = await open_database(settings)
     try:
         yield database

@@ -1,4 +1,4 @@
-"""Runs that other runs have started: a cancelled parent takes them along, a waiting one learns of their end."""
+"""Runs that other runs have started: they are cancelled with their parent, and wake a parent that waits."""
 
 from __future__ import annotations
 

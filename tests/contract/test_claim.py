@@ -263,7 +263,7 @@ async def test_a_worker_that_is_not_online_claims_nothing(store: Store, state: s
         case "draining":
             await begin_draining(store.database, worker)
         case "unknown":
-            worker = "wrk_nobody"
+            worker = "wrk_unknown"
         case _:
             await store.sql("update workers set status = :state", state=state)
     outcome = await store.database.transact(

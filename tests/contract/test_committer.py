@@ -184,7 +184,7 @@ async def test_records_of_one_attempt_in_one_batch_stay_in_order(desk: Desk, sto
 
 
 async def test_nothing_follows_the_end_of_an_attempt_in_its_batch(desk: Desk, store: Store) -> None:
-    """Code that was given up may still speak in the batch that ends its run; it has lost, as it would have later."""
+    """Abandoned code may still record in the batch that ends its run; it gets LeaseLost, as it would later."""
     run_id, second = await store.add(ordering_key="k"), await store.add(ordering_key="k")
     claimed = await store.claim_one()
     late = entry_of(claimed, events=[("log", '{"late":true}')], checkpoint='"late"')
@@ -241,7 +241,7 @@ async def test_a_caller_that_gives_up_in_doubt_takes_no_other_answer_along(desk:
 
 
 async def test_a_doubtful_loss_is_still_a_loss(desk: Desk, store: Store) -> None:
-    """Nothing was written, so there is no mark to ask for; the attempt has lost either way."""
+    """Nothing was written, so there is no mark to check; the attempt has lost its lease in any case."""
     await store.add()
     claimed = await store.claim_one()
     await store.finish(claimed)

@@ -64,7 +64,7 @@ async def test_an_equal_definition_is_not_a_conflict_and_stays_with_its_source(s
     assert await owners(store) == {"clerk": "news"}
 
 
-async def test_what_another_source_uses_cannot_be_removed(store: Store) -> None:
+async def test_definitions_that_another_source_uses_cannot_be_removed(store: Store) -> None:
     await sync(store, "shop", {"id": "clerk"}, {"id": "packer"})
     user = {"id": "flow", "steps": [{"id": "s", "type": "agent", "agent_id": "clerk"}]}
     await sync(store, "news", orchestrations=[user])

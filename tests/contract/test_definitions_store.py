@@ -36,7 +36,7 @@ ACTOR = "cli:tester"
 
 @pytest.fixture
 async def elsewhere(settings: Settings, store: Store) -> AsyncGenerator[Database]:
-    """The same database as another process has it."""
+    """Return the same database as another process has it."""
     database = await open_database(settings)
     try:
         yield database
@@ -103,7 +103,7 @@ async def test_a_dry_run_changes_nothing(store: Store) -> None:
     assert await store.contents() == before
 
 
-async def test_what_is_refused_changes_nothing(store: Store) -> None:
+async def test_a_refused_sync_changes_nothing(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     before = await store.contents()
     with pytest.raises(InvalidDefinitions, match='The agent "absent" does not exist'):
@@ -119,7 +119,7 @@ async def test_what_is_refused_changes_nothing(store: Store) -> None:
     assert await store.contents() == before
 
 
-async def test_what_is_stored_is_the_other_end_of_references(store: Store) -> None:
+async def test_references_may_lead_to_stored_definitions(store: Store) -> None:
     await sync(store.database, agents=[agent("a")])
     await sync(store.database, orchestrations=[orchestration("o", step("s", "agent", agent_id="a"))])
     with pytest.raises(InvalidDefinitions, match='The agent "a" does not exist'):
@@ -138,7 +138,7 @@ async def test_imported_definitions_stay_when_a_directory_is_synced(store: Store
     assert changes(report) == {"agent:own": "unchanged", "agent:guest": "removed"}
 
 
-async def test_what_an_imported_definition_uses_cannot_be_removed(store: Store) -> None:
+async def test_definitions_that_an_imported_one_uses_cannot_be_removed(store: Store) -> None:
     await sync(store.database, agents=[agent("own")])
     user = orchestration("guest", step("s", "agent", agent_id="own"))
     await sync(store.database, orchestrations=[user], origin="import", source=None)
@@ -187,7 +187,7 @@ async def test_versions_are_addressed_by_content_and_kept(store: Store) -> None:
     assert (found.body, found.current, summary.name) == ({"id": "a", "name": "one"}, True, "one")
 
 
-async def test_what_is_removed_is_gone_but_its_versions_are_not(store: Store) -> None:
+async def test_a_removed_definition_is_gone_but_its_versions_stay(store: Store) -> None:
     report = await sync(store.database, agents=[agent("a"), agent("b")])
     version = report.outcomes[0].version
     assert version is not None
@@ -271,7 +271,7 @@ async def test_pins_hold_everything_and_stay_what_they_were(store: Store, elsewh
     assert {key: version for key, version in newer.items() if key != "orchestration:inner"} == {
         key: version for key, version in pinned.items() if key != "orchestration:inner"
     }
-    # Everything is removed; what was pinned can be loaded all the same, by a process that never saw it.
+    # Everything is removed; a new process can still load what was pinned.
     await sync(store.database, orchestrations=[orchestration("other")], remove_missing=True)
     definition_store._kept = _Kept(1024 * 1024)
     for database, wanted, content in ((elsewhere, pinned, "one"), (store.database, newer, "two")):

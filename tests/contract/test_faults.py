@@ -23,7 +23,7 @@ RUNS = 60
 
 @pytest.fixture
 def faulty(monkeypatch: pytest.MonkeyPatch) -> list[FaultyDatabase]:
-    """Every database that an App opens from now on, still without a plan."""
+    """Return every database that an App opens from now on, still without a plan."""
     opened: list[FaultyDatabase] = []
 
     async def open_faulty(settings: Settings, connections: int | None = None) -> Database:

@@ -1,4 +1,4 @@
-"""Idempotency keys: the same request makes one run, however often and from wherever it comes."""
+"""Idempotency keys: the same request makes one run, however often and from whichever process it comes."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ async def test_a_claim_reads_and_locks_a_bounded_number_of_lanes(crowded: Store,
 
 
 def rows_read(node: dict[str, Any], table: str) -> int:
-    """The rows that the plan's scans of a table have returned and filtered out."""
+    """Return the rows that the plan's scans of a table have returned and filtered out."""
     mine = 0
     if node.get("Relation Name") == table:
         mine = (node["Actual Rows"] + node.get("Rows Removed by Filter", 0)) * node["Actual Loops"]

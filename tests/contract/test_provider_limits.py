@@ -353,7 +353,7 @@ async def test_a_caller_that_is_cancelled_leaves_nothing_behind(store: Store, ma
     assert limiter.slots.held == {}
 
 
-async def test_what_is_used_now_can_be_seen(store: Store, make: Make) -> None:
+async def test_the_present_use_of_a_limit_is_reported(store: Store, make: Make) -> None:
     await limit(store, "acme", in_flight=1, requests_per_minute=10)
     limiter = await make()
     slot = await limiter.acquire("acme", tokens=70, timeout_seconds=5, on_wait=ignore)

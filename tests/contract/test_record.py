@@ -1,4 +1,4 @@
-"""The fence: what an attempt writes is kept while the run is its own, and not a row of it afterwards."""
+"""The fence: writes of an attempt are stored while it owns the run, and none of them afterwards."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_wrong_attempt_changes_no_row(store: Store, attempt: int) -> Non
     claimed = await store.claim_one()
     before = await store.contents()
     assert await store.record(RecordEntry(claimed.run_id, attempt, "default", finish=completed())) == {}
-    assert await store.record(RecordEntry("run_nobody", 1, "default", finish=completed())) == {}
+    assert await store.record(RecordEntry("run_unknown", 1, "default", finish=completed())) == {}
     assert await store.contents() == before
 
 

@@ -121,7 +121,7 @@ async def test_lists_come_in_pages_by_name(store: Store, vault: SecretVault) -> 
         ("TOKEN", "\ud800 half a pair"),
     ],
 )
-async def test_what_cannot_be_kept_or_hidden_is_refused(
+async def test_values_that_cannot_be_stored_or_redacted_are_refused(
     store: Store, vault: SecretVault, name: str, value: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
@@ -389,7 +389,7 @@ async def test_logs_forget_the_value_that_was_replaced_and_the_one_that_was_dele
     await worker.values("default", ["TOKEN"])
     await vault.set("default", "TOKEN", "another-value", actor=ACTOR)
     assert LOGS.clean(f"{CANARY} another-value") == f"{CANARY} {REDACTED}"
-    # Another process learns of the change when it asks for the value again.
+    # Another process sees the change when it reads the value again.
     LOGS.forget_all()
     LOGS.learn_secret(("default", "TOKEN"), CANARY)
     clock.now += vaults.KEEP_SECONDS + 1

@@ -1,4 +1,4 @@
-"""Lanes of definitions: made with them, bounded per tenant, removed with them, and never an operator's."""
+"""Lanes of definitions: created and removed with them, bounded per tenant, and never those of an operator."""
 
 from __future__ import annotations
 

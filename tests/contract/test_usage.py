@@ -82,7 +82,7 @@ async def test_many_workers_add_to_the_same_rows_without_getting_in_each_others_
 
     async def work(number: int) -> None:
         order = models if number % 2 else models[::-1]
-        # Two of them share a shard on purpose, and bring their rows in opposite orders.
+        # Two of them share a shard on purpose, and write their rows in opposite orders.
         await add(store, *(call(one, model=model, cost_usd=0.001) for model in order), shard=number % 2)
 
     async with asyncio.timeout(60):

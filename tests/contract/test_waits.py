@@ -231,7 +231,7 @@ async def test_pages_of_the_inbox_may_end_between_questions_of_one_run(store: St
     assert found == asked
 
 
-async def test_what_can_no_longer_be_answered_is_not_in_the_inbox(store: Store) -> None:
+async def test_questions_that_can_no_longer_be_answered_are_not_in_the_inbox(store: Store) -> None:
     await paused(store)
     await store.sql("update run_waits set due_at = 5")
     assert await read_inbox(store.database, None) == []
@@ -263,7 +263,7 @@ async def test_later_records_of_a_path_replace_earlier_ones_also_within_one_comm
     assert [(step["path"], step["outcome"]) for step in stored] == [(path, "done") for path in "abcd"]
 
 
-async def test_what_every_try_of_a_step_has_cost_counts(store: Store) -> None:
+async def test_the_cost_of_every_try_of_a_step_counts(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, steps=[retrying("a", 1), retrying("a", 2)]))
     await store.record(entry_of(claimed, steps=[retrying("a", 3)]))

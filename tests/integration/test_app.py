@@ -99,7 +99,7 @@ async def test_operators_verbs(process: Process) -> None:
     assert (await app.wait(held)).status is Status.CANCELLED
     for verb in (app.get, app.cancel, app.approve, app.retry, app.release, app.wait, app.events):
         with pytest.raises(RunNotFound):
-            await verb("run_nobody")
+            await verb("run_unknown")
 
 
 async def test_release_unblocks_an_ordering_key(process: Process) -> None:

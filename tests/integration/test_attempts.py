@@ -146,7 +146,7 @@ async def answer(process: Process, run_id: str, name: str, response: dict[str, A
     await process.app.resume(run_id, response)
 
 
-async def test_what_a_run_stores_and_publishes_has_no_secrets(settings: Settings) -> None:
+async def test_no_stored_or_published_data_of_a_run_has_secrets(settings: Settings) -> None:
     assert settings.database_url is not None
     keyed = settings_for(settings.database_url.get_secret_value(), secret_key=new_key())
     process = Process(keyed)

@@ -178,11 +178,11 @@ async def test_a_repeated_post_is_one_turn(process: Process, parrot: Parrot) -> 
     assert len(await turns_of(process, first.session_id)) == 1
 
 
-async def test_what_cannot_be_posted_leaves_nothing(process: Process, parrot: Parrot) -> None:
+async def test_a_message_that_is_refused_leaves_nothing_behind(process: Process, parrot: Parrot) -> None:
     await sync(process, bird(), bird(id="owl"))
     first = await process.app.chat("bird", "one")
     with pytest.raises(UnknownSession):
-        await process.app.chat("bird", "two", "sess_nobody")
+        await process.app.chat("bird", "two", "sess_unknown")
     with pytest.raises(UnknownDefinition):
         await process.app.chat("birt", "two")
     with pytest.raises(Conflict, match="is one with the agent"):

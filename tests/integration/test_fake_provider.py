@@ -160,7 +160,7 @@ def test_it_ends_after_its_time_or_by_a_signal(options: tuple[str, ...], tmp_pat
 
 
 class _NoHttp(socketserver.BaseRequestHandler):
-    """Answers as Redis does to a language that it does not know."""
+    """Answers as Redis does to an unknown protocol."""
 
     def handle(self) -> None:
         self.request.recv(65536)
@@ -186,7 +186,7 @@ async def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def _orphan(tmp_path: Path) -> int:
-    """The pid of a provider whose parent was killed."""
+    """Return the pid of a provider whose parent was killed."""
     (tmp_path / "script.json").write_text('["Hello."]')
     program = (
         "import subprocess, sys\n"

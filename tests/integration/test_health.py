@@ -151,7 +151,7 @@ async def test_an_idle_worker_with_a_long_poll_is_ready(
     monkeypatch.setattr("runlane.worker.health.CLAIM_LOOP_SECONDS", 0.2)
     await set_lane(await process.app.database(), "default", LaneChange(poll_interval_ms=60_000))
     worker = await process.start()
-    # It is idle when its first claim has ended, which may take longer than the loop may stand still here.
+    # It is idle when its first claim has ended, which may take longer than the stall limit of this test.
     await eventually(lambda: worker.health.claim_loop_turned_at > time.monotonic(), "the worker to wait for work")
     until = time.monotonic() + 1
 

@@ -1,4 +1,4 @@
-"""MCP servers in processes of their own, over every way that they can be reached."""
+"""MCP servers in processes of their own, over every transport."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ async def test_every_run_on_a_shared_connection_learns_what_it_was_opened_with(
     runs = [Redactor(), Redactor()]
     for number, redactor in enumerate(runs):
         assert await clients.for_run("default", redactor).call(server, "echo", {"text": "x"}, str(number)) == "x"
-    # One connection, and both know the value; a run of which nothing was called knows none.
+    # Both runs on the connection redact the value; a run without a call does not.
     assert [redactor.clean(CANARY) for redactor in (*runs, Redactor())] == [REDACTED, REDACTED, CANARY]
 
 
@@ -265,7 +265,7 @@ async def test_results_are_bounded(fake: FakeMcp, caller: McpCaller, way: str) -
     large = await failure_of(caller.call(small, "huge", {"size": 999}, "1"))
     assert (large.code, large.retryable) == ("mcp_too_large", False)
     assert len(await caller.call(small, "huge", {"size": 998}, "2")) == 998
-    # More than is read at all: the answer is given up while it comes in.
+    # More than the limit of reading: the answer is cut off while it comes in.
     huge = await failure_of(caller.call(small, "huge", {"size": 6_000_000}, "3"))
     assert (huge.code, huge.retryable) == ("mcp_too_large", False)
     assert await caller.call(small, "echo", {"text": "on"}, "4") == "on"
@@ -301,7 +301,7 @@ async def test_offers_are_bounded_and_so_are_their_names(fake: FakeMcp, caller: 
         (503, "mcp_unreachable", True),
     ],
 )
-async def test_what_a_status_means(
+async def test_each_status_of_an_mcp_server_has_its_code(
     fake: FakeMcp, caller: McpCaller, way: str, status: int, code: str, retryable: bool
 ) -> None:
     server = server_over(fake, way)
@@ -445,7 +445,7 @@ async def test_a_program_that_ends_or_does_not_exist_is_reported_with_the_reason
     assert "No such file" in missing.message
 
 
-async def test_a_program_that_floods_us_is_given_up(caller: McpCaller) -> None:
+async def test_a_program_that_floods_its_output_is_ended(caller: McpCaller) -> None:
     flood = await failure_of(caller.tools(program("import sys\nwhile True: sys.stdout.write('x' * 100000)")))
     assert (flood.code, flood.retryable) == ("mcp_too_large", False)
 

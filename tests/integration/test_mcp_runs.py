@@ -1,4 +1,4 @@
-"""Whole runs with MCP tools: what is kept of them, who is asked, and what another worker does not do again."""
+"""Whole runs with MCP tools: what is stored of them, when they ask a person, and what is not repeated."""
 
 from __future__ import annotations
 

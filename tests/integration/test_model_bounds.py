@@ -59,7 +59,7 @@ async def test_the_spending_of_a_running_step_is_in_the_totals(process: Process)
 
 
 @pytest.mark.parametrize("amount", [{}, {"amount_usd": 0.5}])
-async def test_what_is_allowed_counts_from_what_was_spent(process: Process, amount: dict[str, float]) -> None:
+async def test_an_allowed_amount_counts_from_what_was_spent(process: Process, amount: dict[str, float]) -> None:
     """An answer that was far above the cap must not ask the same question again and again."""
     await process.start()
     orchestration = flow(STEP, max_total_cost_usd=1.0, on_cap="ask")

@@ -32,7 +32,7 @@ async def sync(process: Process, *definitions: Definition) -> None:
 
 
 def flow(*steps: dict[str, Any], **fields: Any) -> Orchestration:
-    """An orchestration whose steps follow each other unless they say otherwise."""
+    """Return an orchestration whose steps follow each other unless they have a `next_step_id`."""
     whole: list[dict[str, Any]] = []
     for number, step in enumerate(steps):
         following = steps[number + 1]["id"] if number + 1 < len(steps) else None
@@ -261,7 +261,7 @@ async def test_an_unanswered_question_takes_its_fallback(process: Process) -> No
 
 
 async def _about(process: Process, run_id: str, path: str) -> list[str]:
-    """How the stream says that an execution of a step came to its end."""
+    """Return the events with which the executions of a step ended."""
     events = await process.app.events(run_id)
     ends = ("step_complete", "step_error", "step_retry")
     return [event.type for event in events if event.type in ends and event.data["path"] == path]
@@ -396,7 +396,7 @@ async def test_a_fork_of_a_fork_keeps_the_changes_of_both(process: Process) -> N
     ended = await process.app.wait(third.run_id, timeout=30)
     assert ended.state is not None
     assert (ended.state["a"], ended.state["b"], ended.result) == ("a 1 1", "b 2 1", "c 2 3")
-    # From before the first change: that change is not part of the way.
+    # From before the first change, which is then not part of the replay.
     fourth = await process.app.fork(second.run_id, "a", {"y": 4})
     assert (await process.app.wait(fourth.run_id, timeout=30)).result == "c 1 4"
 

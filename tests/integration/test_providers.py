@@ -96,7 +96,7 @@ async def provider(*answers: str | FakeAnswer, **settings: Any) -> AsyncGenerato
 
 @contextmanager
 def captured_logs() -> Generator[list[MutableMapping[str, Any]]]:
-    """What is logged in the block, also at levels that the suite leaves out."""
+    """Yield what is logged in the block, even at levels that the suite leaves out."""
     before, captured = structlog.get_config(), LogCapture()
     structlog.configure(processors=[captured], wrapper_class=structlog.make_filtering_bound_logger(0))
     try:
@@ -449,7 +449,7 @@ async def test_the_message_for_a_refused_operator_key_is_only_logged(status: int
         assert logged == []
 
 
-async def test_what_belongs_to_the_operators_key_does_not_go_along_with_another(
+async def test_options_of_the_operators_key_are_not_sent_with_another_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_ORG_ID", "org-operator")

@@ -1,4 +1,4 @@
-"""The bus over a real Redis: it comes back by itself, as fast the tenth time as the first."""
+"""The bus over a real Redis: it reconnects by itself, as fast the tenth time as the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Redis that is frozen or cut off says nothing and closes nothing: the bus must notice by itself, and come back."""
+"""A Redis that is frozen or cut off sends and closes nothing: the bus must detect it, and reconnect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in runs: tasks ask for them, a new value is used soon, and what is wrong with one fails its step only."""
+"""Secrets in runs: tasks read them, a new value is used soon, and a broken secret fails its step only."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_tasks_get_the_secrets_of_their_tenant(keyed: Settings) -> None:
 
 
 @pytest.mark.parametrize("harm", ["other key", "tampered", "swapped", "missing"])
-async def test_what_is_wrong_with_a_secret_fails_its_step_only(keyed: Settings, store: Store, harm: str) -> None:
+async def test_a_broken_secret_fails_its_step_only(keyed: Settings, store: Store, harm: str) -> None:
     vault = SecretVault(store.database, keyed)
     await vault.set("default", "TOKEN", CANARY, actor="test")
     await vault.set("default", "OTHER", f"{CANARY}-other", actor="test")
@@ -175,7 +175,7 @@ def answering_flow() -> dict[str, Any]:
         "steps": [
             {"id": "use", "type": "task", "task": "use words", "output_key": "used", "next_step_id": "ask"},
             {**agent, "next_step_id": "again"},
-            # What the new attempt says is compared with them too.
+            # The output of the new attempt is redacted with them too.
             {"id": "again", "type": "task", "task": "use words", "output_key": "used", "next_step_id": "end"},
             print_,
         ],

@@ -1,4 +1,4 @@
-"""How a stream ends: with a word when the run is over, without one when only this process stops."""
+"""The end of a stream: with a final event when the run has ended, without one when only this process stops."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ async def scene(store: Store) -> AsyncGenerator[Scene]:
 
 
 async def numbers(follower: Follower, until: int) -> list[int]:
-    """The numbers of the events that the reader gets, up to one of them or the end of the stream."""
+    """Return the numbers of the events that the reader gets, up to one of them or the end of the stream."""
     found: list[int] = []
     for _ in range(_READS):
         found += (int(number) for number in _ID.findall(await follower.next(_WAIT_SECONDS)))

@@ -9,7 +9,7 @@ import pytest
 
 from runlane import Context, Run, Status
 from runlane.definitions.schema.definition import Agent, Tool
-from tests.integration.http_server import Asked, Writer, plain, serving
+from tests.integration.http_server import Request, Writer, plain, serving
 from tests.integration.process import Process
 from tests.integration.test_agents import STEP, events_of
 from tests.integration.test_orchestrations import flow, run
@@ -108,10 +108,10 @@ async def test_a_rate_limited_web_service_is_called_again_without_a_person(proce
     """It has turned the call away, so that there is nothing to ask, also for a tool that must act once."""
     keys: list[str] = []
 
-    async def answer(asked: Asked, writer: Writer) -> None:
-        keys.append(asked.headers["idempotency-key"])
+    async def answer(request: Request, writer: Writer) -> None:
+        keys.append(request.headers["idempotency-key"])
         busy = len(keys) == 1
-        await plain(b"paid", "429 Slow" if busy else "200 OK", {"retry-after": "0"})(asked, writer)
+        await plain(b"paid", "429 Slow" if busy else "200 OK", {"retry-after": "0"})(request, writer)
 
     await process.start()
     async with serving(answer) as server:
@@ -144,7 +144,7 @@ async def test_a_step_with_retries_repeats_the_call_before_the_model_gets_the_fa
     assert len(calls) == 3
 
 
-async def test_a_tool_step_still_fails_in_a_way_that_may_pass(process: Process) -> None:
+async def test_a_tool_step_still_fails_as_retryable(process: Process) -> None:
     @process.app.task("broken")
     async def broken(ctx: Context) -> None:
         raise ConnectionError("no route to the shop")

@@ -1,4 +1,4 @@
-"""Names of tools that not every provider takes: dots, slashes, a digit first, too long. The fake one refuses some."""
+"""Names of tools that not every provider accepts: dots, slashes, a digit first, too long. The fake one refuses some."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def test_every_tool_can_be_called_whatever_it_is_called(prefix: str) -> No
         await place.ask(model, "What is there?", offers=OFFERS)
         names = offered_names(place.bodies[0])
     assert len(set(names)) == len(NAMES)
-    # Google takes no digit first; the others do, but a conversation may go on with another model.
+    # Google does not accept a leading digit; others do, but a conversation may continue with another model.
     assert all(re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", name) for name in names)
     assert names[2] == "shop_order"
     assert names[5] == "weather"

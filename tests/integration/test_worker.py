@@ -1,4 +1,4 @@
-"""The worker: cancel, lanes, drain, losing and regaining its place, and what it does with code that will not stop."""
+"""The worker: cancel, lanes, drain, losing and regaining its registration, and code that does not stop."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_cancel_interrupts_async_code(process: Process, channel: str) -> N
     if channel == "signal":
         await process.app.cancel(accepted.run_id)
     else:
-        # As from another process: only the database knows.
+        # As from another process: the cancel is only in the database.
         await cancel_run(await process.app.database(), accepted.run_id)
     run = await process.end(accepted.run_id)
     assert run.status is Status.CANCELLED
@@ -301,7 +301,7 @@ async def test_two_workers_in_one_process_share_the_work(process: Process) -> No
 
     @process.app.task("job")
     async def job(ctx: Context) -> None:
-        # Each worker has one slot, so both must take one for either to go on.
+        # Each worker has one slot, so both must take one for either to continue.
         await barrier.wait()
 
     one, two = await process.start(concurrency=1), await process.start(concurrency=1)
@@ -327,7 +327,7 @@ async def test_a_worker_serves_only_the_lanes_it_was_given(process: Process) -> 
         await process.start(lanes=["fats"])
 
 
-# --- code that will not stop
+# --- code that does not stop
 
 
 @pytest.mark.settings(cancel_grace_seconds=0.2)
@@ -461,9 +461,9 @@ async def test_a_worker_that_was_declared_lost_stops_and_comes_back(process: Pro
 
 
 async def test_a_heartbeat_that_fails_in_any_way_is_survived(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The table is away for a while: not a broken connection, but an error all the same.
+    """The table is away for a while: not a broken connection, but another error.
 
-    A claim may meet it first; then the worker gives its life up, and what fails is the start of the next one.
+    A claim may meet it first; then the worker gives up its registration, and the next registration fails.
     """
     failed: list[str] = []
 
@@ -551,7 +551,7 @@ def _half_a_pair(value: Any) -> str:
     return '"half \ud800"'
 
 
-async def test_what_the_database_refuses_fails_the_run_and_not_the_worker(
+async def test_a_value_that_the_database_refuses_fails_the_run_and_not_the_worker(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A value that slipped past the repair: the run must end, and not be retried forever."""

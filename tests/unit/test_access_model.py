@@ -1,4 +1,4 @@
-"""Keys, permissions, roles and what a principal may do where."""
+"""Keys, permissions, roles, and what a principal may do in which tenant."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_new_key_does_not_print_its_secret() -> None:
         "x" * 1_000_000,
     ],
 )
-def test_what_cannot_be_a_key_is_not_looked_up(text: str) -> None:
+def test_strings_that_cannot_be_a_key_are_not_looked_up(text: str) -> None:
     assert parse_key(text) is None
 
 

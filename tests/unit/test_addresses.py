@@ -1,4 +1,4 @@
-"""Which addresses may be called: no form of a private one, whatever it is dressed as."""
+"""Which addresses may be called: no private one, in whatever form it is written."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_no_form_of_an_inner_address_is_public(text: str) -> None:
         "64:ff9b:1::8.8.8.8",
     ],
 )
-def test_what_is_not_global_unicast_is_refused(text: str) -> None:
+def test_addresses_that_are_not_global_unicast_are_refused(text: str) -> None:
     assert refusal(ip_address(text)) is not None
 
 

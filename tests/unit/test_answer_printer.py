@@ -35,7 +35,7 @@ def test_pieces_make_the_answer_and_it_is_not_printed_again() -> None:
     assert out.getvalue() == "Let me see\none two\n"
 
 
-def test_what_was_missed_comes_with_the_whole_answer() -> None:
+def test_missed_pieces_come_with_the_whole_answer() -> None:
     printer, out = new_printer()
     printer.show(piece("one ", 0))
     printer.show(piece("three", 8))

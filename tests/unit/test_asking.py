@@ -51,7 +51,7 @@ def listen(bench: Bench) -> list[ModelRequest]:
 LLM = {"type": "llm", "model": "scripted"}
 
 
-async def test_llm_gives_the_text_of_the_model(bench: Bench) -> None:
+async def test_an_llm_step_returns_the_answer_of_the_model(bench: Bench) -> None:
     answers = {"it": [{"say": "A poem.", "tokens": 7, "cost_usd": 0.5}]}
     assert await bench.done(LLM, {"user_input": "hi"}, answers=answers) == Done("A poem.", None, 0.5, 7)
     assert bench.emitted("final") == [{"response": "A poem."}]

@@ -39,7 +39,7 @@ def test_every_scope_explains_what_to_do() -> None:
     assert "runlane tenants set acme --max-cost-per-day" in messages["tenant"]
 
 
-def test_what_rounding_loses_buys_nothing() -> None:
+def test_rounding_does_not_raise_a_cap() -> None:
     spent = sum([0.1] * 8)
     assert spent < 0.8
     assert check_caps([SpendingCap("tenant", 0.8, spent)]) is not None

@@ -49,7 +49,7 @@ def only_orchestration(unpacked: BundleContents) -> Orchestration:
     return parsed.definition
 
 
-def test_a_bundle_of_ours_comes_back_as_it_was() -> None:
+def test_an_exported_bundle_is_imported_unchanged() -> None:
     bodies: dict[str, Any] = {
         "orchestrations": [orchestration({"id": "s", "type": "agent", "agent_id": "a"})],
         "agents": [{"id": "a", "tools": ["calc", "files__read"]}, {"id": "b"}],
@@ -80,7 +80,7 @@ def test_a_bundle_of_ours_comes_back_as_it_was() -> None:
     }
 
 
-def test_an_exported_pipeline_comes_in_whole() -> None:
+def test_an_exported_pipeline_is_imported_whole() -> None:
     steps = [
         exported("research", "agent", agent_id="agent_scout", prompt_template="Look into {{user_topic}}",
                  output_key="findings", next_step_id="fan"),

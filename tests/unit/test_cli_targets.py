@@ -1,4 +1,4 @@
-"""What each command acts on: every command is in the table of the reference, and behaves as the table says."""
+"""What each command acts on: every command is in the table of the reference, and behaves as the table describes."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ ALL = [(turn, seq) for turn in TURNS for seq in range(1, EVENTS + 1)]
 
 
 def frames(after: ChatCursor) -> bytes:
-    """What a server sends to a reader that has come so far."""
+    """Return what a server sends to a reader that has come so far."""
     return b"".join(
         mark(line_frame(f"run_{turn}", item), turn)
         for turn in TURNS
@@ -41,7 +41,7 @@ def frames(after: ChatCursor) -> bytes:
 
 
 def cut_after(size: int | None) -> Behaviour:
-    """Send so many bytes and break; with None everything, and end."""
+    """Send this number of bytes and break; with None send everything and end."""
 
     async def behave(connection: Connection, request: Request) -> None:
         given = request.headers.get("last-event-id")

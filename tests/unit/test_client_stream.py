@@ -71,7 +71,7 @@ async def test_a_cut_at_every_byte_loses_and_repeats_nothing() -> None:
             assert [event.seq async for event in client.stream(RUN)] == [1, 2, 3]
 
 
-async def test_it_survives_what_servers_and_networks_do() -> None:
+async def test_a_stream_survives_failures_of_servers_and_networks() -> None:
     async def crawl(connection: Connection, request: Request) -> None:
         await connection.begin()
         for byte in b"".join(server.frames(request.after))[:300]:
@@ -105,7 +105,7 @@ async def test_a_hole_inside_a_connection_is_read_again() -> None:
         assert [request.after for request in server.requests] == [0, 2]
 
 
-async def test_what_retention_cut_is_not_waited_for() -> None:
+async def test_events_that_retention_deleted_are_not_waited_for() -> None:
     async with wire_server(finished_run(6)[3:]) as server:
         assert numbers(await read(server)) == [4, 5, 6]
         assert len(server.requests) == 1
@@ -182,7 +182,7 @@ async def test_an_end_that_was_seen_is_an_end_when_the_server_is_gone() -> None:
     assert seen == [1, 2]
 
 
-async def test_a_server_that_is_gone_for_a_while() -> None:
+async def test_a_stream_survives_a_server_that_is_gone_for_a_while() -> None:
     lines = finished_run(4)
     seen: list[int | None] = []
     coming_back: asyncio.Task[None] | None = None
@@ -215,7 +215,7 @@ async def test_a_refusal_is_final(status: int, code: str, kind: type[Exception])
         assert len(server.requests) == 1
 
 
-async def test_patience_ends() -> None:
+async def test_a_stream_ends_with_an_error_when_its_retries_are_used_up() -> None:
     async with wire_server(finished_run(2)) as server:
         pass
     with pytest.raises(Unavailable, match="did not answer"):

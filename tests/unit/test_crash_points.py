@@ -26,7 +26,7 @@ print("end", flush=True)
 
 
 def reached_in_source() -> set[str]:
-    """Every constant that some code passes to failpoint()."""
+    """Return every constant that some code passes to failpoint()."""
     found: set[str] = set()
     for path in Path(runlane.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""Checks of an orchestration: the way through its steps, branches, loops, fields, code and placeholders."""
+"""Checks of an orchestration: the route through its steps, branches, loops, fields, code and placeholders."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_step_ids_are_taken_once() -> None:
     assert 'step "a", field id: Step number 2 has the id of another step' in message
 
 
-def test_a_step_that_no_way_leads_to_is_a_warning() -> None:
+def test_an_unreachable_step_is_a_warning() -> None:
     loaded = flow(step("a", next_step_id="c"), step("b", next_step_id="c"), step("c"))
     assert errors(loaded) == []
     assert 'step "b": The step cannot be reached from "a"' in only(warnings(loaded))
@@ -280,7 +280,7 @@ def test_human_fields_with_defaults_that_fit() -> None:
     assert errors(flow(step("h", "human", human_fields=fields))) == []
 
 
-def test_what_never_happens_is_a_warning() -> None:
+def test_fields_without_effect_are_a_warning() -> None:
     loaded = flow(
         step("h", "human", on_expiry="w", next_step_id="w"),
         step("w", "wait", seconds=1, expires_after_seconds=5, next_step_id="e"),
@@ -336,7 +336,7 @@ def test_an_invalid_placeholder_is_reported() -> None:
     assert "is not a valid placeholder" in only(errors(flow(step("a", print_content="{state.items[0]}"))))
 
 
-def test_what_a_parent_passes_is_known_to_the_child() -> None:
+def test_keys_that_a_parent_passes_are_known_in_the_child() -> None:
     parent = {
         "id": "p",
         "steps": [step("call", "orchestration", orchestration_id="c", input={"tone": "{{user_input}}"})],

@@ -120,7 +120,7 @@ def test_keys_that_may_exist_are_not_reported(text: str) -> None:
         "state.approval = {'extra': 1}\nresult = state.approval.extra",
     ],
 )
-def test_what_a_script_may_have_set_itself_is_not_reported(code: str) -> None:
+def test_keys_that_a_script_may_set_are_not_reported(code: str) -> None:
     assert messages(script(code)) == []
 
 
@@ -134,7 +134,7 @@ def test_items_of_a_loop_and_errors_of_steps_are_known() -> None:
     assert messages(loaded) == []
 
 
-def test_what_other_orchestrations_and_tools_pass_is_known() -> None:
+def test_keys_that_other_orchestrations_and_tools_pass_are_known() -> None:
     inner = {"id": "inner", "steps": [{"id": "s", "type": "if_else", "if_condition": "state.tone and state.size"}]}
     outer = {
         "id": "outer",
@@ -188,7 +188,7 @@ def test_fields_are_known_only_where_nothing_else_writes_the_key() -> None:
     other = {"id": "guess", "type": "llm", "prompt_template": "?", "output_key": "approval", "next_step_id": "ask"}
     wrong = {"id": "choose", "type": "if_else", "if_condition": "state.approval.score > 3"}
     assert messages(check(other, ASK, wrong)) == []
-    # The run's input may bring another object under a declared key, which only a person can judge.
+    # The run's input may hold another object under a declared key, which a check cannot know.
     declared = check(ASK, wrong, state_schema={"approval": {"type": "object"}})
     assert only(declared).startswith("warning: ")
     default = check(ASK, wrong, state_schema={"approval": {"type": "object", "default": {"score": 1}}})

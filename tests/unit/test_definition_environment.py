@@ -12,7 +12,7 @@ from runlane.settings import Settings
 
 
 def messages(settings: dict[str, Any] | None = None, /, **bodies: list[Any]) -> list[str]:
-    """The problems; every one of them must be a warning."""
+    """Return the problems; every one of them must be a warning."""
     parsed = parse_bodies(bodies)
     assert parsed.errors == [], [str(problem) for problem in parsed.errors]
     loaded = check_loaded(parsed, (), environment=environment_of(Settings(**settings or {})))

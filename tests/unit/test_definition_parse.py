@@ -171,7 +171,7 @@ def test_empty_fields_of_other_step_types_are_left_out_with_a_warning() -> None:
     )
 
 
-def test_null_is_not_given() -> None:
+def test_null_counts_as_not_given() -> None:
     loaded = parse(step("human", human_fields=None, timeout_seconds=None, retry=None, on_expiry=""))
     assert list(loaded.problems) == []
     assert canonical(loaded.definitions[0].definition) == canonical(parse(step("human")).definitions[0].definition)

@@ -191,7 +191,7 @@ def test_orchestrations_that_start_themselves_by_tools_are_reported() -> None:
     assert "o -> o" in only(errors(by_agent))
 
 
-def test_what_tools_call_is_pinned_with_them() -> None:
+def test_the_targets_of_tools_are_pinned_with_them() -> None:
     loaded = load(
         orchestrations=[{"id": "o", "steps": [step("s", "agent", agent_id="a")]}, call("inner")],
         agents=[{"id": "a", "tools": ["ask", "start"]}, {"id": "b"}],

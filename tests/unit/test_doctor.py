@@ -1,4 +1,4 @@
-"""The doctor's judgement of what it sees."""
+"""How the doctor rates what it finds."""
 
 from __future__ import annotations
 

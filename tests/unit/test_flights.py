@@ -45,7 +45,7 @@ async def given_up(flights: InflightCalls, call: Call, name: str = "0/model/0") 
         await asking
 
 
-async def test_a_call_that_was_given_up_lands() -> None:
+async def test_a_call_without_its_caller_still_completes() -> None:
     flights, provider = InflightCalls(1), Provider()
     await given_up(flights, provider)
     assert (flights.of("s"), flights.of("t")) == (True, False)

@@ -1,4 +1,4 @@
-"""Frames: what an event says of itself never hides what every event has."""
+"""Frames: the data of an event never hides the fields that every event has."""
 
 from __future__ import annotations
 

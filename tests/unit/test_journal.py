@@ -1,4 +1,4 @@
-"""The journal of a step: what is in it is not asked for again, and nothing is in it that is not stored."""
+"""The journal of a step: an answer in it is not requested again, and everything in it is stored."""
 
 from __future__ import annotations
 

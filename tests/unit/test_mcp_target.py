@@ -1,4 +1,4 @@
-"""Definitions of MCP servers with their secrets, and what is taken out of what servers say."""
+"""Definitions of MCP servers with their secrets, and what is redacted in the output of servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server(**fields: Any) -> McpServer:
     return McpServer.model_validate({**REMOTE, **fields})
 
 
-def test_secrets_are_filled_where_they_stand() -> None:
+def test_secrets_are_filled_where_they_are_referenced() -> None:
     assert secrets_of(server()) == {"PATH_KEY", "TOKEN", "KEY"}
     target = target_of("default", server(), SECRETS)
     assert target.url == "https://example.com/a%2Fb%20c/mcp"

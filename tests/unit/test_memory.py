@@ -1,4 +1,4 @@
-"""Memory of a worker: what runs hold, what a tenant may hold, and who waits."""
+"""Memory of a worker: what runs hold, what a tenant may hold, and which runs wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bus of one process: a bell is remembered once, and ends are harmless."""
+"""The bus of one process: a bell is stored once, and an ended subscription is harmless."""
 
 from __future__ import annotations
 

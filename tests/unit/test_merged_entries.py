@@ -1,4 +1,4 @@
-"""What an attempt said in one batch becomes one entry."""
+"""Records of one attempt in one batch become one entry."""
 
 from runlane.domain.run import Status
 from runlane.store.queue.committer import _merged

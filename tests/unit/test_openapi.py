@@ -178,7 +178,9 @@ def test_deleting_is_done_once() -> None:
          'a parameter named "body"'),
     ],
 )  # fmt: skip
-def test_what_cannot_be_a_tool_is_left_out(operation: dict[str, Any], method: str, path: str, why: str) -> None:
+def test_operations_that_cannot_be_a_tool_are_left_out(
+    operation: dict[str, Any], method: str, path: str, why: str
+) -> None:
     assert why in left_out(operation, method, path)
 
 
@@ -193,7 +195,7 @@ NOTED: list[Any] = [
 
 
 @pytest.mark.parametrize(("operation", "method", "note"), NOTED)
-def test_what_is_different_is_noted(operation: dict[str, Any], method: str, note: str) -> None:
+def test_differences_of_an_import_are_noted(operation: dict[str, Any], method: str, note: str) -> None:
     found = import_openapi(spec({"/x": {method: operation}}))
     assert len(tools(found)) == 1
     assert note in found.notes[0].why

@@ -1,4 +1,4 @@
-"""Performers that need no model: what they give, what they wait for, and how they fail."""
+"""Steps that need no model: what they return, what they wait for, and how they fail."""
 
 from __future__ import annotations
 
@@ -180,7 +180,9 @@ async def test_task(bench: Bench) -> None:
         (KeyError("k"), "task_error", True),
     ],
 )
-async def test_what_a_task_raises_fails_the_step(bench: Bench, raised: Exception, code: str, retryable: bool) -> None:
+async def test_an_exception_of_a_task_fails_the_step(
+    bench: Bench, raised: Exception, code: str, retryable: bool
+) -> None:
     bench.task_result = raised
     failed = await bench.failed({"type": "task", "task": "ship"})
     assert (failed.code, failed.retryable) == (code, retryable)
@@ -214,7 +216,7 @@ async def test_a_performer_that_breaks_fails_its_step_only(bench: Bench) -> None
         {"type": "loop", "loop_step_ids": ["it"], "loop_count": 2},
     ],
 )
-async def test_what_the_machine_does_itself_is_not_performed(bench: Bench, step: Any) -> None:
+async def test_steps_that_the_machine_handles_are_not_performed(bench: Bench, step: Any) -> None:
     assert (await bench.failed(step)).code == "step_error"
 
 

@@ -1,4 +1,4 @@
-"""What a provider says is shown shortened and without keys; what is not installed is named."""
+"""Messages of providers are shown shortened and without keys; a missing package is named."""
 
 from __future__ import annotations
 

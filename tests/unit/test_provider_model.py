@@ -113,7 +113,7 @@ def test_refusals_are_plain_sentences() -> None:
     ]
 
 
-def test_when_there_is_room_again_is_known() -> None:
+def test_the_time_until_there_is_room_is_known() -> None:
     used = {50: 3, 10: 2}
     assert seconds_until_room(used, 6, 1) is None
     assert seconds_until_room(used, 5, 1) == 11

@@ -1,4 +1,4 @@
-"""Questions in the terminal: what is asked, what is refused, and what the answer becomes."""
+"""Questions in the terminal: what is prompted for, what is refused, and what the answer becomes."""
 
 from __future__ import annotations
 
@@ -128,6 +128,6 @@ def test_fields_that_a_decision_does_not_use_are_not_prompted_for(lines: list[st
         {"name": "reason", "type": "text"},
     )
     assert answered(question(*fields, path="ask!0/approve/0/call_0"), *lines)[0] == answer
-    # A form of one's own is asked as it is written.
+    # A custom form is prompted for as it is written.
     with pytest.raises(EOFError):
         answered(question(*fields), *lines)

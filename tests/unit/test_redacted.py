@@ -51,7 +51,7 @@ def test_the_reference_was_understood() -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(EVENTS))
-def test_names_numbers_and_places_of_an_event_stay_whatever_is_secret(kind: str) -> None:
+def test_names_numbers_and_paths_of_an_event_stay_whatever_is_secret(kind: str) -> None:
     """A tenant that stores words of Runlane's own as secrets, and uses them, still has events that can be read."""
     nested = {"type": "ValueError", "message": "m", "traceback": "t", "tool_name": "n", "description": "d"}
     data: dict[str, Any] = {name: f"a {name}" for name in FIELDS}

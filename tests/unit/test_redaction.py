@@ -1,4 +1,4 @@
-"""Redaction: a value that was learned is found in every form, and nothing else is touched."""
+"""Redaction: a registered value is found in every form, and nothing else is changed."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_value_is_found_in_the_forms_it_takes(form: str) -> None:
 
 
 @given(value=values, before=st.text(), after=st.text())
-def test_no_value_survives_wherever_it_stands(value: str, before: str, after: str) -> None:
+def test_no_value_survives_wherever_it_occurs(value: str, before: str, after: str) -> None:
     assert value not in Redactor([value]).clean(f"{before}{value}{after}").replace(REDACTED, "\0")
 
 
@@ -81,7 +81,7 @@ def test_many_values_are_found_as_well_as_few(count: int) -> None:
         assert cleaned.count(REDACTED) == 3
 
 
-def test_of_two_that_begin_alike_the_longer_one_is_replaced() -> None:
+def test_of_two_values_that_begin_alike_the_longer_one_is_replaced() -> None:
     redactor = Redactor(["password-1", "password-1-long"])
     assert redactor.clean("a password-1-long b") == f"a {REDACTED} b"
 
@@ -96,7 +96,7 @@ def test_a_value_of_several_lines_is_found_line_by_line() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "1234567", "aaaaaaaaaaaa", "ababababab", "        "])
-def test_what_would_damage_ordinary_text_is_not_learned(value: str) -> None:
+def test_values_that_would_damage_ordinary_text_are_not_redacted(value: str) -> None:
     assert Redactor([value]).is_empty
 
 
@@ -236,7 +236,7 @@ def test_log_lines_of_ours_and_of_libraries_are_cleaned(capfd: pytest.CaptureFix
 
 
 def test_the_log_of_a_failure_shows_no_values_of_variables(capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither what a run was given nor what it found belongs into a terminal, whatever else is installed."""
+    """Neither the input nor the values of a run belong in a terminal, whatever else is installed."""
     import structlog
 
     from runlane.cli.logs import configure_logs
@@ -272,7 +272,7 @@ def test_a_long_value_is_found_in_all_forms_though_only_its_prefix_is_kept() -> 
     assert redactor.clean(value[:-1]) == value[:-1]
 
 
-def test_a_long_value_in_pieces_is_held_back_to_its_end() -> None:
+def test_a_long_value_in_pieces_is_held_back_until_its_end() -> None:
     value = "".join(f"{number:04x}-" for number in range(400))
     stream = RedactedStream(Redactor([value]))
     shown = "".join(stream.feed(value[start : start + 7]) for start in range(0, len(value), 7))

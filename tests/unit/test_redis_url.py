@@ -1,4 +1,4 @@
-"""RUNLANE_REDIS_URL: its forms are understood, and what is none is refused without showing a password."""
+"""RUNLANE_REDIS_URL: its forms are parsed, and an invalid one is refused without showing a password."""
 
 from __future__ import annotations
 

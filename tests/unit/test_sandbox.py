@@ -1,4 +1,4 @@
-"""The sandbox: what it computes, what it refuses within its limits, and that it lives on after everything."""
+"""The sandbox: what it computes, what it refuses within its limits, and that it keeps working after every failure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def hasty() -> AsyncIterator[Sandbox]:
 
 
 def processes() -> dict[int, bytes]:
-    """The sandbox processes of this one, with their environments."""
+    """Return the sandbox processes of this one, with their environments."""
     found: dict[int, bytes] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdecimal():
@@ -124,7 +124,7 @@ result = {"total": total, "new": state.new, "caps": re.findall("[A-Z]", state.na
     assert repr(STATE) == before
 
 
-async def test_deep_state_goes_in_and_comes_out(sandbox: Sandbox) -> None:
+async def test_deep_state_is_passed_in_and_returned(sandbox: Sandbox) -> None:
     deep: Any = 1
     for _ in range(150):
         deep = {"d": deep}
@@ -261,14 +261,14 @@ async def test_an_error_names_its_line_and_its_cure(sandbox: Sandbox, code: str,
     "code",
     ["{1, 2}", "lambda: 1", "float('nan')", "float('inf')", "[len]", "b'x'", "range(3)", "len"],
 )
-async def test_what_is_not_json_does_not_come_out(sandbox: Sandbox, code: str) -> None:
+async def test_results_that_are_not_json_are_refused(sandbox: Sandbox, code: str) -> None:
     error = await failure(sandbox.expression(code, STATE))
     assert error.code == "expression_error"
     assert "not JSON" in error.message
 
 
 @pytest.mark.parametrize("answer", ["5", "'not json'", "None", "'[' * 3000"])
-async def test_a_script_that_forges_the_handover_gives_no_value(sandbox: Sandbox, answer: str) -> None:
+async def test_a_script_that_forges_its_result_returns_no_value(sandbox: Sandbox, answer: str) -> None:
     code = f"""
 class Forged:
     def dumps(self, value, ensure_ascii=True):
@@ -415,7 +415,7 @@ async def test_no_process_before_the_first_evaluation() -> None:
 
 
 def test_a_process_that_used_the_sandbox_exits_cleanly() -> None:
-    """Several times: the way the pool is driven decides whether an exiting interpreter aborts now and then."""
+    """Several times, because a wrong use of the pool makes an exiting interpreter abort only now and then."""
     import subprocess
     import sys
 

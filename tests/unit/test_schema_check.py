@@ -47,7 +47,7 @@ def nested(levels: int) -> Any:
         {"unknown": 1, "mail": "a@b.example", "code": "abc"},
     ],
 )
-def test_what_fits(more: dict[str, Any]) -> None:
+def test_valid_values_are_accepted(more: dict[str, Any]) -> None:
     assert misfit({"text": "t", **more}, SCHEMA) is None
 
 
@@ -71,7 +71,7 @@ def test_what_fits(more: dict[str, Any]) -> None:
         ({"text": object()}, "the arguments are not JSON"),
     ],
 )
-def test_what_does_not_fit_is_named(value: Any, expected: str) -> None:
+def test_invalid_values_are_named(value: Any, expected: str) -> None:
     assert expected in (misfit(value, SCHEMA) or "")
 
 
@@ -119,7 +119,7 @@ SCHEMAS: list[Any] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
-def test_what_is_a_schema(schema: Any) -> None:
+def test_valid_schemas_are_accepted(schema: Any) -> None:
     assert check_schema(schema) is None
 
 

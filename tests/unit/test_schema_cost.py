@@ -1,4 +1,4 @@
-"""No schema and no value make a check run without an end, and ordinary ones are not refused."""
+"""No schema and no value make a check run endlessly, and ordinary ones are not refused."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def refusal(name: str | None, scene: ModelContext, *directories: Path) -> ModelF
     return caught.value
 
 
-async def test_where_answers_come_from() -> None:
+async def test_answers_of_the_agent_come_before_those_of_the_step() -> None:
     script = orchestration(ask=["of the step"], other=["of the name"])
     assert (await reply_of("scripted", ModelContext(script, agent(["of the agent"]), "ask"))).text == "of the agent"
     assert (await reply_of("scripted", ModelContext(script, agent(), "ask"))).text == "of the step"
@@ -75,7 +75,7 @@ async def test_a_script_without_a_fitting_answer_fails() -> None:
     assert caught.value.code == "no_answer"
 
 
-async def test_what_an_answer_can_be() -> None:
+async def test_an_answer_may_have_text_calls_tokens_and_a_cost() -> None:
     entry = {"say": "calls", "tool": "find", "arguments": {"q": 1}, "tokens": 7, "cost_usd": 0.25}
     reply = await reply_of("scripted", ModelContext(orchestration(ask=[entry]), None, "ask"))
     assert (reply.text, reply.tokens_in + reply.tokens_out, reply.cost_usd) == ("calls", 7, 0.25)

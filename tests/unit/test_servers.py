@@ -1,4 +1,4 @@
-"""The servers that the suite brings along: they start anywhere, survive a crash, and leave nothing."""
+"""The servers that the suite starts: they start anywhere, survive a crash, and leave nothing."""
 
 import os
 import signal

@@ -158,7 +158,7 @@ def test_an_empty_variable_counts_as_none(monkeypatch: pytest.MonkeyPatch) -> No
     assert load_settings().sqlite_path == Path(".runlane/runlane.db")
 
 
-def test_the_environment_is_read_and_what_is_given_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_read_and_given_values_win(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNLANE_CONCURRENCY", "7")
     assert load_settings().concurrency == 7
     assert load_settings(concurrency=8).concurrency == 8

@@ -1,4 +1,4 @@
-"""Pieces of an answer on their way to readers: joined, in order, with their places, and without secrets."""
+"""Pieces of an answer for readers: joined, in order, with their offsets, and without secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def places(published: list[ModelDelta]) -> list[tuple[str, str | None, int, str]
     return [(piece.kind, piece.call_id, piece.offset, piece.text) for piece in published]
 
 
-async def test_the_first_piece_goes_at_once_and_those_behind_it_together() -> None:
+async def test_the_first_piece_is_published_at_once_and_the_next_ones_together() -> None:
     published: list[ModelDelta] = []
     with DeltaStream(published.append, "0/model/0", Redactor()) as shown:
         shown(ModelDelta("text", "a"))

@@ -1,4 +1,4 @@
-"""Code of conditions and scripts: dots become look-ups, lines stay, and what the state is read for is known."""
+"""Code of conditions and scripts: dots become lookups, lines stay, and the keys that it reads are known."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def script_text(code: str) -> str:
         ("state['n'] == 3  # state.n", "state['n'] == 3  # state.n"),
     ],
 )
-def test_dots_are_look_ups_and_methods_stay(code: str, expected: str) -> None:
+def test_dots_are_lookups_and_methods_stay(code: str, expected: str) -> None:
     assert expression_text(code) == expected
 
 

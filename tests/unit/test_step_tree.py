@@ -160,7 +160,7 @@ def test_notes_are_short() -> None:
     assert len(events.shown()[1]) < MAX_NOTE + 40
 
 
-def test_what_waits_inside_a_step_is_shown_at_the_step() -> None:
+def test_a_wait_inside_a_step_is_shown_at_the_step() -> None:
     events = Events().emit("step_start", "work", step_type="agent")
     events.emit("human_input_required", "work!0/approve/0/call_0", prompt="May pay be called?")
     events.emit("paused", waiting_for=["work!0/approve/0/call_0", "!0/cap/run/flow/0"])

@@ -1,4 +1,4 @@
-"""Arguments are checked when a run is accepted, and the error says which of them does not fit."""
+"""Arguments are checked when a run is accepted, and the error names those that are not valid."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_dates_models_and_dataclasses_are_read_from_json() -> None:
     assert loaded == {"day": date(2026, 1, 31), "size": Size(width=3), "crop": Crop(1)}
 
 
-def test_objects_may_be_sent_as_themselves() -> None:
+def test_objects_may_be_passed_directly() -> None:
     text = check(typed, {"day": date(2026, 1, 31), "size": {"width": 3}, "crop": Crop(1)})
     assert text == '{"day":"2026-01-31","size":{"width":3},"crop":{"left":1}}'
 
@@ -103,7 +103,7 @@ def test_objects_may_be_sent_as_themselves() -> None:
         ({"mode": "medium"}, "mode: input should be 'fast' or 'slow', not 'medium'"),
     ],
 )
-def test_what_is_wrong_inside_a_value_is_named_by_its_place(change: dict[str, Any], expected: str) -> None:
+def test_a_problem_inside_a_value_is_named_with_its_location(change: dict[str, Any], expected: str) -> None:
     good: dict[str, Any] = {"day": "2026-01-31", "size": {"width": 3}, "crop": {"left": 1}}
     with pytest.raises(InvalidInput) as caught:
         check(typed, good | change)
@@ -246,7 +246,7 @@ def test_null_is_fine() -> None:
         ({"path": 2**70}, "is not JSON"),
     ],
 )
-def test_what_is_not_json_is_refused_with_the_reason(arguments: Any, expected: str) -> None:
+def test_input_that_is_not_json_is_refused_with_the_reason(arguments: Any, expected: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         check(thumbnail, arguments)
     assert expected in str(caught.value)

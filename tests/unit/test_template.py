@@ -1,4 +1,4 @@
-"""Templates: what is a place, what fills it, and what is left alone."""
+"""Templates: what is a placeholder, what fills it, and what is left unchanged."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ STATE: dict[str, Any] = {
         ("line\n{{\ntopic\n}}\nline", "line\nqueues\nline"),
     ],
 )
-def test_places_are_filled(text: str, expected: str) -> None:
+def test_placeholders_are_filled(text: str, expected: str) -> None:
     assert render(text, STATE) == expected
 
 
@@ -117,7 +117,7 @@ def test_other_braces_are_text(text: str) -> None:
         ("{{state.topic} x", "{queues x"),
     ],
 )
-def test_places_among_other_braces(text: str, expected: str) -> None:
+def test_placeholders_are_found_among_other_braces(text: str, expected: str) -> None:
     assert render(text, STATE) == expected
 
 
@@ -202,7 +202,7 @@ def test_a_message_stays_short_however_many_names_there_are() -> None:
     assert len(str(raised.value)) < 2000
 
 
-def test_what_is_filled_in_is_not_looked_at_again() -> None:
+def test_filled_in_values_are_not_rendered_again() -> None:
     state = {"a": "{state.b} {{b}} \\{{b}}", "b": "secret"}
     assert render("{{a}}", state) == state["a"]
     assert render_value(["{{a}}", "-{{a}}"], state) == [state["a"], f"-{state['a']}"]
@@ -254,7 +254,7 @@ def test_placeholders_are_listed_once_in_order() -> None:
         (r"\{{topic}} \\{{topic}}", r"\{{topic}} \\{state.user_input}"),
     ],
 )
-def test_places_of_one_key_become_places_of_another(text: str, expected: str) -> None:
+def test_placeholders_of_one_key_become_those_of_another(text: str, expected: str) -> None:
     assert with_key(text, "topic", "user_input") == expected
 
 
@@ -392,7 +392,7 @@ def test_any_value_comes_through_whole(key: str, value: Any) -> None:
         max_leaves=12,
     )
 )
-def test_json_is_never_a_place(value: Any) -> None:
+def test_json_is_never_a_placeholder(value: Any) -> None:
     # Strings within the value may hold anything, so only its own braces are looked at.
     bare = json.dumps(_without_braces(value))
     assert render(bare, {}) == bare

@@ -1,4 +1,4 @@
-"""Limits and keys of tenants, with a clock of our own."""
+"""Limits and keys of tenants, with a given clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a database refuses is refused or repaired before it gets there."""
+"""Text that a database would refuse is refused or repaired before it is stored."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_named_values_are_cut_to_any_length(fields: dict[str, Any], limit: int) 
         assert loaded != load_json(whole)
 
 
-def test_what_is_cut_can_be_seen() -> None:
+def test_a_cut_string_is_marked() -> None:
     fields = {"small": 1, "large": ["x" * 30] * 30, "late": "y" * 1000, "later": 2}
     loaded = load_json(dump_fields(fields, 300))
     assert loaded["small"] == 1

@@ -1,4 +1,4 @@
-"""URL templates: whatever the arguments are, the request goes where its author meant it to."""
+"""URL templates: whatever the arguments are, the request goes to the host and path of the template."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_invalid_templates_are_refused(template: str) -> None:
         parse_url(template)
 
 
-def test_what_a_template_needs_is_known() -> None:
+def test_a_template_lists_the_arguments_that_it_needs() -> None:
     found = parse_url("https://h.example/{a}/{secret.S}?b={b}&c={data.c}&d={data}")
     assert (found.fields, found.path_fields, found.secrets, found.takes_all_arguments) == (
         {"a", "b", "c"},
@@ -164,7 +164,7 @@ def test_the_rest_arrives_as_it_was(rest: dict[str, str]) -> None:
     assert parse_qsl(url.query.decode(), keep_blank_values=True) == [("fixed", "1"), *rest.items()]
 
 
-def test_headers_have_places_too() -> None:
+def test_headers_have_placeholders_too() -> None:
     assert header_placeholders("Bearer {secret.KEY} {a} {json: 1}") == ({"a"}, {"KEY"})
     assert fill_header("x", "Bearer {secret.KEY} {a}", {"a": 1}, {"KEY": "k\n"}) == "Bearer k 1"
     assert fill_header("x", "{a}", {}, {}) is None

@@ -1,4 +1,4 @@
-"""Every endpoint and every role: who gets in, who is refused, and what other tenants' things look like.
+"""Every endpoint and every role: which callers are admitted or refused, and that other tenants' records do not exist.
 
 The table is made from the application's routes, so a new route is in it, and one without a declared permission fails.
 """
@@ -26,7 +26,7 @@ from tests.acceptance.api.test_runs import problem_of
 
 PUBLIC = {"/health", "/ready", "/docs", "/openapi.json"}
 RUN_ID = "{run_id}"
-# A valid body for each route that wants one, by the end of its path.
+# A valid body for each route that needs one, by the end of its path.
 BODIES: dict[str, Any] = {
     "/agents/{agent_id}/run": {"message": "hello"},
     "/chat": {"agent": "helper", "message": "hello"},
@@ -91,7 +91,7 @@ def _needs(dependant: Dependant) -> Iterator[RequiredPermission]:
 
 
 def endpoints(application: FastAPI) -> list[Endpoint]:
-    """Every route but the public ones, with the permission it declares."""
+    """Return every route but the public ones, with the permission it declares."""
     found: list[Endpoint] = []
     for context in iter_route_contexts(application.routes):
         path = str(context.path)
@@ -266,7 +266,7 @@ async def test_a_key_cannot_grant_more_than_it_has(idle_api: Api) -> None:
     assert [item["id"] for item in (await api.get("/tenants", headers=headers)).json()["tenants"]] == ["acme"]
 
 
-async def test_limits_are_429_with_a_time_to_come_back(idle_api: Api) -> None:
+async def test_limits_are_429_with_retry_after(idle_api: Api) -> None:
     api = idle_api
     database = api.parts.database
     await create_tenant(database, "acme", actor="test")

@@ -1,4 +1,4 @@
-"""Conversations over HTTP: post, follow, resume, look, cancel and delete."""
+"""Conversations over HTTP: post, follow, resume, read, cancel and delete."""
 
 from __future__ import annotations
 
@@ -280,7 +280,7 @@ async def test_a_conversation_is_cancelled_and_deleted(api: Api) -> None:
     problem_of(await api.get(f"/runs/{queued['run_id']}"), 404, "run_not_found")
 
 
-async def test_what_is_refused(idle_api: Api) -> None:
+async def test_chat_refuses_sessions_of_others_and_invalid_requests(idle_api: Api) -> None:
     api = idle_api
     await create_tenant(api.parts.database, "acme", actor="test")
     await bring(api)

@@ -124,7 +124,7 @@ async def test_problems_are_reported_with_their_location(idle_api: Api) -> None:
         {"orchestrations": [{"id": "o", "steps": [{"id": "\ud800", "type": "\udfff"}]}]},
     ],
 )
-async def test_what_cannot_be_stored_is_refused(idle_api: Api, body: Any) -> None:
+async def test_definitions_that_cannot_be_stored_are_refused(idle_api: Api, body: Any) -> None:
     answer = await idle_api.client.post(
         "/api/v2/sync", content=json.dumps(body), headers={"content-type": "application/json"}
     )
@@ -191,7 +191,7 @@ async def test_a_sync_is_in_the_audit_log(idle_api: Api) -> None:
     assert [list(entry["new"]["added"]) for entry in entries] == [["agent:a"]]
 
 
-async def test_a_bundle_goes_out_and_comes_in_again(idle_api: Api) -> None:
+async def test_a_bundle_is_exported_and_imported(idle_api: Api) -> None:
     api = idle_api
     await synced(api, **ALL, tenant=None)
     await synced(api, agents=[{"id": "other"}])

@@ -39,7 +39,7 @@ async def connected(api: Api) -> AsyncGenerator[Streams]:
 
 
 async def rest_of(reader: asyncio.StreamReader) -> bytes:
-    """Everything until the server closes or resets the connection."""
+    """Return everything until the server closes or resets the connection."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while piece := await asyncio.wait_for(reader.read(65536), 60):
@@ -48,7 +48,7 @@ async def rest_of(reader: asyncio.StreamReader) -> bytes:
 
 
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, dict[str, Any]]:
-    """The one answer of a connection, which the server ends after it."""
+    """Return the one answer of a connection, which the server ends after it."""
     received = await asyncio.wait_for(reader.read(), 60)
     head, _, body = received.partition(b"\r\n\r\n")
     return int(head.split()[1]), orjson.loads(body)

@@ -36,7 +36,7 @@ async def test_the_api_keeps_to_its_description_for_any_request(settings: Settin
             "--phases", "examples,fuzzing", "--max-examples", "8", "--checks", _CHECKS, "--seed", "7",
             "--header", f"Authorization: Bearer {key}", "--request-timeout", "30", "--no-color",
             "--generation-database", "none", "--mode", "all",
-            # Long polls and streams of runs that go on take their time; the aliases are the same routes.
+            # Long polls and streams of open runs take long; the aliases are the same routes.
             "--exclude-path-regex", "(/wait|/stream)$|/orchestrations/runs/",
         ]  # fmt: skip
         found = await asyncio.to_thread(

@@ -51,7 +51,7 @@ def subscriptions(redis: RedisServer) -> list[int]:
 
 @asynccontextmanager
 async def following(url: str, run_ids: list[str]) -> AsyncGenerator[None]:
-    """Readers that have read everything there is, and go on listening."""
+    """Open readers that have read every event and wait for more."""
     port = int(url.rsplit(":", 1)[1])
     opened: list[asyncio.StreamWriter] = []
     try:

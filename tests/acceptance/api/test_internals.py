@@ -1,4 +1,4 @@
-"""What the server says about itself: nothing of its inside to callers, and whether it can work."""
+"""What the server reveals about itself: its health, and nothing about its internals."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from tests.harness import eventually
 
 
 async def silent(reason: str) -> None:
-    """A call that waits for a limit and does not say so."""
+    """Ignore the reason of a wait."""
 
 
 async def headers_of(api: Api, role: str, tenant: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Limits of model providers and usage over HTTP: seen, changed while everything runs, and each tenant's own."""
+"""Limits of model providers and usage over HTTP: they can be read and changed while runs are executed, per tenant."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ async def test_answers_without_a_key_are_the_same_for_every_guess(idle_api: Api,
 
 
 async def test_answers_to_a_tenant_are_the_same_for_every_guess(idle_api: Api, guesses: dict[str, str]) -> None:
-    """Not even its own secrets: they are taken out of what runs say, and answers are made of what the caller sent."""
+    """Not even its own secrets: they are redacted in output of runs, and answers repeat only what the caller sent."""
     headers = {"Authorization": f"Bearer {await idle_api.key('operator')}"}
     for name, guess in guesses.items():
         right, wrong = [await answers(idle_api.url, text, headers) for text in (guess, like(guess))]

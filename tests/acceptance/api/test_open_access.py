@@ -1,4 +1,4 @@
-"""What stays open ends when the key behind it is no longer good: streams and long polls, within seconds."""
+"""Streams and long polls end within seconds after their key is no longer valid."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_streams_and_long_polls_end_with_their_key(
     await eventually(lambda: api.parts.tail.followers == 0, "no follower")
 
 
-async def test_what_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_whose_access_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream_revocation, "ROUND_SECONDS", 0.1)
     monkeypatch.setattr(stream_revocation, "UNCHECKED_SECONDS", 0.5)
     with PostgresServer() as server:

@@ -249,7 +249,7 @@ async def test_steps_are_listed_whole_and_page_by_page(api: Api) -> None:
     problem_of(await api.get(f"/runs/{run['run_id']}/steps", params={"cursor": "x:y"}), 422, "invalid_request")
 
 
-async def test_what_cannot_be_started(api: Api) -> None:
+async def test_unknown_orchestrations_and_invalid_options_are_refused(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
     problem = problem_of(await api.post("/orchestrations/artcle/run", {}), 404, "unknown_definition")
     assert 'did you mean "article"' in problem["message"]
@@ -306,7 +306,7 @@ async def test_the_state_is_readable_before_the_run_ends_and_after_it_was_cancel
     assert (await api.get(f"/runs/{held}")).json()["state"] == begun
 
 
-async def test_a_record_has_what_its_step_was_given(api: Api) -> None:
+async def test_a_record_has_the_input_of_its_step(api: Api) -> None:
     await bring(api.parts.database, ARTICLE)
     run_id = await paused(api, "article", message="lanes")
     await api.post(f"/runs/{run_id}/resume", {"response": {"decision": "approve"}})

@@ -1,4 +1,4 @@
-"""The run routes over HTTP: what they answer when all is well, and when it is not."""
+"""The run routes over HTTP: their answers to valid and invalid requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.harness import eventually
 
 
 def problem_of(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """The error, after checking its shape."""
+    """Return the error, after checking its shape."""
     assert answer.status_code == status, answer.text
     body: dict[str, Any] = answer.json()
     assert body["code"] == code, body

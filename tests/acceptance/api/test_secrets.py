@@ -47,7 +47,7 @@ async def test_a_secrets_life(idle_api: Api) -> None:
     assert actions[:4] == ["secret.delete", "secret.set", "secret.set", "secret.set"]
 
 
-async def test_what_does_not_fit_is_refused_without_being_repeated(idle_api: Api) -> None:
+async def test_invalid_values_are_refused_without_being_repeated(idle_api: Api) -> None:
     api = idle_api
     problem_of(await put(api, "9LIVES"), 422, "invalid_request")
     for body in ({"value": "short12"}, {"value": ["a list", CANARY]}, {"valeu": CANARY}, {"value": "aaaaaaaaaaaa"}, {}):

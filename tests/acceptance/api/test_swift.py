@@ -1,4 +1,4 @@
-"""The short way to accept a run answers as the usual one does, whatever is sent."""
+"""The fast path to accept a run answers as the usual route does, for any request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def summary(answer: httpx2.Response) -> tuple[int, Any]:
 
 
 async def both(api: Api, content: bytes, path: str = PATH, **headers: str) -> tuple[int, Any]:
-    """The answer of both ways, which must be the same."""
+    """Return the answer of both paths, which must be the same."""
     short, usual = [
         summary(await api.client.post(path, content=content, headers={"content-type": kind, **headers}))
         for kind in (SHORT, USUAL)

@@ -102,7 +102,7 @@ def test_a_worker_loads_neither_tracing_nor_the_api() -> None:
     assert found.stdout.strip() == "[]"
 
 
-async def test_what_a_run_logs_carries_the_run(api: Api) -> None:
+async def test_log_lines_of_a_run_have_its_id(api: Api) -> None:
     captured = LogCapture()
     before = structlog.get_config()
     structlog.configure(

@@ -1,4 +1,4 @@
-"""The cursor: what is stored of a machine, and what can be made from it."""
+"""The cursor: what is stored of a machine, and what can be restored from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.interpreter.play import Play, loop, nested, orchestration, paral
 
 
 def everything() -> Play:
-    """A run that stands in branches, items, rounds and a nested orchestration at the same time."""
+    """A run that is in branches, items, rounds and a nested orchestration at the same time."""
     inner = orchestration(say("deep", "deeper"), say("deeper"), id="inner")
     main = orchestration(
         say("first", "fan"),
@@ -42,7 +42,7 @@ def test_it_is_plain_json() -> None:
     assert orjson.loads(orjson.dumps(cursor)) == cursor
 
 
-def test_a_restored_machine_stands_where_the_first_one_stood() -> None:
+def test_a_restored_machine_has_the_position_of_the_first_one() -> None:
     play = everything()
     again = through_json(play.machine, play.library)
     assert again.cursor() == play.machine.cursor()

@@ -1,4 +1,4 @@
-"""Loops over the items of a list: as if one after the other, however many are worked on at a time."""
+"""Loops over the items of a list: the result is as if one followed the other, however many run at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards: how often, how many, how much."""
+"""Guards: limits on iterations, turns and costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.unit.interpreter.play import Play, StepData, if_else, loop, orchestra
 
 
 def cycle(head: StepData, **fields: Any) -> Play:
-    """head -> check -> head ..., with a way on from the check."""
+    """head -> check -> head ..., with a route out of the check."""
     return Play(orchestration(head, if_else("check", yes="head", no="after"), say("after"), **fields))
 
 
@@ -121,7 +121,7 @@ def test_a_step_that_leads_to_itself_ends() -> None:
 
 
 def test_only_the_step_that_a_way_leads_back_to_is_counted() -> None:
-    """The steps between are met again because of it; their own limits are for ways back to them."""
+    """The steps between are repeated because of it; their own limits count routes back to them."""
     steps = [
         say("head", "middle", max_iterations=6),
         say("middle", "check", max_iterations=1),

@@ -41,7 +41,7 @@ LONG: dict[str, Callable[[], Orchestration]] = {
 
 
 def steps_of(machine: Machine, count: int) -> None:
-    """Perform so many todos, as a worker would: ask what is open, perform it, settle it."""
+    """Perform `count` steps as a worker does: read the open ones, perform them, complete them."""
     for number in range(count):
         pending = machine.pending_steps()[0]
         output = list(range(ROUNDS)) if pending.part == "items" else f"output {number}"

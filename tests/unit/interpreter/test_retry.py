@@ -1,4 +1,4 @@
-"""Failures: tried again, taken by on_error, or the end of the run."""
+"""Failures: retried, handled by on_error, or the end of the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_step_without_retry_fails_at_once() -> None:
     assert play.emitted("step_error") == [{"orch_step_id": "a", "code": "timeout", "error": "It broke.", "path": "a"}]
 
 
-def test_the_same_todo_comes_back_later_and_later() -> None:
+def test_the_same_step_is_pending_again_with_a_growing_delay() -> None:
     play = retrying(attempts=5, backoff_seconds=2, max_backoff_seconds=7)
     waits: list[float] = []
     for tries in range(1, 5):
@@ -60,7 +60,7 @@ def test_the_cost_of_a_failed_try_is_in_its_event() -> None:
     assert play.machine.cost_usd == 1.0
 
 
-def test_a_try_that_goes_well_is_the_end_of_it() -> None:
+def test_a_successful_try_ends_the_retries() -> None:
     play = retrying(attempts=2)
     play.fail("a", retryable=True)
     play.do("a", "fine")

@@ -211,7 +211,7 @@ def test_values_that_are_not_json_have_a_size_too(value: Any) -> None:
     assert measure(value) > 0
 
 
-def test_a_layer_reads_through_and_writes_to_itself() -> None:
+def test_a_layer_reads_the_outer_one_and_writes_to_itself() -> None:
     outer = Layer({})
     outer.fill({"a": 1, "b": 2})
     layer = Layer({}, outer=outer)

@@ -255,7 +255,7 @@ def test_facts_of_a_step_are_returned_once() -> None:
     assert play.do("b") == []
 
 
-def test_what_comes_after_the_end_changes_nothing_but_the_totals() -> None:
+def test_outcomes_after_the_end_change_nothing_but_the_totals() -> None:
     play = Play(orchestration(say("a")))
     play.do("a", "x", cost_usd=0.25, tokens=3)
     end = play.end
