@@ -485,12 +485,12 @@ class App:
         """Return a worker for this app's tasks; the caller starts and stops it."""
         return await self._factory.worker(lanes, concurrency)
 
-    async def duties(self) -> list[PeriodicService]:
+    async def maintenance_services(self) -> list[PeriodicService]:
         """Return the maintenance services that every process runs; the caller starts and stops them."""
-        from runlane.maintenance.services import all_duties
+        from runlane.maintenance.registry import maintenance_services
 
         connection = await self.connect()
-        return all_duties(self.settings, connection.database, connection.bus)
+        return maintenance_services(self.settings, connection.database, connection.bus)
 
     @property
     def _factory(self) -> WorkerFactory:

@@ -93,7 +93,7 @@ def test_tenants_roles_and_the_audit_log(environment: dict[str, str]) -> None:
     ("arguments", "code", "words"),
     [
         (("keys", "create", "ci", "--role", "operater"), 1, 'did you mean "operator"'),
-        (("keys", "create", "ci", "--role", "viewer", "--tenant", "nobody"), 1, 'No tenant "nobody"'),
+        (("keys", "create", "ci", "--role", "viewer", "--tenant", "unknown"), 1, 'No tenant "unknown"'),
         (("keys", "create", "ci"), 2, "--role"),
         (("keys", "revoke", "key_none"), 1, "not_found"),
         (("tenants", "create", "No Such"), 1, "invalid_request"),

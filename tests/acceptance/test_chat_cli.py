@@ -159,7 +159,7 @@ def test_one_message_in_a_pipe_is_one_answer(folder: Path, server: ServerProcess
         "Hello, and welcome.\nI have thought about it.\n"
     )
     assert "broken: It is broken." in runlane(folder, server, "chat", "helper", "--message", "fail", code=1)
-    assert "unknown_definition" in runlane(folder, server, "chat", "nobody", "--message", "hi", code=1)
+    assert "unknown_definition" in runlane(folder, server, "chat", "unknown", "--message", "hi", code=1)
     assert "session_not_found" in runlane(
         folder, server, "chat", "helper", "--session", "sess_none", "--message", "hi", code=1
     )

@@ -162,7 +162,7 @@ def test_exit_codes(folder: Path, server: ServerProcess) -> None:
         return command(folder, *arguments, RUNLANE_URL=server.url).returncode
 
     assert code("run", "refuse", "--follow") == 1
-    assert code("run", "nobody") == 1
+    assert code("run", "unknown") == 1
     assert code("run", "talk", "--input", "[1]") == 1
     assert code("run", "talk", "--input", "{") == 1
     assert code("run", "talk", "--input", "@nothing.json") == 1

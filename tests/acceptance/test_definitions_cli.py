@@ -268,8 +268,8 @@ def test_dev_follows_the_folder(watched: tuple[Path, ServerProcess]) -> None:
     write(folder, "agents/second.json", '{"id": "second", ')
     wait_for(folder, server, "definition_wrong")
     wait_for(folder, server, "place=agents/second.json")
-    write(folder, "agents/second.json", {"id": "second", "delegate_agent_ids": ["nobody"]})
-    wait_for(folder, server, 'The agent "nobody" does not exist')
+    write(folder, "agents/second.json", {"id": "second", "delegate_agent_ids": ["unknown"]})
+    wait_for(folder, server, 'The agent "unknown" does not exist')
     write(folder, "agents/second.json", {"id": "second", "name": "Second"})
     wait_for(folder, server, "changed=['agent:second']")
     (folder / "definitions/agents/second.json").unlink()
@@ -289,11 +289,11 @@ def test_sync_and_bundles_on_a_server(
     write(elsewhere, "agents/third.json", {"id": "third"})
     report = json_of(elsewhere, "sync", "--url", server.url)
     assert [(item["id"], item["change"]) for item in report["items"]] == [("third", "added")]
-    write(elsewhere, "agents/third.json", {"id": "third", "delegate_agent_ids": ["nobody"]})
+    write(elsewhere, "agents/third.json", {"id": "third", "delegate_agent_ids": ["unknown"]})
     done = command(elsewhere, "sync", RUNLANE_URL=server.url)
     assert done.returncode == 1
     assert (
-        'error: agents/third.json: agent "third", field delegate_agent_ids: The agent "nobody" does not exist'
+        'error: agents/third.json: agent "third", field delegate_agent_ids: The agent "unknown" does not exist'
         in done.stderr
     )
     done = command(elsewhere, "bundle", "export", "hello", "--out", "b.json", "--url", server.url)

@@ -75,7 +75,7 @@ def test_refusals_give_the_reason_and_not_the_value(shell: Shell) -> None:
     assert "is not a valid secret name" in give(shell, "set", "9X", value=CANARY, expect=1)
     assert "UTF-8" in give(shell, "set", "TOKEN", value=b"\xff\xfe" * 20, expect=1)
     assert "at most 65536" in give(shell, "set", "TOKEN", value="abcd" * 20_000, expect=1)
-    assert 'No tenant "nobody"' in give(shell, "set", "TOKEN", "--tenant", "nobody", value=CANARY, expect=1)
+    assert 'No tenant "unknown"' in give(shell, "set", "TOKEN", "--tenant", "unknown", value=CANARY, expect=1)
     assert "cannot be read" in shell.refused("secrets", "set", "T", "--from-file", "none", code="invalid_request")
     wrong = shell.refused("secrets", "list", code="invalid_settings", RUNLANE_SECRET_KEY="not-a-key-at-all")
     assert "RUNLANE_SECRET_KEY: a key must be 32 bytes" in wrong

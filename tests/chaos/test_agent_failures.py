@@ -54,7 +54,7 @@ async def test_a_retryable_failure_is_retried(cluster: Cluster, first: FakeProvi
     run, warnings = await outcome(cluster)
     assert (run.status, run.result) == (Status.COMPLETED, "From the first.")
     assert [warning["code"] for warning in warnings] == ["model_error", "model_error"]
-    assert all("Asks again in" in warning["message"] for warning in warnings)
+    assert all("Retry in" in warning["message"] for warning in warnings)
     assert first.stats()["outcomes"] == {"500": 2, "200": 1}
 
 

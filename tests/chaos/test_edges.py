@@ -115,7 +115,7 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
     settings = cluster.app.settings
     database = await PostgresDatabase.open(settings, 1)
     reaper = Reaper(settings, database, MemoryBus())
-    await reaper.round()
+    await reaper.run_once()
     worker.kill()
     cut = "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> "
     # Dead and silent for long, so that only the reaper's own caution keeps it from being declared lost.
@@ -126,10 +126,10 @@ async def test_a_reaper_that_has_just_lost_its_own_line_trusts_no_free_lock(clus
         return bool(database._idle[0].is_closed())
 
     await eventually(cut_off, "the end of the reaper's line")
-    await reaper.round()
+    await reaper.run_once()
     assert (await cluster.workers())[worker_id] == "online"
     database.steady_since = float("-inf")
-    await reaper.round()
+    await reaper.run_once()
     assert (await cluster.workers())[worker_id] == "lost"
     await database.close()
 

@@ -183,4 +183,4 @@ async def test_cutting_does_not_disturb_other_processes(make_cluster: MakeCluste
     assert kept == {row["id"]: (row["last_seq"], "done") for row in last}
     cluster.check_effects([run.run_id for run in (*runs, *hopeless)])
     for process in cluster.processes:
-        assert "duty_failed" not in process.log_text()
+        assert "maintenance_failed" not in process.log_text()

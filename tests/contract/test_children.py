@@ -42,7 +42,7 @@ async def pause(store: Store, parent: Claimed) -> None:
 
 async def rounds(store: Store) -> None:
     duty = ChildCanceller(store.database, MemoryBus())
-    while await duty.round():
+    while await duty.run_once():
         pass
 
 
@@ -192,7 +192,7 @@ async def test_a_parent_that_waits_is_woken_when_its_child_has_lost_too_many_wor
     await store.sql("update workers set lease_until = 1 where id = :id", id=worker_id)
     bus = MemoryBus()
     listener = bus.listen(frozenset({"default"}))
-    await Reaper(store.settings, store.database, bus).round()
+    await Reaper(store.settings, store.database, bus).run_once()
     assert await store.status(child_id) is Status.FAILED
     assert await store.status(parent.run_id) is Status.QUEUED
     assert await listener.wait({"default"}, 0.001), "workers are called at once"
@@ -231,6 +231,6 @@ async def test_children_are_listed_in_order_and_deleted_with_their_parent(store:
     ]
     await store.finish(parent)
     await age(store, parent.run_id, 2)
-    await retention_of(store).round()
+    await retention_of(store).run_once()
     assert await store.count("run_children") == 0
     assert await store.status(first) is Status.QUEUED

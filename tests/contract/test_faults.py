@@ -74,7 +74,7 @@ async def test_everything_ends_once(settings: Settings, faulty: list[FaultyDatab
         faulty[0].set_plan(random_faults(seed, 0.3))
         accepted = await asyncio.gather(*(app.enqueue("job", {"n": n}, ordering_key=f"k{n % 40}") for n in range(RUNS)))
         worker = await app.worker(concurrency=25)
-        duties = await app.duties()
+        duties = await app.maintenance_services()
         await worker.start()
         for duty in duties:
             duty.start()

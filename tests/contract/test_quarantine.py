@@ -18,7 +18,7 @@ from tests.harness import Store
 
 async def lose(store: Store, worker_id: str) -> None:
     await store.expire(worker_id)
-    await Reaper(store.settings, store.database, MemoryBus()).round()
+    await Reaper(store.settings, store.database, MemoryBus()).run_once()
 
 
 async def row(store: Store, run_id: str) -> tuple[int, int, int | None]:

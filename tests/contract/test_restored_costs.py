@@ -13,7 +13,7 @@ from runlane.domain.text import dump_json
 from runlane.interpreter.machine import Machine
 from runlane.interpreter.values import Done, Failed, Outcome
 from runlane.orchestration import snapshots
-from runlane.orchestration.replay import StateEdit, go_again, record_of
+from runlane.orchestration.replay import StateEdit, record_of, replay
 from runlane.orchestration.snapshots import Snapshots
 from runlane.store.orchestration.steps import SNAPSHOT_PATH, StepOutcome, StepRecord, read_way
 from runlane.store.queue.claim import Claimed
@@ -50,7 +50,7 @@ class Attempt:
     async def continued(self) -> Machine:
         """Return the machine of an attempt that begins now."""
         way = await read_way(self._store.database, self._claimed.run_id)
-        return go_again(self._library, "main", {}, {}, way, [])[0]
+        return replay(self._library, "main", {}, {}, way, [])[0]
 
 
 async def test_a_snapshot_after_every_step_counts_the_cost_of_each_try_once(
@@ -84,9 +84,9 @@ def test_an_edit_of_a_fork_is_not_applied_again_after_a_snapshot() -> None:
         StepRecord("a", 1, "a", "print", StepOutcome.DONE, output='"made later"'),
         StepRecord("b", 2, "b", "print", StepOutcome.DONE, output='"y"'),
     ]
-    machine, last = go_again(library, "main", {}, {}, records, edits)
+    machine, last = replay(library, "main", {}, {}, records, edits)
     assert (machine.state["a"], machine.state["note"], last) == ("made later", "second", 2)
-    machine, _ = go_again(library, "main", {}, {}, records[:1], edits[:1])
+    machine, _ = replay(library, "main", {}, {}, records[:1], edits[:1])
     snapshot = StepRecord(SNAPSHOT_PATH, 1, "", "snapshot", StepOutcome.SNAPSHOT, output=dump_json(machine.cursor()))
-    machine, last = go_again(library, "main", {}, {}, [snapshot, records[1]], edits)
+    machine, last = replay(library, "main", {}, {}, [snapshot, records[1]], edits)
     assert (machine.state["a"], machine.state["note"], last) == ("made later", "second", 2)

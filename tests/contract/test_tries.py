@@ -43,6 +43,6 @@ async def test_a_lost_worker_leads_to_another_try(store: Store) -> None:
     worker = await store.worker()
     await store.claim_one(worker)
     await store.expire(worker)
-    await Reaper(store.settings, store.database, MemoryBus()).round()
+    await Reaper(store.settings, store.database, MemoryBus()).run_once()
     assert (await store.claim_one(await store.worker())).tries == 2
     assert (await store.get(run_id)).tries == 2

@@ -45,7 +45,7 @@ async def test_calls_are_added_up_and_an_unknown_price_is_not_zero(store: Store)
     await add(store, call(one, cost_usd=0.25), shard=5)
     assert await read_spent(store.database, "default") == pytest.approx(2.75)
     assert await read_spent(store.database, "default", "writer") == pytest.approx(0.75)
-    assert await read_spent(store.database, "default", "nobody") == 0
+    assert await read_spent(store.database, "default", "unknown") == 0
     assert await read_spent(store.database, "another") == 0
     today = datetime.now(UTC).date()
     (day,) = await read_usage(store.database, "default", today - timedelta(days=1), today + timedelta(days=1), "day")
@@ -117,5 +117,5 @@ async def test_a_tenant_has_a_budget_that_accepting_runs_does_not_look_at(store:
 
 
 async def test_an_unknown_tenant_has_no_budget(store: Store) -> None:
-    known = await read_budget(store.database, "nobody", "agent")
+    known = await read_budget(store.database, "unknown", "agent")
     assert (known.tenant_limit_usd, known.on_cap, known.tenant_usd, known.agent_usd) == (None, "fail", 0, 0)

@@ -28,7 +28,7 @@ class Process:
         self.workers.append(worker)
         await worker.start()
         if not self.duties:
-            self.duties = await self.app.duties()
+            self.duties = await self.app.maintenance_services()
             for duty in self.duties:
                 duty.start()
         return worker

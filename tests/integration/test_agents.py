@@ -325,4 +325,4 @@ async def test_an_agent_may_work_without_tools_that_are_missing(process: Process
     assert (ended.status, ended.result) == (Status.COMPLETED, "3")
     (warning,) = await events_of(process, ended.id, "step_warning")
     assert (warning["code"], warning["orch_step_id"]) == ("unknown_tool", "work")
-    assert warning["message"] == 'There is no tool "gone" in this run; the agent "helper" works without it.'
+    assert warning["message"] == 'No tool "gone" exists in this run; the agent "helper" continues without it.'

@@ -221,10 +221,10 @@ async def test_a_retried_turn_answers_in_its_place(process: Process, parrot: Par
 
 def test_the_orchestration_of_an_agent_has_a_reserved_name() -> None:
     from runlane.definitions.schema.base import ID_PATTERN
-    from runlane.orchestration.agent_run import ask_alone
+    from runlane.orchestration.agent_run import single_step
     from runlane.orchestration.executor import PinnedDefinitions
 
-    alone = ask_alone(bird(), PinnedDefinitions.of({}), {})
+    alone = single_step(bird(), PinnedDefinitions.of({}), {})
     assert isinstance(alone, Orchestration)
     assert alone.id == "agent:bird"
     assert ":" not in ID_PATTERN

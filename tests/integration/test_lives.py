@@ -30,7 +30,7 @@ def server() -> Generator[PostgresServer]:
 async def running(app: App) -> AsyncGenerator[Worker]:
     """A worker and the duties of an app."""
     async with app:
-        worker, duties = await app.worker(), await app.duties()
+        worker, duties = await app.worker(), await app.maintenance_services()
         await worker.start()
         for duty in duties:
             duty.start()

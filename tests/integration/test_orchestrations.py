@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,8 @@ from runlane.catalog.sync import sync_definitions
 from runlane.definitions.loader import parse_bodies
 from runlane.definitions.schema.definition import Agent, Definition, McpServer, Orchestration, Tool
 from runlane.errors import InvalidInput, UnknownDefinition
+from runlane.orchestration import attempt
+from runlane.orchestration import waits as open_waits
 from runlane.store.orchestration.steps import read_steps
 from runlane.store.orchestration.waits import read_inbox, read_waits
 from runlane.store.sql.schema import run_inputs
@@ -258,6 +262,39 @@ async def test_an_unanswered_question_takes_its_fallback(process: Process) -> No
     assert ended.result == "too late"
     (expired,) = [event.data for event in await process.app.events(ended.id) if event.data.get("expired")]
     assert expired["path"] == ask["id"]
+
+
+async def test_an_answer_in_time_counts_while_another_branch_is_busy(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker learns of the deadline before it has loaded the answer that was stored in time."""
+    gate, asked = asyncio.Event(), asyncio.Event()
+    passed_seconds = 0.0
+    monkeypatch.setattr(attempt, "_ANSWER_SECONDS", 3600.0)
+    monkeypatch.setattr(open_waits, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + passed_seconds))
+
+    @process.app.task("busy")
+    async def busy(ctx: Context) -> None:
+        asked.set()
+        await gate.wait()
+
+    await process.start()
+    fan = {"id": "fan", "type": "parallel", "parallel_branches": [["ask"], ["work"]], "next_step_id": "end"}
+    ask = {**ASK, "human_prompt": "?", "expires_after_seconds": 3600}
+    work = {"id": "work", "type": "task", "task": "busy", "next_step_id": None}
+    steps = [fan, {**ask, "next_step_id": None}, work, say("end", "{state.answer.decision}")]
+    await sync(process, flow(*steps, entry_step_id="fan"))
+    accepted = await process.app.orchestrate("flow", "m")
+    await asked.wait()
+    await eventually(lambda: _asked(process))
+    await process.app.resume(accepted.run_id, {"decision": "approve"})
+    passed_seconds = 7200.0
+    gate.set()
+    assert (await process.app.wait(accepted.run_id, timeout=30)).result == "approve"
+
+
+async def _asked(process: Process) -> bool:
+    return bool(await read_inbox(await process.app.database(), "default"))
 
 
 async def _about(process: Process, run_id: str, path: str) -> list[str]:

@@ -95,7 +95,7 @@ async def cut(store: Store, run_id: str) -> int:
     url = store.settings.database_url
     assert url is not None
     retention = Retention(settings_for(url.get_secret_value(), events_retention_days=1e-5), store.database)
-    while await retention.round():
+    while await retention.run_once():
         pass
     run = await store.get(run_id)
     assert run.first_seq == run.last_seq

@@ -40,7 +40,7 @@ async def test_an_expelled_reader_gets_nothing_that_waits(store: Store) -> None:
     _, follower, _ = await follow_live(store)
     follower.on_event(line(2), b"two")
     refusal = Unauthorized()
-    follower.expel(refusal)
+    follower.revoke(refusal)
     follower.on_event(line(3, "done"), b"three")
     follower.on_delta(b"delta", repeat=False)
     assert await follower.next(10) == b""
@@ -60,7 +60,7 @@ async def test_a_reader_that_is_expelled_while_it_reads_the_database_gets_nothin
 
     async def expel_meanwhile(run_id: str, after: int) -> object:
         lines = await page(run_id, after)
-        follower.expel(Unauthorized())
+        follower.revoke(Unauthorized())
         return lines
 
     monkeypatch.setattr(tail, "page", expel_meanwhile)

@@ -52,8 +52,8 @@ async def test_a_result_above_max_output_bytes_is_an_error(process: Process, cal
     result = await only_result(process, await called(process, {"name": "long", **calls, "max_output_bytes": 100}))
     assert result["failed"]
     assert result["preview"] == (
-        'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are taken '
-        "(max_output_bytes). Ask it for less."
+        'tool_output: The tool "long" was called, but its result has 101 bytes; at most 100 are allowed '
+        "(max_output_bytes). Request less."
     )
 
 
@@ -65,7 +65,7 @@ async def test_a_result_is_cut_to_the_output_schema_and_must_fit_it(process: Pro
     assert (await only_result(process, ended))["preview"] == '{"a":1}'
     ended = await called(process, {**script, "code": "result = {'a': 'one'}"})
     assert (await only_result(process, ended))["preview"] == (
-        'tool_output: The answer of the tool "it" does not fit its schema: "a" must be integer, not string.'
+        'tool_output: The answer of the tool "it" does not match its schema: "a" must be integer, not string.'
     )
 
 
@@ -184,12 +184,12 @@ async def test_refused_calls_are_reported_with_the_reason(process: Process) -> N
     results = [(data["tool_name"], data["preview"]) for data in await events_of(process, ended.id, "tool_result")]
     assert results == [
         ("it", 'The tool it was not called: "a" is missing in the arguments.'),
-        ("at", "There is no tool 'at' here. Tools: it."),
+        ("at", "No tool 'at' exists. Tools: it."),
         (
             "final_answer",
             'The answer does not fit: "ok" must be boolean, not string. Call final_answer with one that does.',
         ),
-        ("final_answer", "The answer does not fit: it is no JSON. Call final_answer with one that does."),
+        ("final_answer", "The answer does not fit: it is not JSON. Call final_answer with one that does."),
     ]
 
 
@@ -211,6 +211,6 @@ async def test_agents_do_not_hand_tasks_on_in_a_circle(process: Process) -> None
     assert ended.result == "done"
     results = [(data["tool_name"], data["preview"]) for data in await events_of(process, ended.id, "tool_result")]
     assert results == [
-        ("ask_helper", 'circle: The agent "helper" waits for this task to be done: helper -> other -> helper.'),
+        ("ask_helper", 'circle: The agent "helper" waits for this task: helper -> other -> helper.'),
         ("ask_other", "Then I do."),
     ]

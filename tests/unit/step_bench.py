@@ -15,7 +15,7 @@ from runlane.llm.models import ModelDelta, ModelRegistry
 from runlane.llm.scripted import scripted
 from runlane.sandbox.sandbox import Sandbox, SandboxLimits
 from runlane.steps.dispatch import RunServices, StepContext, StepWait, perform_step
-from runlane.steps.services import ModelRetryPolicy
+from runlane.steps.run_services import ModelRetryPolicy
 
 
 def _ship(ctx: Context, **order: Any) -> None:

@@ -193,7 +193,7 @@ async def test_agent_gets_errors_for_unknown_tools_and_arguments(bench: Bench) -
     }
     assert (await bench.done({**AGENT, "model": "recorded"}, answers=answers)).output == "done"
     assert [request.prompt for request in requests[1:]] == [
-        "There is no tool 'other' here. Tools: double.",
+        "No tool 'other' exists. Tools: double.",
         'The tool double was not called: "n" must be integer, not string.',
         'The tool double was not called: "n" is missing in the arguments.',
     ]
@@ -447,7 +447,7 @@ async def test_evaluator_sends_the_routes_and_what_was_wrong(bench: Bench) -> No
     assert requests[0].prompt.startswith("Judge the draft.")
     assert "- accept: it is good\n- Try Again\n- stop" in requests[0].prompt
     assert [offer.name for offer in requests[0].offers] == ["route_accept", "route_Try Again", "route_stop"]
-    assert requests[1].prompt.startswith("'I would accept it, or try again.' is none of the labels")
+    assert requests[1].prompt.startswith("'I would accept it, or try again.' is not one of the labels")
 
 
 async def test_evaluator_gives_its_reasons(bench: Bench) -> None:

@@ -192,4 +192,4 @@ def test_waits_grow_to_a_limit_and_obey_the_server() -> None:
     retry_policy = RetryPolicy(first_seconds=1, longest_seconds=8)
     assert [retry_policy.wait_seconds(tries, 0.0) for tries in (0, 1, 2, 3, 4, 9, 99999)] == [0.5, 0.5, 1, 2, 4, 4, 4]
     assert retry_policy.wait_seconds(1, 0.999) < 1
-    assert retry_policy.wait_seconds(1, 0.0, asked_seconds=30) == 30
+    assert retry_policy.wait_seconds(1, 0.0, requested_seconds=30) == 30

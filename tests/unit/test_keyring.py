@@ -57,7 +57,7 @@ def test_the_first_key_encrypts_and_all_decrypt() -> None:
     both = ring(new, old)
     assert both.open("acme", "TOKEN", sealed) == VALUE
     assert both.seal("acme", "TOKEN", VALUE)[0] == key_id_of(parse_secret_keys(new)[0]) != old_id
-    with pytest.raises(SecretUnreadable, match=f"kept with the key {old_id}") as caught:
+    with pytest.raises(SecretUnreadable, match=f"encrypted with the key {old_id}") as caught:
         ring(new).open("acme", "TOKEN", sealed)
     assert old not in str(caught.value)
 

@@ -24,7 +24,7 @@ async def test_no_part_of_a_secret_is_shown_wherever_the_output_is_cut(before: i
         stream.feed_data(output[start : start + 7_000].encode())
     stream.feed_eof()
     await program.listen(stream)
-    shown = program.last_words(target_of("default", SERVER, {"KEY": SECRET}), 20_000)
+    shown = program.stderr_tail(target_of("default", SERVER, {"KEY": SECRET}), 20_000)
     assert shown.endswith("z" * 100)
     assert "s3c" not in shown
     assert "ret-" not in shown
@@ -35,4 +35,4 @@ async def test_short_output_is_shown_as_a_whole() -> None:
     stream.feed_data(b"no such file\n")
     stream.feed_eof()
     await program.listen(stream)
-    assert program.last_words(target_of("default", SERVER, {"KEY": SECRET}), 2000) == "no such file"
+    assert program.stderr_tail(target_of("default", SERVER, {"KEY": SECRET}), 2000) == "no such file"

@@ -99,5 +99,5 @@ def test_an_ambiguous_name_fails_with_the_candidates() -> None:
 
 
 def test_an_unknown_name_fails_with_the_known_ones() -> None:
-    with pytest.raises(ModelFailed, match="Names here begin with: openai"):
+    with pytest.raises(ModelFailed, match="Known prefixes: openai"):
         _models(openai=()).find("house-model", ModelContext())

@@ -53,7 +53,7 @@ async def test_parts_of_loops(bench: Bench) -> None:
     for wrong in ({}, {"rows": "abc"}, {"rows": {"a": 1}}, {"rows": 5}):
         failed = await bench.failed(items, wrong, part="items")
         assert failed.code == "expression_error"
-        assert "must give a list" in failed.message
+        assert "must return a list" in failed.message
     many = {"type": "loop", "loop_step_ids": ["it"], "for_each": "[0] * 100_001"}
     assert (await bench.failed(many, part="items")).code == "too_many_items"
 

@@ -240,7 +240,7 @@ async def test_a_condition_has_a_limit_of_its_own() -> None:
     [
         ("a = 1\nb = a / 0\nresult = b", 2, "ZeroDivisionError"),
         ("\n\nresult = nowhere", 3, "state.key"),
-        ("result = state['nowhere']", 1, "state.key gives None"),
+        ("result = state['nowhere']", 1, "state.key is None"),
         ("x = state.nowhere\nresult = x > 1", 2, "A missing key is None"),
         ("result = state.nowhere.upper()", 1, "A missing key is None"),
         ("def f(x):\n    return x.nope\nresult = f(5)", 2, "AttributeError"),

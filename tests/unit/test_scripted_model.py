@@ -153,8 +153,8 @@ def test_a_script_that_makes_no_sense_is_refused(script: list[Any]) -> None:
 
 def test_unknown_names_are_reported_with_those_that_exist() -> None:
     scene = ModelContext(orchestration(draft=["x"]), None, "ask")
-    for name, answers in {
-        "gpt-5": "Names here begin with: scripted",
+    for name, expected in {
+        "gpt-5": "Known prefixes: scripted",
         "scriptd:draft": 'did you mean "scripted"',
         "scripted:drafts": 'did you mean "draft"',
         "scripted:none": "scripted:draft",
@@ -164,7 +164,7 @@ def test_unknown_names_are_reported_with_those_that_exist() -> None:
     }.items():
         error = refusal(name, scene)
         assert error.code == "unknown_model"
-        assert answers in error.message
+        assert expected in error.message
         assert not error.retryable
     with pytest.raises(ModelFailed, match="No models are registered"):
         ModelRegistry().find("x", scene)

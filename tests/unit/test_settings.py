@@ -18,6 +18,7 @@ BAD = {
     "DATABASE_URL": ["mysql://h/x", "sqlite:x.db", "sqlite:///", "postgresql://host", "postgresql://h:port/x", "text"],
     "DEFINITIONS_SOURCE": ["two words", "-x", "x" * 201],
     "PGBOUNCER": ["maybe"],
+    "POSTGRES_WAKEUPS": ["perhaps"],
     "MCP_STDIO": ["perhaps"],
     "DATABASE_CONNECTIONS": ["1", "201", "many"],
     "DATABASE_TIMEOUT_SECONDS": ["0", "-1", "soon"],

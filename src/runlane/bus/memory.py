@@ -19,6 +19,11 @@ class MemoryListener:
         self._bus = bus
         self._rang = asyncio.Event()
 
+    @property
+    def rang(self) -> bool:
+        """Whether a bell rang that no wait has taken yet."""
+        return self._rang.is_set()
+
     async def wait(self, lanes: Collection[str], timeout_seconds: float) -> bool:
         self.waiting = True
         try:

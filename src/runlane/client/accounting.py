@@ -1,4 +1,4 @@
-"""The client's calls about limits of model providers, and about what models took."""
+"""The client's calls for limits of model providers and usage of models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
 
-# What is left out, where None means something else.
+# Marks an omitted argument, where None has a meaning of its own.
 _KEEP: Any = object()
 
 
@@ -19,7 +19,7 @@ class Accounting:
     _http: Http
 
     async def limits(self) -> Sequence[dict[str, Any]]:
-        """Every credential with its limits, what is used of them now, and until when it slows down."""
+        """List every credential with its limits, their current use, and the time until which it backs off."""
         return (await self._http.read(f"{PREFIX}/limits"))["limits"]
 
     async def set_limits(
@@ -30,7 +30,7 @@ class Accounting:
         requests_per_minute: int | None = _KEEP,
         tokens_per_minute: int | None = _KEEP,
     ) -> dict[str, Any]:
-        """Change a credential's limits: None removes one, and what is left out stays. What holds then."""
+        """Change a credential's limits and return them. None removes a limit; omitted ones stay."""
         given = {
             "in_flight": in_flight,
             "requests_per_minute": requests_per_minute,
@@ -40,7 +40,7 @@ class Accounting:
         return await self._http.change("PUT", f"{PREFIX}/limits/{quote(credential, safe='')}", body)
 
     async def reset_limits(self, credential: str) -> dict[str, Any]:
-        """Back to the credential's defaults, which is what this returns."""
+        """Reset a credential to its default limits and return them."""
         return await self._http.change("DELETE", f"{PREFIX}/limits/{quote(credential, safe='')}")
 
     async def usage(
@@ -51,6 +51,6 @@ class Accounting:
         last: date | None = None,
         group: str = "day",
     ) -> dict[str, Any]:
-        """What models took per `day`, `agent` or `model`, and in total; from the first day to the last one (UTC)."""
+        """Return the usage of models per `day`, `agent` or `model`, and in total, between two days (UTC)."""
         days = {"from": None if first is None else first.isoformat(), "to": None if last is None else last.isoformat()}
         return await self._http.read(f"{PREFIX}/usage", {"tenant": tenant, **days, "group": group})

@@ -14,31 +14,31 @@ from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
 
 
 class Administration:
-    """What platform admins and managers of keys and lanes do. Changes are exact when they return."""
+    """Operations of platform admins and managers of keys and lanes. A change is in effect when its call returns."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     async def keys(self, *, tenant: str | None = None, before: str | None = None, limit: int = 100) -> Sequence[ApiKey]:
-        """Return keys, newest first, revoked ones included. `before` is the id of the last key of the page before."""
+        """Return keys, newest first, revoked ones included. `before` is the id of the last key of the previous page."""
         query = {"tenant": tenant, "cursor": before, "limit": limit}
-        return [parse(ApiKey, told) for told in (await self._http.read(f"{PREFIX}/keys", query))["keys"]]
+        return [parse(ApiKey, item) for item in (await self._http.read(f"{PREFIX}/keys", query))["keys"]]
 
     async def create_key(
         self, name: str, role: str, *, tenant: str | None = None, expires_in_seconds: float | None = None
     ) -> tuple[ApiKey, str | None]:
-        """Create a key. The second value is the key itself; None if only a repeated request was answered."""
+        """Create a key. The second value is the key itself; None in the response to a repeated request."""
         body = {"name": name, "role": role, "tenant": tenant, "expires_in_seconds": expires_in_seconds}
-        told = await self._http.change("POST", f"{PREFIX}/keys", body)
-        return parse(ApiKey, told), told["key"]
+        answer = await self._http.change("POST", f"{PREFIX}/keys", body)
+        return parse(ApiKey, answer), answer["key"]
 
     async def revoke_key(self, key_id: str) -> ApiKey:
-        """Refuse a key from now on."""
+        """Revoke a key; it is rejected from then on."""
         return parse(ApiKey, await self._http.change("DELETE", f"{PREFIX}/keys/{_part(key_id)}"))
 
     async def tenants(self) -> Sequence[Tenant]:
         """Return the tenants that the key may see."""
-        return [_tenant(told) for told in (await self._http.read(f"{PREFIX}/tenants"))["tenants"]]
+        return [_tenant(item) for item in (await self._http.read(f"{PREFIX}/tenants"))["tenants"]]
 
     async def tenant(self, tenant_id: str) -> Tenant:
         """Return one tenant."""
@@ -58,7 +58,7 @@ class Administration:
 
     async def roles(self) -> Sequence[Role]:
         """Return the built-in roles, then the custom ones."""
-        return [_role(told) for told in (await self._http.read(f"{PREFIX}/roles"))["roles"]]
+        return [_role(item) for item in (await self._http.read(f"{PREFIX}/roles"))["roles"]]
 
     async def set_role(self, name: str, permissions: Sequence[str]) -> Role:
         """Create or change a custom role."""
@@ -77,34 +77,34 @@ class Administration:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[AuditEntry]:
-        """Return administrative changes, newest first. `before` is the id of the last entry of the page before."""
+        """Return administrative changes, newest first. `before` is the id of the last entry of the previous page."""
         query = {"tenant": tenant, "action": action, "cursor": before, "limit": limit}
         entries = (await self._http.read(f"{PREFIX}/audit", query))["entries"]
-        return [parse(AuditEntry, told) for told in entries]
+        return [parse(AuditEntry, item) for item in entries]
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
-        """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""
-        told = await self._http.change("PATCH", f"{PREFIX}/lanes/{_part(name)}", fields)
-        return parse(Lane, told["lane"]), told["changed"]
+        """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is the changed fields."""
+        answer = await self._http.change("PATCH", f"{PREFIX}/lanes/{_part(name)}", fields)
+        return parse(Lane, answer["lane"]), answer["changed"]
 
 
 def _part(name: str) -> str:
     return quote(name, safe="")
 
 
-def _tenant(told: Mapping[str, Any]) -> Tenant:
+def _tenant(answer: Mapping[str, Any]) -> Tenant:
     return Tenant(
-        id=told["id"],
-        name=told["name"],
-        limits=TenantLimits(told["max_queued"], told["max_running"], told["rate_per_second"]),
-        enabled=told["enabled"],
-        created_at_us=micros(told["created_at"]) or 0,
-        updated_at_us=micros(told["updated_at"]) or 0,
-        budget=TenantBudget(told["max_cost_usd_per_day"], told["on_cap"]),
+        id=answer["id"],
+        name=answer["name"],
+        limits=TenantLimits(answer["max_queued"], answer["max_running"], answer["rate_per_second"]),
+        enabled=answer["enabled"],
+        created_at_us=micros(answer["created_at"]) or 0,
+        updated_at_us=micros(answer["updated_at"]) or 0,
+        budget=TenantBudget(answer["max_cost_usd_per_day"], answer["on_cap"]),
     )
 
 
-def _role(told: Mapping[str, Any]) -> Role:
-    # A newer server may have permissions that this version does not know.
-    known = frozenset(Permission(name) for name in told["permissions"] if name in set(Permission))
-    return Role(told["name"], known, told["built_in"])
+def _role(answer: Mapping[str, Any]) -> Role:
+    # A newer server may have permissions that do not exist in this version.
+    known = frozenset(Permission(name) for name in answer["permissions"] if name in set(Permission))
+    return Role(answer["name"], known, answer["built_in"])

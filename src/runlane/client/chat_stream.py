@@ -1,6 +1,6 @@
-"""Following a conversation across broken connections: every event once and in order, over all of its turns.
+"""Follow a conversation across broken connections: every event once and in order, over all its turns.
 
-The place to go on from is the id of the last event that was handed out, which names the turn and its number there.
+A reader resumes after the id of the last event it has yielded, which names the turn and the number within it.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from runlane.errors import InvalidRequest
 async def follow_chat(
     http: Http, session_id: str, after: str | None, *, stay: bool
 ) -> AsyncGenerator[Event | LiveEvent]:
-    """Every event of a conversation after a place, and what is told live, until no turn is open; or for ever."""
+    """Yield every event of a conversation after an id, and live deltas, until no turn is open, or forever."""
     position = _Position(after)
     since, tries = time.monotonic(), 0
     while True:
-        started, before = time.monotonic(), position.place
+        started, before = time.monotonic(), position.event_id
         try:
             async with aclosing(_connection(http, session_id, position, stay=stay)) as events:
                 async for event in events:
@@ -35,19 +35,19 @@ async def follow_chat(
                     yield event
             if position.ended:
                 return
-            cause: Exception = StreamInterrupted("the stream ended while the conversation went on")
+            cause: Exception = StreamInterrupted("the stream ended before the conversation did")
         except httpx2.TransportError as error:
             cause = error
         except ErrorResponse as answered:
             if answered.status not in RETRYABLE:
                 raise answered.error from None
             cause = answered
-        moved = position.place != before
+        moved = position.event_id != before
         lived = time.monotonic() - started
         if moved or lived > http.retry_policy.longest_seconds:
             since, tries = time.monotonic(), 0
         if moved and position.done and isinstance(cause, StreamInterrupted):
-            # A whole stream ends with a turn. Only the next answer says that no other one has begun meanwhile.
+            # A stream may end with a turn. Only the next response shows that no other turn has begun meanwhile.
             continue
         if position.done and not stay and isinstance(cause, httpx2.ConnectError):
             return
@@ -56,24 +56,24 @@ async def follow_chat(
 
 
 class _Position:
-    """How far a reader has come. Kept across connections."""
+    """A reader's position, kept across connections."""
 
     def __init__(self, after: str | None) -> None:
-        self.place = place_of(after) if after else (0, 0)
+        self.event_id = parse_event_id(after) if after else (0, 0)
         self.attempt = 0
         self.done = False
         self.ended = False
 
     @property
     def sent(self) -> str:
-        return f"{self.place[0]}.{self.place[1]}" if self.place[0] else ""
+        return f"{self.event_id[0]}.{self.event_id[1]}" if self.event_id[0] else ""
 
 
-def place_of(text: str) -> tuple[int, int]:
-    """An event's id as turn and number."""
+def parse_event_id(text: str) -> tuple[int, int]:
+    """Parse an event's id to turn and number."""
     turn, _, number = text.partition(".")
     if not (turn.isdecimal() and number.isdecimal()):
-        raise InvalidRequest(f"{text!r} is no event of a chat. Their ids look like 2.17: turn and number.")
+        raise InvalidRequest(f"{text!r} is not an event id of a chat. Use TURN.NUMBER, such as 2.17.")
     return int(turn), int(number)
 
 
@@ -85,20 +85,22 @@ async def _connection(
     async with http.stream(path, position.sent) as response:
         async for chunk in response.aiter_bytes():
             for frame in parser.feed(chunk):
-                told = load_event(frame.data, http.url)
-                if told["type"] == COMPLETE:
+                event_body = load_event(frame.data, http.url)
+                if event_body["type"] == COMPLETE:
                     position.ended = True
                     return
-                event = event_from(told)
+                event = event_from(event_body)
                 turn = int(event.data.get("chat_turn", 0))
                 if isinstance(event, LiveEvent):
-                    if turn != position.place[0] or event.attempt >= position.attempt:
+                    if turn != position.event_id[0] or event.attempt >= position.attempt:
                         yield event
                     continue
-                place = (turn, event.seq)
-                if place <= position.place:
+                event_id = (turn, event.seq)
+                if event_id <= position.event_id:
                     continue
-                position.attempt = event.attempt if turn != position.place[0] else max(position.attempt, event.attempt)
-                position.place = place
+                position.attempt = (
+                    event.attempt if turn != position.event_id[0] else max(position.attempt, event.attempt)
+                )
+                position.event_id = event_id
                 position.done = event.type == EventType.DONE
                 yield event

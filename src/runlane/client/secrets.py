@@ -15,7 +15,7 @@ _PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class RotatedSecrets:
-    """What a change of keys did. `unreadable` are (tenant, name, key id) of those that the server cannot decrypt."""
+    """The result of a rotation. `unreadable` are (tenant, name, key id) of secrets that the server cannot decrypt."""
 
     key_id: str
     rotated: int
@@ -34,26 +34,26 @@ class Secrets:
         return parse(Secret, await self._http.change("PUT", _path(name), body))
 
     async def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
-        """Names, versions and times, by name."""
+        """Yield names, versions and times, by name."""
         cursor: str | None = None
         while True:
             page = await self._http.read(f"{PREFIX}/secrets", {"tenant": tenant, "cursor": cursor, "limit": _PAGE})
-            for told in page["secrets"]:
-                yield parse(Secret, told)
+            for item in page["secrets"]:
+                yield parse(Secret, item)
             cursor = page["next_cursor"]
             if cursor is None:
                 return
 
     async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
-        """Delete a secret; what it was."""
+        """Delete a secret and return its last description."""
         query = "" if tenant is None else f"?tenant={quote(tenant, safe='')}"
         return parse(Secret, await self._http.change("DELETE", f"{_path(name)}{query}"))
 
     async def rotate(self, *, tenant: str | None = None) -> RotatedSecrets:
-        """Encrypt with the server's first key what an older key still keeps."""
-        told = await self._http.change("POST", f"{PREFIX}/secrets/rotate", {"tenant": tenant})
-        unreadable = tuple((item["tenant"], item["name"], item["key_id"]) for item in told["unreadable"])
-        return RotatedSecrets(told["key_id"], told["rotated"], unreadable)
+        """Re-encrypt secrets of older keys with the server's first key."""
+        answer = await self._http.change("POST", f"{PREFIX}/secrets/rotate", {"tenant": tenant})
+        unreadable = tuple((item["tenant"], item["name"], item["key_id"]) for item in answer["unreadable"])
+        return RotatedSecrets(answer["key_id"], answer["rotated"], unreadable)
 
 
 def _path(name: str) -> str:

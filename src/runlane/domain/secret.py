@@ -53,7 +53,7 @@ def check_value(value: str) -> str:
     if not redaction.is_hidable(value.strip()):
         raise InvalidRequest(
             f"The value must have at least {MIN_CHARACTERS} characters, {redaction.MIN_DIFFERENT} of them different: "
-            "a shorter or plainer one is found in ordinary texts by chance, so it could not be kept out of logs and "
+            "a shorter or plainer one occurs in ordinary text by chance, so it could not be kept out of logs and "
             "results."
         )
     return value

@@ -29,13 +29,13 @@ class PeriodicService:
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
-        """Begin, at some moment within one interval: processes started together must not stay in step."""
+        """Start within one interval, at a random moment, so that processes started together do not stay in step."""
         if self._task is None:
             self._stopping.clear()
             self._task = asyncio.create_task(self._loop(), name=f"runlane-{self.name}")
 
     async def stop(self) -> None:
-        """End after the round that is under way."""
+        """Stop after the current pass."""
         self._stopping.set()
         task, self._task = self._task, None
         if task is not None:
@@ -52,7 +52,7 @@ class PeriodicService:
             except Unavailable as error:
                 outage.failed(self.name, str(error))
             except Exception:
-                log.exception("duty_failed", duty=self.name)
+                log.exception("maintenance_failed", service=self.name)
 
     async def _stopped_within(self, seconds: float) -> bool:
         try:

@@ -18,16 +18,16 @@ class Timers:
         self._database = database
         self._bus = bus
 
-    async def round(self) -> bool:
-        """Queue what is due; True when there was more than one round takes."""
-        lanes = await self._database.transact(_round)
+    async def run_once(self) -> bool:
+        """Queue what is due; return True when there was more than one pass takes."""
+        lanes = await self._database.transact(_queue_due)
         if lanes:
             failpoint("timers.committed")
             self._bus.ring(set(lanes))
         return len(lanes) >= AT_ONCE
 
 
-async def _round(session: Session) -> list[str]:
+async def _queue_due(session: Session) -> list[str]:
     if not await session.try_lock(_LOCK):
         return []
     lanes = await queue_due(session)

@@ -1,4 +1,4 @@
-"""The limits of every credential and what it uses, for people: read without taking part."""
+"""The limits and the current use of every credential, for display."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runlane.store.sql.database import Database
 
 @dataclass(frozen=True, slots=True)
 class CredentialUsage:
-    """The limits of a credential, what is used of them, and the end of its back-off, if there is one."""
+    """The limits of a credential, their current use, and the end of its back-off, if any."""
 
     limits: LimitSetting
     busy: CredentialInUse

@@ -1,6 +1,6 @@
-"""The claim loop of a worker: it claims whenever there is a free slot and may be a ready run.
+"""The claim loop of a worker: it claims whenever a slot is free and a run may be ready.
 
-Between claims it waits for a bell or for the poll interval. Any error is waited out; the loop ends only by stop().
+Between claims it waits for a bell or for the poll interval. Errors are retried; only stop() ends the loop.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ class ClaimLoop:
         return self._task is not None
 
     def start(self) -> None:
-        """Begin to claim."""
+        """Start to claim."""
         self._task = asyncio.create_task(self._run(), name="runlane-claims")
 
     async def stop(self) -> None:
-        """End the loop after the claim that is under way."""
+        """End the loop after the claim in progress."""
         self._stopping = True
         for event in (self._may_claim, self._executions.slot_free):
             event.set()
@@ -94,7 +94,7 @@ class ClaimLoop:
         self._may_claim.clear()
 
     def execution_ended(self, claimed: Claimed) -> None:
-        """Claim soon if the end of a run allows others to start that did not fit although slots were free."""
+        """Claim soon if the end of a run may allow other runs to start that were capped although slots were free."""
         memory = self._memory
         if (
             claimed.lane in memory.capped
@@ -128,7 +128,7 @@ class ClaimLoop:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
             if not outcome.alive:
-                # Also when a late renewal may still come: a lease that has expired once stays expired.
+                # Even if a late renewal may still arrive: a lease that has expired once stays expired.
                 self._abandon_registration("the database reports that its lease has expired")
             elif not outcome.claims and not outcome.again:
                 # Waiting for a bell is not a stall, however long the poll interval is.
@@ -163,7 +163,7 @@ class ClaimLoop:
             self._executions.start(claimed)
         self._bus.publish([claimed.notice for claimed in outcome.claims])
         if len(outcome.claims) == slots:
-            # There may be more ready runs than one worker can take: this claim wakes the next worker, not each accept.
+            # More runs may be ready than one worker can take, so this claim, not each accept, wakes the next worker.
             self._bus.ring({claimed.lane for claimed in outcome.claims})
         return outcome
 

@@ -5,8 +5,8 @@ heartbeat. The lease is counted from when a renewal was sent, on the monotonic c
 failed in any way does not count. When the lease ends, or the database reports that the worker was declared lost, the
 worker's runs are stopped and it registers again under a new id.
 
-A worker whose event loop is stuck is not alive, whatever this thread does: its lease is abandoned, so that its runs
-move, and it registers again only when the loop responds. If the loop never does, `on_stuck` decides about the process.
+A worker whose event loop is stuck is not alive, even if this thread runs: its lease is abandoned, so that its runs are
+requeued, and it registers again only when the loop responds. If it never does, `on_stuck` decides about the process.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Heartbeat:
             await server.stop()
 
     async def _wait_for_worker_loop(self) -> None:
-        """Wait until a stuck event loop responds: nothing that this worker claims would be executed before."""
+        """Wait until a stuck event loop responds, because runs that this worker claims would not be executed before."""
         if not self._health.stalled:
             return
         while self._watch.stalled and not self._stop.is_set():
@@ -156,7 +156,7 @@ class Heartbeat:
                 # If the process continues, report again after another period.
                 await self._pause(self._watch.stall_seconds)
         self._health.stalled = False
-        log.info("worker_moves_again")
+        log.info("worker_recovered")
 
     async def _register_and_renew(self) -> None:
         """Register, and renew the lease until stop or loss."""
@@ -203,7 +203,7 @@ class Heartbeat:
             if self._stop.is_set() or registration.lost:
                 continue
             if self._watch.stalled:
-                self._give_up_stalled(registration)
+                self._abandon_stalled(registration)
                 return
             sent = time.monotonic()
             try:
@@ -248,7 +248,7 @@ class Heartbeat:
         log.error("worker_lost", worker_id=registration.worker_id, reason=reason)
         self._call_in_worker_loop(self._on_lost, registration)
 
-    def _give_up_stalled(self, registration: Registration) -> None:
+    def _abandon_stalled(self, registration: Registration) -> None:
         self._health.stalled = True
         log.error(
             "worker_stalled",

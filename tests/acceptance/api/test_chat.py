@@ -291,7 +291,7 @@ async def test_chat_refuses_sessions_of_others_and_invalid_requests(idle_api: Ap
     body = {"agent": "helper", "message": "hi", "session_id": session_id}
     problem_of(await api.post("/chat", body, headers=theirs), 404, "session_not_found")
     problem_of(await api.post("/chat", body | {"agent": "other"}), 409, "conflict")
-    problem_of(await api.post("/chat", body | {"agent": "nobody"}), 404, "unknown_definition")
+    problem_of(await api.post("/chat", body | {"agent": "unknown"}), 404, "unknown_definition")
     problem_of(await api.post("/chat", body | {"session_id": "sess_none"}), 404, "session_not_found")
     problem_of(await api.post("/chat", body | {"message": ""}), 422, "invalid_request")
     for view in ("status", "messages", "events", "stream"):

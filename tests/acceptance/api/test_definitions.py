@@ -179,7 +179,7 @@ async def test_each_tenant_has_its_own(idle_api: Api) -> None:
     problem_of(await api.get("/agents", headers=headers, params={"tenant": "default"}), 404, "not_found")
     problem_of(await api.post("/sync", {"tenant": "default"}, headers=headers), 404, "not_found")
     assert [item["id"] for item in (await api.get("/agents", params={"tenant": "acme"})).json()["agents"]] == ["theirs"]
-    problem_of(await api.post("/sync", {"tenant": "nobody", "agents": []}), 404, "not_found")
+    problem_of(await api.post("/sync", {"tenant": "unknown", "agents": []}), 404, "not_found")
     exported = (await api.post("/bundles/export", {}, headers=headers)).json()
     assert [agent["id"] for agent in exported["agents"]] == ["theirs"]
 

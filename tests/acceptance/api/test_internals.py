@@ -27,7 +27,7 @@ async def test_a_failure_names_no_internals_to_callers(
     async def fail(raw: str | None) -> None:
         raise error(_SECRET_TEXT)
 
-    monkeypatch.setattr(idle_api.parts.gate, "identify", fail)
+    monkeypatch.setattr(idle_api.parts.authenticator, "identify", fail)
     for answer in (await idle_api.get("/runs"), await idle_api.post("/tasks/greet/run", {})):
         assert answer.status_code == status
         body = answer.json()

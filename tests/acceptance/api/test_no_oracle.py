@@ -70,7 +70,7 @@ async def test_answers_without_a_key_are_the_same_for_every_guess(idle_api: Api,
     for name, guess in guesses.items():
         right, wrong = [await answers(idle_api.url, text, {}) for text in (guess, like(guess))]
         assert {status for status, _ in wrong} >= {401, 404}
-        assert any("GUESS" in told for _, told in wrong)
+        assert any("GUESS" in text for _, text in wrong)
         assert right == wrong, name
 
 

@@ -73,7 +73,7 @@ async def test_streams_and_long_polls_end_with_their_key(
 
 
 async def test_a_stream_whose_access_cannot_be_checked_for_long_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_revocation, "ROUND_SECONDS", 0.1)
+    monkeypatch.setattr(stream_revocation, "CHECK_SECONDS", 0.1)
     monkeypatch.setattr(stream_revocation, "UNCHECKED_SECONDS", 0.5)
     with PostgresServer() as server:
         settings = settings_for(server.create_database("away"))
@@ -94,8 +94,8 @@ async def test_local_callers_need_no_key(idle_api: Api) -> None:
     from runlane.access.policy import LOCAL
     from runlane.domain.access import Permission
 
-    release = idle_api.parts.sentry.guard(LOCAL, Permission.RUNS_READ, ended.append)
-    await idle_api.parts.sentry.round()
+    release = idle_api.parts.revocation.guard(LOCAL, Permission.RUNS_READ, ended.append)
+    await idle_api.parts.revocation.run_once()
     release()
     release()
     assert ended == []

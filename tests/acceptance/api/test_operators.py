@@ -109,7 +109,7 @@ async def test_text_searches_are_bounded_per_key(idle_api: Api) -> None:
     assert ([item["run_id"] for item in found["runs"]], found["truncated"]) == ([run["run_id"]], False)
     raw = await api.key("operator")
     headers = {"Authorization": f"Bearer {raw}"}
-    principal = await api.parts.gate.identify(raw)
+    principal = await api.parts.authenticator.identify(raw)
     taken = [api.parts.searches.take(principal) for _ in range(api.parts.app.settings.api_max_searches_per_key)]
     refused = await api.get("/runs", params={"text": "x"}, headers=headers)
     problem_of(refused, 429, "search_limited")

@@ -88,7 +88,7 @@ async def test_each_tenant_has_its_own(idle_api: Api) -> None:
         await api.client.delete(f"{API}/secrets/TOKEN", headers=theirs, params={"tenant": "default"}),
         await api.client.put(f"{API}/secrets/T", json={"value": CANARY, "tenant": "default"}, headers=theirs),
         await api.post("/secrets/rotate", {"tenant": "default"}, headers=theirs),
-        await api.client.put(f"{API}/secrets/T", json={"value": CANARY, "tenant": "nobody"}),
+        await api.client.put(f"{API}/secrets/T", json={"value": CANARY, "tenant": "unknown"}),
     ):
         problem_of(answer, 404, "not_found")
     values = api.parts.connection.vault.values

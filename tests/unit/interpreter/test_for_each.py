@@ -117,7 +117,7 @@ def test_a_value_that_is_not_a_list_fails_the_loop(value: Any) -> None:
     assert play.open == ["elsewhere"]
     assert play.state["error"]["step_id"] == "each"
     assert play.state["error"]["code"] == "wrong_type"
-    assert "not a list" in play.state["error"]["message"]
+    assert "must return a list" in play.state["error"]["message"]
 
 
 def test_a_failing_item_fails_the_loop_at_once() -> None:

@@ -1,4 +1,4 @@
-"""Definitions: what is current, their versions, and what a sync takes and tells."""
+"""Definitions: current ones, their versions, and requests and results of a sync."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runlane.domain.source import DEFAULT_SOURCE, MAX_SOURCE, SOURCE_PATTERN
 Bodies = list[dict[str, Any]]
 Source = Annotated[str, StringConstraints(max_length=MAX_SOURCE, pattern=SOURCE_PATTERN)]
 TAKE_OVER: Any = Field(
-    default=False, description="Change definitions of another source, too, and make them part of this one."
+    default=False, description="Also change definitions of another source, and move them to this one."
 )
 
 _STEP: dict[str, Any] = {"id": "say", "type": "print", "print_content": "Hello, {{user_input}}"}
@@ -21,7 +21,7 @@ _VERSION = "439a53bd9d3b5df6b6dd2b1b59fbab9b1a76766fc8c3552ab962d296ebfc4237"
 
 
 class SyncRequest(RequestModel):
-    """Definitions as they are written in files, by kind. All of them are stored, or none."""
+    """Definitions as written in files, by kind. All of them are stored, or none."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"orchestrations": [{"id": "hello", "steps": [_STEP]}], "dry_run": True}]}
@@ -31,11 +31,11 @@ class SyncRequest(RequestModel):
     agents: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     tools: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
     mcp_servers: Bodies = Field(default_factory=Bodies, max_length=MAX_DEFINITIONS)
-    dry_run: bool = Field(default=False, description="Only tell what would happen.")
+    dry_run: bool = Field(default=False, description="Only report what would change.")
     remove_missing: bool = Field(
         default=False,
-        description="Remove what the same source brought earlier and this sync does not contain. Definitions of other "
-        "sources and imported ones stay.",
+        description="Remove definitions that the same source synced earlier and this sync does not contain. "
+        "Definitions of other sources and imported ones stay.",
     )
     source: Source = Field(default=DEFAULT_SOURCE, description="The project that the definitions come from.")
     take_over: bool = TAKE_OVER
@@ -43,7 +43,7 @@ class SyncRequest(RequestModel):
 
 
 class SyncItem(ResponseModel):
-    """What became of one definition."""
+    """The result for one definition."""
 
     kind: str = Field(examples=["orchestration"])
     id: str = Field(examples=["hello"])
@@ -53,7 +53,7 @@ class SyncItem(ResponseModel):
 
 
 class DefinitionWarning(ResponseModel):
-    """Something odd, with its place."""
+    """A warning with its location."""
 
     severity: str
     file: str | None
@@ -65,7 +65,7 @@ class DefinitionWarning(ResponseModel):
 
 
 class SyncAnswer(ResponseModel):
-    """What a sync did, or would do."""
+    """The result of a sync, or of a dry run."""
 
     dry_run: bool
     source: str | None = Field(description="The source that the definitions belong to.")
@@ -89,48 +89,48 @@ _OPENAPI: dict[str, Any] = {
 
 
 class OpenApiRequest(RequestModel):
-    """A description of a web service, whose operations are to become tools."""
+    """A description of a web service whose operations become tools."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"spec": _OPENAPI, "name_prefix": "shop_"}]})
 
     spec: dict[str, Any] = Field(description="The description: OpenAPI 3.0 or 3.1.")
     base_url: str | None = Field(
-        default=None, max_length=2000, description="Where the service is. Without it: the description's first server."
+        default=None, max_length=2000, description="The service's address. Default: the description's first server."
     )
     headers: dict[str, str] = Field(
         default_factory=dict, max_length=50, description="Sent with every call. Secrets as {secret.NAME}."
     )
-    name_prefix: str = Field(default="", max_length=32, description="Put before the name of every tool.")
+    name_prefix: str = Field(default="", max_length=32, description="The prefix of every tool's name.")
     save: bool = Field(default=False, description="Store the tools, all of them or none.")
     take_over: bool = TAKE_OVER
     tenant: Name | None = Field(default=None, description="For platform admins; others import for themselves.")
 
 
 class LeftOutView(ResponseModel):
-    """An operation, and what is to be said of it."""
+    """An operation and a remark about it."""
 
     operation: str = Field(examples=["POST /uploads"])
     why: str = Field(examples=["Its body is multipart/form-data; tools send JSON."])
 
 
 class OpenApiAnswer(ResponseModel):
-    """The tools that a description has."""
+    """The tools made from a description."""
 
-    tools: list[dict[str, Any]] = Field(description="As they are written in files.")
-    left_out: list[LeftOutView] = Field(description="Operations that have no tool.")
-    notes: list[LeftOutView] = Field(description="What is different from the description.")
-    saved: SyncAnswer | None = Field(description="What storing them did; null without `save`.")
+    tools: list[dict[str, Any]] = Field(description="As written in files.")
+    left_out: list[LeftOutView] = Field(description="Operations for which no tool is made.")
+    notes: list[LeftOutView] = Field(description="Differences from the description.")
+    saved: SyncAnswer | None = Field(description="The result of storing them; null without `save`.")
 
 
 class DefinitionSummary(ResponseModel):
-    """What is current of a definition."""
+    """A current definition, without its content."""
 
     id: str
     name: str
     description: str
     version: str = Field(description="The SHA-256 of its content.", examples=[_VERSION])
-    origin: str = Field(description="How it came: sync or import.")
-    source: str | None = Field(description="The project that brought it; null if it was imported.", examples=["shop"])
+    origin: str = Field(description="sync or import.")
+    source: str | None = Field(description="The project that synced it; null if it was imported.", examples=["shop"])
     created_at: At
     updated_at: At
 
@@ -169,9 +169,9 @@ class DefinitionView(ResponseModel):
     id: str
     version: str
     current: bool
-    created_at: At = Field(description="When this version came, or became current again.")
+    created_at: At = Field(description="When this version was stored, or became current again.")
     definition: dict[str, Any] = Field(
-        description="Its content, without what equals its default.", examples=[{"id": "hello", "steps": [_STEP]}]
+        description="Its content, without defaults.", examples=[{"id": "hello", "steps": [_STEP]}]
     )
 
 
@@ -184,7 +184,7 @@ class VersionView(ResponseModel):
 
 
 class Versions(ResponseModel):
-    """The versions that a definition had, newest first."""
+    """The versions of a definition, newest first."""
 
     id: str
     versions: list[VersionView]

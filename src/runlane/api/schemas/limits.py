@@ -1,4 +1,4 @@
-"""Limits of model providers, and what models took."""
+"""Limits of model providers, and the usage of models."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runlane.domain.rate_limit import MAX_IN_FLIGHT, MAX_PER_MINUTE
 
 
 class PutLimits(RequestModel):
-    """What to change of a credential's limits: what is left out stays, null removes a limit."""
+    """The limits of a credential to change. Omitted ones stay, null removes a limit."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"in_flight": 4, "requests_per_minute": 300}]})
 
@@ -19,7 +19,7 @@ class PutLimits(RequestModel):
 
 
 class LimitsView(ResponseModel):
-    """A credential's limits; null is no limit. `default` says that nobody has set them."""
+    """A credential's limits; null is unlimited. `default` means that they were never set."""
 
     credential: str
     in_flight: int | None
@@ -31,7 +31,7 @@ class LimitsView(ResponseModel):
 
 
 class NowView(ResponseModel):
-    """What is used now. Calls of a credential without limits are not counted."""
+    """The current use. Calls of a credential without limits are not counted."""
 
     in_flight: int
     requests_this_minute: int
@@ -40,9 +40,9 @@ class NowView(ResponseModel):
 
 
 class OccupancyView(LimitsView):
-    """A credential's limits, what is used of them, and until when everybody on it slows down."""
+    """A credential's limits, their current use, and the time until which its calls back off."""
 
-    now: NowView | None = Field(description="Null when whoever counts cannot be asked.")
+    now: NowView | None = Field(description="Null when the counters cannot be read.")
     backing_off_until: At | None
     backing_off_reason: str | None
 
@@ -54,18 +54,18 @@ class LimitsList(ResponseModel):
 
 
 class UsageView(ResponseModel):
-    """What models took in a group: on a day, by an agent, or with a model."""
+    """Usage of models in a group: on a day, by an agent, or with a model."""
 
     key: str = Field(description="The day, the agent's id (empty: a step without an agent) or the model's name.")
     calls: int
     tokens_in: int
     tokens_out: int
     cost_usd: float | None = Field(description="Of the calls whose price is known; null if none of them has one.")
-    unpriced_calls: int = Field(description="Calls whose price nobody knows.")
+    unpriced_calls: int = Field(description="Calls of models without a known price.")
 
 
 class UsageList(ResponseModel):
-    """What models took, and all of it together."""
+    """Usage of models by group, and in total."""
 
     tenant: str | None
     first: str

@@ -1,4 +1,4 @@
-"""Secrets. Their values are only ever sent to the server, never back."""
+"""Secrets. Values are sent to the server and never returned."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class PutSecret(RequestModel):
     """A new value."""
 
     model_config = ConfigDict(
-        # Errors name the field and not what was sent for it.
+        # Errors name the field and not its value.
         hide_input_in_errors=True,
         json_schema_extra={"examples": [{"value": "ghp-example-of-a-token"}]},
     )
 
-    value: Value = Field(description="A text of at least 8 characters and at most 64 KiB; it is never shown again.")
+    value: Value = Field(description="At least 8 characters and at most 64 KiB. It is never shown again.")
     tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
 
 
@@ -33,15 +33,15 @@ class SecretPage(ResponseModel):
 
 
 class RotateSecrets(RequestModel):
-    """Whose secrets to encrypt with the current key."""
+    """Selects the secrets to encrypt with the current key."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
-    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's, else everybody's.")
+    tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's. Default: all.")
 
 
 class UnreadableSecret(ResponseModel):
-    """A secret whose key the server does not have, or whose row was changed by somebody else."""
+    """A secret whose encryption key the server does not have, or whose row was changed from outside."""
 
     tenant: str
     name: str
@@ -49,8 +49,8 @@ class UnreadableSecret(ResponseModel):
 
 
 class RotationAnswer(ResponseModel):
-    """What became of it."""
+    """The result of a rotation."""
 
-    key_id: str = Field(description="The key that encrypts now.")
+    key_id: str = Field(description="The current encryption key.")
     rotated: int
-    unreadable: list[UnreadableSecret] = Field(description="Left as they are; at most 1,000 of them are named.")
+    unreadable: list[UnreadableSecret] = Field(description="Unchanged; at most 1,000 are listed.")

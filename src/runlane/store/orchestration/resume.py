@@ -11,7 +11,7 @@ from runlane.domain.ids import new_id
 from runlane.domain.run import Status
 from runlane.domain.text import dump_json
 from runlane.errors import RunNotFound, WrongState
-from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT
+from runlane.store.orchestration.waits import ANSWER, KEEP_EVENT, WAITS_OF_RUN, Wait, wait_of
 from runlane.store.queue.events import append
 from runlane.store.queue.run_changes import RunChange, operate
 from runlane.store.sql.database import Database, Session
@@ -114,6 +114,19 @@ async def store_event(database: Database, run_id: str, name: str, data: Any, sen
         return RunChange(run_id, Status(run["status"]))
 
     return await operate(database, work)
+
+
+async def read_waits_decided(database: Database, run_id: str) -> list[Wait]:
+    """Read the waits of a run under the lock that answers take, so that an answer which is being stored is not missed.
+
+    A wait that is overdue and unanswered in this result can no longer be answered.
+    """
+
+    async def work(session: Session) -> list[Wait]:
+        await _held(session, run_id)
+        return [wait_of(row) for row in await session.fetch(WAITS_OF_RUN, run_id=run_id)]
+
+    return await database.transact(work)
 
 
 async def _held(session: Session, run_id: str) -> Row:

@@ -172,7 +172,7 @@ WAKE_ANSWERED = Statement(
 )
 
 _due_in = (run_waits.c.due_at - now_us()).label("due_in")
-_OF_RUN = Statement(
+WAITS_OF_RUN = Statement(
     "waits_of_run",
     select(run_waits, _due_in)
     .where(run_waits.c.run_id == bindparam("run_id"), run_waits.c.settled_at.is_(None))
@@ -250,7 +250,7 @@ _INBOX = Statement(
 
 async def read_waits(database: Database, run_id: str) -> list[Wait]:
     """What a run waits for, oldest first; answered questions that its worker has not taken up yet included."""
-    return [_value(row) for row in await database.query(_OF_RUN, run_id=run_id)]
+    return [wait_of(row) for row in await database.query(WAITS_OF_RUN, run_id=run_id)]
 
 
 async def read_inbox(
@@ -265,10 +265,11 @@ async def read_inbox(
         after_path=None if after is None else after[2],
         limit=limit,
     )
-    return [_value(row) for row in rows]
+    return [wait_of(row) for row in rows]
 
 
-def _value(row: Row) -> Wait:
+def wait_of(row: Row) -> Wait:
+    """Return the wait of a row."""
     return Wait(
         run_id=row["run_id"],
         path=row["path"],

@@ -176,7 +176,7 @@ def _table(value: Any, redactor: Redactor) -> Any:
 
 
 def _texts_only(value: Any, redactor: Redactor) -> Any:
-    """A schema, whose keys and numbers have a meaning: only its texts."""
+    """Redact only the strings of a schema, since its keys and numbers have a meaning."""
     match value:
         case dict():
             table = cast("dict[str, Any]", value)
@@ -223,7 +223,7 @@ def _context(value: Any, redactor: Redactor) -> Any:
 
 
 def _raw(value: Any, redactor: Redactor) -> Any:
-    """An answer as its provider wrote it, with signatures over its texts: as a whole or not at all."""
+    """Return a provider's answer, or None if it has a secret: its signatures would not match redacted text."""
     return None if isinstance(value, str) and redactor.occurs(value) else value
 
 

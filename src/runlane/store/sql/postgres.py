@@ -359,10 +359,10 @@ class PostgresDatabase:
         return connection
 
 
-async def connect(settings: Settings) -> Any:
+async def connect(settings: Settings, application: str = "runlane") -> Any:
     """Open a connection with the settings above, without them behind PgBouncer, which rejects them."""
     assert settings.database_url is not None  # noqa: S101 - the caller chose Postgres by the URL
-    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": "runlane"}
+    ours = {} if settings.pgbouncer else {**_SESSION_SETTINGS, **_KEEPALIVES, "application_name": application}
     connection = await cast("Any", asyncpg).connect(
         settings.database_url.get_secret_value(),
         timeout=settings.database_timeout_seconds,
