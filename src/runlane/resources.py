@@ -140,7 +140,7 @@ async def _connect(settings: Settings, lanes_of_code: Callable[[], set[str]]) ->
         await declare_lanes(database, lanes)
         bus = make_bus(settings)
         await bus.start()
-        committer = Committer(database, bus.ring, bus.publish)
+        committer = Committer(database, bus.ring, bus.publish, bus.report_timer)
         await committer.start()
     except BaseException:
         await database.close()

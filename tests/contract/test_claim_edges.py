@@ -1,4 +1,4 @@
-"""Edges of claims and takeovers: the one that waits longest, the lane that is new, the run that has ended."""
+"""Edges of claims and takeovers: the run that waits longest, a new lane, a run that has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events may go before their run does: all but the last, in small pieces, and never those of a run that is live."""
+"""Events may be deleted before their run: all but the last, in small batches, and never those of an open run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def finished(store: Store, lines: int = 3, **fields: Any) -> str:
 
 
 async def old_runs(store: Store, count: int, events: int = 3) -> None:
-    """Many runs that ended long ago, one after another, each with so many events."""
+    """Add runs that ended long ago, one after another, each with this number of events."""
     have = await store.count("runs")
     columns = "id, target, lane, status, rank, priority, max_attempts, max_losses, last_seq, accepted_at, ended_at"
     numbers = f"with recursive n(i) as (select {have + 1} union all select i + 1 from n where i < {have + count})"
@@ -87,7 +87,7 @@ async def test_without_the_setting_events_stay_as_long_as_their_run(store: Store
 
 
 async def test_long_streams_are_cut_piece_by_piece(store: Store) -> None:
-    """After every transaction the row says what is stored, and no transaction deletes much more than it should."""
+    """After every transaction the row matches the stored events, and no transaction deletes far more than its bound."""
     await old_runs(store, 40, events=4)
     long_one = await finished(store, lines=2 * EVENTS_AT_ONCE)
     await age(store, long_one, 2)
@@ -118,7 +118,7 @@ async def test_a_long_stream_that_is_cut_in_one_piece_keeps_its_end(
     assert await store.event_types(run_id) == ["done"]
 
 
-async def test_whoever_goes_on_finds_where_the_last_one_stopped(store: Store) -> None:
+async def test_the_next_cut_continues_where_the_last_one_stopped(store: Store) -> None:
     await old_runs(store, 2_300)
     for _ in range(2):
         assert await retention_of(store).run_once(), "another process each time"
@@ -134,7 +134,7 @@ async def test_whoever_goes_on_finds_where_the_last_one_stopped(store: Store) ->
     assert await store.contents() == before
 
 
-async def test_a_run_that_is_retried_after_the_cut_goes_on_and_is_cut_again(store: Store) -> None:
+async def test_a_run_that_is_retried_after_the_cut_continues_and_is_cut_again(store: Store) -> None:
     run_id = await store.add()
     await store.finish(await store.claim_one(), dead())
     await age(store, run_id, 2)

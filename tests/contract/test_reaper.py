@@ -184,17 +184,17 @@ async def test_a_draining_worker_keeps_its_runs_while_its_lease_holds(store: Sto
     assert await store.status(run_id) is Status.QUEUED
 
 
-async def test_a_renewal_tells_what_was_cancelled(store: Store) -> None:
+async def test_a_renewal_returns_what_was_cancelled(store: Store) -> None:
     run_id = await store.add()
     worker = await store.worker()
     claimed = await store.claim_one(worker)
     assert await renew(store.database, worker, 600, 1) == []
     await cancel_run(store.database, run_id)
     assert await renew(store.database, worker, 600, 1) == [(run_id, claimed.attempt)]
-    assert await renew(store.database, "wrk_nobody", 600, 1) is None
+    assert await renew(store.database, "wrk_unknown", 600, 1) is None
 
 
-async def test_a_worker_signs_off_and_is_listed_as_gone(store: Store) -> None:
+async def test_a_worker_that_deregisters_is_listed_as_gone(store: Store) -> None:
     worker = await store.worker()
     assert await sign_off(store.database, worker)
     assert not await sign_off(store.database, worker)

@@ -1,6 +1,6 @@
-"""Where an attempt stands that continues another one: costs are counted once, and later values stay.
+"""An attempt that continues another one: costs are counted once, and later values stay.
 
-Each record is read back from the database as the next attempt would, with a snapshot wherever one may be.
+Each record is read back from the database as the next attempt would, with a snapshot at every possible position.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ async def test_orchestrations_are_claimed_by_workers_that_execute_them(store: St
     assert claimed.plan == '{"pins":{}}'
 
 
-async def test_an_answer_wakes_a_paused_run_and_is_there_for_its_next_attempt(store: Store) -> None:
+async def test_an_answer_wakes_a_paused_run_and_its_next_attempt_has_it(store: Store) -> None:
     claimed = await paused(store)
     change = await answer_wait(store.database, claimed.run_id, "approve", {"ok": True}, "ada")
     assert change.status is Status.QUEUED
@@ -95,7 +95,7 @@ async def test_an_answer_while_the_run_is_busy_elsewhere_does_not_interrupt_it(s
     await store.record(entry_of(claimed, waits=[question()]))
     change = await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
     assert change.status is Status.RUNNING
-    # It pauses a moment too late: the answer is there, so it is ready again in the same transaction.
+    # It pauses a moment too late: the answer exists, so it is ready again in the same transaction.
     verdicts = await store.record(entry_of(claimed, PAUSED))
     assert verdicts[claimed.run_id, 1].status is Status.QUEUED
     assert await store.status(claimed.run_id) is Status.QUEUED
@@ -134,10 +134,10 @@ async def test_an_event_goes_to_the_step_that_waits_for_it(store: Store) -> None
     assert not waits["else"].answered
 
 
-async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store: Store) -> None:
+async def test_an_early_event_is_kept_for_the_run_that_will_wait_for_it(store: Store) -> None:
     claimed = await begun(store)
     await store_event(store.database, claimed.run_id, "payment", 1, "shop")
-    # Nobody waits for it here, so it must not wake the run again and again.
+    # This attempt does not wait for it, so it must not wake the run again and again.
     await store.record(entry_of(claimed, PAUSED, waits=[question()]))
     assert await store.status(claimed.run_id) is Status.PAUSED
     await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
@@ -149,7 +149,7 @@ async def test_an_event_that_comes_early_is_kept_for_who_will_wait_for_it(store:
     assert kinds == {"event", "sent"}
 
 
-async def test_events_that_nobody_waits_for_do_not_pile_up_without_end(store: Store) -> None:
+async def test_events_that_no_run_waits_for_do_not_pile_up_without_end(store: Store) -> None:
     claimed = await begun(store)
     await store.sql(
         "insert into run_waits (run_id, path, tenant, target, kind, step_id, name, request, opened_at, answer, "
@@ -175,7 +175,7 @@ async def test_an_ended_run_takes_no_event(store: Store) -> None:
         await store_event(store.database, claimed.run_id, "payment", 1, "shop")
 
 
-async def test_a_question_is_asked_once_and_anew_when_its_step_is_made_again(store: Store) -> None:
+async def test_a_question_is_asked_once_and_again_when_its_step_is_repeated(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, waits=[question()]))
     await answer_wait(store.database, claimed.run_id, "approve", "yes", "ada")
@@ -238,7 +238,7 @@ async def test_pages_of_the_inbox_may_end_between_questions_of_one_run(store: St
     assert found == asked
 
 
-async def test_what_can_no_longer_be_answered_is_not_in_the_inbox(store: Store) -> None:
+async def test_questions_that_can_no_longer_be_answered_are_not_in_the_inbox(store: Store) -> None:
     await paused(store)
     await store.sql("update run_waits set due_at = 5")
     assert await read_inbox(store.database, None) == []
@@ -266,11 +266,11 @@ async def test_later_records_of_a_path_replace_earlier_ones_also_within_one_comm
     steps = [retrying("a", 1), done("a", 2), first, done("b", 3), done("c", 4), second, done("d", 5)]
     await store.record(entry_of(claimed, steps=steps))
     assert [step.path for step in await read_replay_records(store.database, claimed.run_id)] == [SNAPSHOT_PATH, "d"]
-    told = await read_steps(store.database, claimed.run_id)
-    assert [(step["path"], step["outcome"]) for step in told] == [(path, "done") for path in "abcd"]
+    stored = await read_steps(store.database, claimed.run_id)
+    assert [(step["path"], step["outcome"]) for step in stored] == [(path, "done") for path in "abcd"]
 
 
-async def test_what_every_try_of_a_step_has_cost_counts(store: Store) -> None:
+async def test_the_cost_of_every_try_of_a_step_counts(store: Store) -> None:
     claimed = await begun(store)
     await store.record(entry_of(claimed, steps=[retrying("a", 1), retrying("a", 2)]))
     await store.record(entry_of(claimed, steps=[retrying("a", 3)]))

@@ -1,4 +1,4 @@
-"""The keyring: what is sealed opens again, with its own key, for its own tenant and name, and unchanged."""
+"""The keyring: an encrypted value is decrypted only with its key, for its tenant and name, and unchanged."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_beside_the_embedded_file_a_key_is_made_once(tmp_path: Path, monkeypatch
     assert Keyring(Settings()).key_ids == [made[0]]
 
 
-def test_a_key_shows_itself_nowhere() -> None:
+def test_a_key_is_shown_nowhere() -> None:
     key = new_key()
     settings = load_settings(database_url=URL, secret_key=key)
     keys = Keyring(settings)

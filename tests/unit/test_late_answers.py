@@ -1,4 +1,4 @@
-"""What an attempt finds when it continues a run: answers that were given in time, and costs that were paid before."""
+"""What an attempt restores when it continues a run: answers that came in time, and costs that were paid before."""
 
 from __future__ import annotations
 

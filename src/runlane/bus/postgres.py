@@ -143,6 +143,7 @@ class PostgresBus(MemoryBus):
 
     async def stop(self) -> None:
         """Send what waits, and stop. A process that accepts a run and ends must still wake a worker."""
+        await super().stop()
         tasks, self._tasks = self._tasks, []
         if tasks:
             with contextlib.suppress(TimeoutError):

@@ -85,6 +85,7 @@ class RedisBus(MemoryBus):
         ]
 
     async def stop(self) -> None:
+        await super().stop()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()

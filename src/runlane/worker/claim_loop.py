@@ -6,6 +6,7 @@ Between claims it waits for a bell or for the poll interval. Errors are retried;
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Collection
 
@@ -25,6 +26,8 @@ from runlane.worker.heartbeat import Registration
 
 log = structlog.get_logger(__name__)
 
+# The poll interval while bells of other processes arrive. It finds the runs whose bell was lost.
+RELAXED_POLL_SECONDS = 5.0
 _RETRY_SECONDS = 0.2
 _NOTHING = ClaimOutcome((), alive=True, again=True)
 
@@ -101,8 +104,10 @@ class ClaimLoop:
             or claimed.tenant in memory.capped_tenants
             or claimed.max_neighbors is not None
         ):
-            # The loop may be waiting for a bell that no other process rings.
+            # The loop may be waiting for a bell that no other process rings; if it is full, another worker may start
+            # the run.
             self._listener.wake()
+            self._bus.ring({claimed.lane})
 
     async def _run(self) -> None:
         while not self._stopping:
@@ -132,8 +137,14 @@ class ClaimLoop:
                 self._abandon_registration("the database reports that its lease has expired")
             elif not outcome.claims and not outcome.again:
                 # Waiting for a bell is not a stall, however long the poll interval is.
-                self._health.claim_loop_turned_at = time.monotonic() + self._memory.poll_seconds
-                await self._listener.wait(self._memory.names, self._memory.poll_seconds)
+                poll_seconds = self._poll_seconds()
+                self._health.claim_loop_turned_at = time.monotonic() + poll_seconds
+                await self._listener.wait(self._memory.names, poll_seconds)
+
+    def _poll_seconds(self) -> float:
+        if not self._bus.reaches_others:
+            return self._memory.poll_seconds
+        return max(self._memory.poll_seconds, RELAXED_POLL_SECONDS) * (0.9 + 0.2 * random.random())  # noqa: S311 - jitter
 
     async def _claim(self, slots: int) -> ClaimOutcome:
         registration = self._registration()

@@ -17,12 +17,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from runlane.domain.ids import new_id
+from runlane.domain.maintenance import MaintenanceService
 from runlane.errors import ConfigurationError, RunlaneError, Unavailable
 from runlane.failpoints import failpoint
 from runlane.observability.outage import outage
@@ -31,6 +32,7 @@ from runlane.store.queue.liveness_lock import LivenessConnection, open_line
 from runlane.store.queue.workers import register, renew, sign_off
 from runlane.version import VERSION
 from runlane.worker.health import HealthServer, WorkerHealth
+from runlane.worker.maintenance_survey import HeartbeatSurvey
 from runlane.worker.stall import LoopWatch, stall_limit
 
 log = structlog.get_logger(__name__)
@@ -71,8 +73,11 @@ class Heartbeat:
         on_lost: Callable[[Registration], None],
         on_cancels: Callable[[Registration, Sequence[tuple[str, int]]], None],
         on_stuck: Callable[[], None],
+        on_survey: Callable[[Collection[MaintenanceService]], None],
     ) -> None:
         self._settings = settings
+        self._survey = HeartbeatSurvey(settings.silence_seconds)
+        self._on_survey = on_survey
         self._lanes = lanes
         self._targets = targets
         self._capacity = capacity
@@ -213,10 +218,12 @@ class Heartbeat:
                         registration.worker_id,
                         self._settings.lease_seconds,
                         self._health.active(),
+                        self._survey.job(),
                     )
                     # After the renewal, which may have had to reconnect.
                     await line.hold()
             except Exception as error:  # noqa: BLE001 - after any error the lease was not renewed
+                self._survey.failed()
                 if isinstance(error, (Unavailable, TimeoutError)):
                     outage.failed("a heartbeat", _describe_error(error))
                 else:
@@ -231,6 +238,8 @@ class Heartbeat:
             registration.deadline = self._deadline(sent)
             if cancels:
                 self._call_in_worker_loop(self._on_cancels, registration, cancels)
+            if self._survey.latest is not None:
+                self._call_in_worker_loop(self._on_survey, self._survey.latest.due)
         await self._sign_off(line, registration)
 
     async def _sign_off(self, line: LivenessConnection, registration: Registration) -> None:

@@ -119,6 +119,7 @@ class Worker:
             on_lost=self._lose,
             on_cancels=self._cancel_runs,
             on_stuck=self._stuck,
+            on_survey=self._bus.report_survey,
         )
 
     @property

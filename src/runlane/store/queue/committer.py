@@ -45,6 +45,10 @@ class _Accept:
     def characters(self) -> int:
         return sum(len(run.input) for run in self.runs)
 
+    @property
+    def delays_us(self) -> Iterable[int]:
+        return (run.delay_us for run in self.runs if run.delay_us > 0)
+
 
 @dataclass(slots=True)
 class _Record:
@@ -65,6 +69,11 @@ class _Record:
         if finish is not None:
             texts += [finish.result, finish.error, finish.state]
         return sum(len(text) for text in texts if text is not None)
+
+    @property
+    def delays_us(self) -> Iterable[int]:
+        finish = self.entry.finish
+        return () if finish is None or finish.delay_us is None else (finish.delay_us,)
 
 
 _Member = _Accept | _Record
@@ -87,7 +96,8 @@ class Stopping(Unavailable):
 class Committer:
     """Collects members and commits them in batches.
 
-    After each commit `ring` gets the lanes in which runs became ready, and `publish` the notices for readers.
+    After each commit `ring` gets the lanes in which runs became ready, `publish` the notices for readers, and
+    `report_timer` the time after which the next of the runs is due.
     """
 
     def __init__(
@@ -95,10 +105,12 @@ class Committer:
         database: Database,
         ring: Callable[[set[str]], None],
         publish: Callable[[Sequence[Notice]], None] = lambda notices: None,
+        report_timer: Callable[[float], None] = lambda after_seconds: None,
     ) -> None:
         self._database = database
         self._ring = ring
         self._publish = publish
+        self._report_timer = report_timer
         self._waiting: deque[_Member] = deque()
         self._arrived = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -287,6 +299,9 @@ class Committer:
         notices += [Notice(item.run_id, item.last_seq) for item in result.released]
         if notices:
             self._publish(notices)
+        delays_us = [delay_us for member in batch for delay_us in member.delays_us]
+        if delays_us:
+            self._report_timer(min(delays_us) / 1_000_000)
 
 
 def in_batches(new_runs: Iterable[NewRun]) -> Iterator[list[NewRun]]:

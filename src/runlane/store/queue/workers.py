@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,16 +181,24 @@ async def register(
 
 
 async def renew(
-    database: Database, worker_id: str, lease_seconds: float, active: int
+    database: Database,
+    worker_id: str,
+    lease_seconds: float,
+    active: int,
+    then: Callable[[Session], Awaitable[None]] | None = None,
 ) -> Sequence[tuple[str, int]] | None:
-    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost."""
+    """Renew the lease; return its runs that are to be cancelled, or None if the worker was declared lost.
+
+    `then` reads more in the same transaction.
+    """
 
     async def work(session: Session) -> Sequence[tuple[str, int]] | None:
         if not await session.fetch(HEARTBEAT, worker_id=worker_id, lease_seconds=lease_seconds, active=active):
             return None
-        if not active:
-            return ()
-        return [(row["id"], row["attempt"]) for row in await session.fetch(_CANCELS, worker_id=worker_id)]
+        rows = await session.fetch(_CANCELS, worker_id=worker_id) if active else ()
+        if then is not None:
+            await then(session)
+        return [(row["id"], row["attempt"]) for row in rows]
 
     return await database.transact(work)
 

@@ -1,4 +1,4 @@
-"""Where a run stands after its records: what was paid stays paid."""
+"""The position of a run after replay: what was paid stays paid."""
 
 from __future__ import annotations
 
