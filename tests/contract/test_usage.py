@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from runlane.domain.tenant import TenantBudget
+from runlane.domain.usage import sum_used
 from runlane.errors import InvalidRequest
 from runlane.store.access.tenants import TenantChange, create_tenant, delete_tenant, find_tenant, is_free, set_tenant
 from runlane.store.queue.claim import Claimed
 from runlane.store.sql.database import Session
-from runlane.store.usage import ADD_USAGE, SHARDS, CallUsage, read_budget, read_spent, read_usage, sum_used, usage_rows
+from runlane.store.usage import ADD_USAGE, SHARDS, CallUsage, read_budget, read_spent, read_usage, usage_rows
 from tests.harness import Store
 
 _numbers = count(1)

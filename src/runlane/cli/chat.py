@@ -28,7 +28,8 @@ from runlane.domain.text import dump_json
 from runlane.errors import WrongState
 
 if TYPE_CHECKING:
-    from runlane.client import ChatPost, Client
+    from runlane.client import Client
+    from runlane.domain.views import ChatPost
 
 _LEAVE = frozenset({"/quit", "/exit"})
 

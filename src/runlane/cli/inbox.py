@@ -10,7 +10,7 @@ from runlane.cli.output import format_time, print_rows, shorten
 from runlane.domain.text import dump_json
 
 if TYPE_CHECKING:
-    from runlane.client import Question
+    from runlane.domain.wait import Question
 
 _MAX_TEXT: Final = 80
 

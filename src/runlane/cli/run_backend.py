@@ -17,7 +17,9 @@ from runlane.domain.run import Accepted, Run, Status
 from runlane.errors import InvalidRequest, NotFound, RunNotFound
 
 if TYPE_CHECKING:
-    from runlane.client import Client, LiveEvent, Question
+    from runlane.client import Client
+    from runlane.domain.views import LiveEvent
+    from runlane.domain.wait import Question
     from runlane.store.sql.database import Database
 
 T = TypeVar("T")
@@ -193,7 +195,7 @@ class DatabaseRuns:
             run = await find_standing(self._database, run_id)
             for event in await self.events(run_id, after, PAGE):
                 if event.seq != after + 1:
-                    from runlane.client import LiveEvent
+                    from runlane.domain.views import LiveEvent
 
                     yield LiveEvent(run_id, LiveType.TRUNCATED, 0, {"first_seq": event.seq})
                 after = event.seq

@@ -13,7 +13,8 @@ from runlane.cli.output import format_time, print_rows
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from runlane.client import Client, WorkerInfo
+    from runlane.client import Client
+    from runlane.domain.views import WorkerInfo
     from runlane.store.queue.workers import WorkerRow
     from runlane.store.sql.database import Database
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
 
-from runlane.client.http import PREFIX, Http
-from runlane.client.wire import micros, parse
-from runlane.domain.access import ApiKey, AuditEntry, Permission, Role
+from runlane.client.http import PREFIX, Http, part
+from runlane.client.wire import parse
+from runlane.domain.access import ApiKey, AuditEntry, Role
 from runlane.domain.lane import Lane
-from runlane.domain.tenant import Tenant, TenantBudget, TenantLimits
+from runlane.domain.tenant import Tenant
 
 
 class Administration:
@@ -34,40 +33,40 @@ class Administration:
 
     async def revoke_key(self, key_id: str) -> ApiKey:
         """Refuse a key from now on."""
-        return parse(ApiKey, await self._http.change("DELETE", f"{PREFIX}/keys/{_part(key_id)}"))
+        return parse(ApiKey, await self._http.change("DELETE", f"{PREFIX}/keys/{part(key_id)}"))
 
     async def tenants(self) -> Sequence[Tenant]:
         """Return the tenants that the key may see."""
-        return [_tenant(told) for told in (await self._http.read(f"{PREFIX}/tenants"))["tenants"]]
+        return [parse(Tenant, told) for told in (await self._http.read(f"{PREFIX}/tenants"))["tenants"]]
 
     async def tenant(self, tenant_id: str) -> Tenant:
         """Return one tenant."""
-        return _tenant(await self._http.read(f"{PREFIX}/tenants/{_part(tenant_id)}"))
+        return parse(Tenant, await self._http.read(f"{PREFIX}/tenants/{part(tenant_id)}"))
 
     async def create_tenant(self, tenant_id: str, fields: Mapping[str, Any] | None = None) -> Tenant:
         """Create a tenant. `fields` are those of `POST /api/v2/tenants`."""
-        return _tenant(await self._http.change("POST", f"{PREFIX}/tenants", {"id": tenant_id, **(fields or {})}))
+        return parse(Tenant, await self._http.change("POST", f"{PREFIX}/tenants", {"id": tenant_id, **(fields or {})}))
 
     async def set_tenant(self, tenant_id: str, fields: Mapping[str, Any]) -> Tenant:
         """Change a tenant. `fields` are those of `PATCH /api/v2/tenants/{tenant}`; a limit that is None is removed."""
-        return _tenant(await self._http.change("PATCH", f"{PREFIX}/tenants/{_part(tenant_id)}", fields))
+        return parse(Tenant, await self._http.change("PATCH", f"{PREFIX}/tenants/{part(tenant_id)}", fields))
 
     async def delete_tenant(self, tenant_id: str) -> Tenant:
         """Delete a tenant that has no runs, and revoke its keys."""
-        return _tenant(await self._http.change("DELETE", f"{PREFIX}/tenants/{_part(tenant_id)}"))
+        return parse(Tenant, await self._http.change("DELETE", f"{PREFIX}/tenants/{part(tenant_id)}"))
 
     async def roles(self) -> Sequence[Role]:
         """Return the built-in roles, then the custom ones."""
-        return [_role(told) for told in (await self._http.read(f"{PREFIX}/roles"))["roles"]]
+        return [parse(Role, told) for told in (await self._http.read(f"{PREFIX}/roles"))["roles"]]
 
     async def set_role(self, name: str, permissions: Sequence[str]) -> Role:
         """Create or change a custom role."""
         body = {"permissions": list(permissions)}
-        return _role(await self._http.change("PUT", f"{PREFIX}/roles/{_part(name)}", body))
+        return parse(Role, await self._http.change("PUT", f"{PREFIX}/roles/{part(name)}", body))
 
     async def delete_role(self, name: str) -> Role:
         """Delete a custom role that no key has."""
-        return _role(await self._http.change("DELETE", f"{PREFIX}/roles/{_part(name)}"))
+        return parse(Role, await self._http.change("DELETE", f"{PREFIX}/roles/{part(name)}"))
 
     async def audit(
         self,
@@ -84,27 +83,5 @@ class Administration:
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
         """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""
-        told = await self._http.change("PATCH", f"{PREFIX}/lanes/{_part(name)}", fields)
+        told = await self._http.change("PATCH", f"{PREFIX}/lanes/{part(name)}", fields)
         return parse(Lane, told["lane"]), told["changed"]
-
-
-def _part(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _tenant(told: Mapping[str, Any]) -> Tenant:
-    return Tenant(
-        id=told["id"],
-        name=told["name"],
-        limits=TenantLimits(told["max_queued"], told["max_running"], told["rate_per_second"]),
-        enabled=told["enabled"],
-        created_at_us=micros(told["created_at"]) or 0,
-        updated_at_us=micros(told["updated_at"]) or 0,
-        budget=TenantBudget(told["max_cost_usd_per_day"], told["on_cap"]),
-    )
-
-
-def _role(told: Mapping[str, Any]) -> Role:
-    # A newer server may have permissions that this version does not know.
-    known = frozenset(Permission(name) for name in told["permissions"] if name in set(Permission))
-    return Role(told["name"], known, told["built_in"])

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any, Unpack
-from urllib.parse import quote
 
 import orjson
 
 from runlane.client import wire
 from runlane.client.chat_stream import follow_chat
-from runlane.client.http import PREFIX, Http
+from runlane.client.http import PREFIX, Http, part
 from runlane.domain.events import Event
 from runlane.domain.options import AgentOptions, ChatOptions, run_options
 from runlane.domain.run import Accepted
 from runlane.domain.task import input_json
 from runlane.domain.views import ChatMessage, ChatPost, ChatState, LiveEvent
-from runlane.errors import InvalidRequest
 
 
 class ChatCalls:
@@ -107,10 +105,3 @@ class ChatCalls:
     async def delete_chat(self, session_id: str) -> None:
         """Delete a conversation with its runs and everything that was said. WrongState while a turn is open."""
         await self._http.change("DELETE", f"{PREFIX}/chat/{part(session_id)}")
-
-
-def part(name: str) -> str:
-    """A name as a part of a path."""
-    if not name:
-        raise InvalidRequest("The name is empty.")
-    return quote(name, safe="")

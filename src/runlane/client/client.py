@@ -15,9 +15,9 @@ import orjson
 from runlane.client import wire
 from runlane.client.accounting import Accounting
 from runlane.client.administration import Administration
-from runlane.client.chat import ChatCalls, part
+from runlane.client.chat import ChatCalls
 from runlane.client.definitions import DefinitionCalls
-from runlane.client.http import PREFIX, Http
+from runlane.client.http import PREFIX, Http, part
 from runlane.client.retry_policy import RetryPolicy
 from runlane.client.secrets import Secrets
 from runlane.client.stream import follow

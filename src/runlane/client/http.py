@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import orjson
@@ -25,7 +25,7 @@ from runlane.addresses import is_loopback
 from runlane.client.retry_policy import RetryPolicy
 from runlane.client.wire import error_from, load
 from runlane.domain.ids import new_id
-from runlane.errors import InvalidInput, InvalidSettings, RunlaneError, Unavailable
+from runlane.errors import InvalidInput, InvalidRequest, InvalidSettings, RunlaneError, Unavailable
 from runlane.version import VERSION
 
 PREFIX = "/api/v2"
@@ -209,6 +209,13 @@ class Http:
         status = response.status_code
         error = error_from(status, response.content, asked, self.url)
         return ErrorResponse(error, status, asked)
+
+
+def part(name: str) -> str:
+    """Return a name as a part of a path."""
+    if not name:
+        raise InvalidRequest("The name is empty.")
+    return quote(name, safe="")
 
 
 def _is_tls_failure(cause: BaseException) -> bool:

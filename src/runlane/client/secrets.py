@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from runlane.client.http import PREFIX, Http
 from runlane.client.wire import parse
-from runlane.domain.secret import Secret, check_name
+from runlane.domain.secret import RotatedSecrets, Secret, check_name
 
 _PAGE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class RotatedSecrets:
-    """What a change of keys did. `unreadable` are (tenant, name, key id) of those that the server cannot decrypt."""
-
-    key_id: str
-    rotated: int
-    unreadable: tuple[tuple[str, str, str], ...]
 
 
 class Secrets:
@@ -51,9 +41,7 @@ class Secrets:
 
     async def rotate(self, *, tenant: str | None = None) -> RotatedSecrets:
         """Encrypt with the server's first key what an older key still keeps."""
-        told = await self._http.change("POST", f"{PREFIX}/secrets/rotate", {"tenant": tenant})
-        unreadable = tuple((item["tenant"], item["name"], item["key_id"]) for item in told["unreadable"])
-        return RotatedSecrets(told["key_id"], told["rotated"], unreadable)
+        return parse(RotatedSecrets, await self._http.change("POST", f"{PREFIX}/secrets/rotate", {"tenant": tenant}))
 
 
 def _path(name: str) -> str:

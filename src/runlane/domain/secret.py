@@ -31,6 +31,26 @@ class Secret:
     updated_by: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnreadableSecret:
+    """A secret whose key the server does not have, or whose row was changed by another program."""
+
+    tenant: str
+    name: str
+    key_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RotatedSecrets:
+    """What a change of keys did."""
+
+    key_id: Annotated[str, Field(description="The key that encrypts now.")]
+    rotated: int
+    unreadable: Annotated[
+        tuple[UnreadableSecret, ...], Field(description="Left as they are. An answer of the API names at most 1,000.")
+    ]
+
+
 def check_name(name: str) -> str:
     """The name, if definitions can refer to it."""
     if re.fullmatch(NAME_PATTERN, name) is None:

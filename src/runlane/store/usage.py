@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sqlalchemy import (
     BigInteger,
@@ -32,6 +32,7 @@ from sqlalchemy.sql.base import Executable
 
 from runlane.domain.ids import lock_key, new_id
 from runlane.domain.tenant import OnCap
+from runlane.domain.usage import GROUPS, Group, UsageRow
 from runlane.store.sql.database import Database
 from runlane.store.sql.expressions import lit, now_once, upsert
 from runlane.store.sql.schema import runs, tenants, usage_daily
@@ -40,9 +41,6 @@ from runlane.store.sql.statement import Statement
 SHARDS: Final = 32
 _DAY_US: Final = 86_400_000_000
 _EPOCH: Final = date(1970, 1, 1)
-
-Group = Literal["day", "agent", "model"]
-GROUPS: Final[tuple[Group, ...]] = ("day", "agent", "model")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,34 +55,6 @@ class CallUsage:
     tokens_in: int
     tokens_out: int
     cost_usd: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class UsageRow:
-    """The usage of a group of calls: of a day, an agent or a model, which `key` names.
-
-    The cost is that of the calls whose price is known, and None if there are calls and none has one.
-    """
-
-    key: str
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    cost_usd: float | None
-    unpriced_calls: int
-
-
-def sum_used(used: Sequence[UsageRow]) -> UsageRow:
-    """All of it together."""
-    costs = [item.cost_usd for item in used if item.cost_usd is not None]
-    return UsageRow(
-        key="total",
-        calls=sum(item.calls for item in used),
-        tokens_in=sum(item.tokens_in for item in used),
-        tokens_out=sum(item.tokens_out for item in used),
-        cost_usd=sum(costs) if costs or not used else None,
-        unpriced_calls=sum(item.unpriced_calls for item in used),
-    )
 
 
 @dataclass(frozen=True, slots=True)

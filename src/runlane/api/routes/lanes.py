@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
-from runlane.api.schemas.lanes import LaneChanged, Lanes, PatchLane
+from runlane.api.schemas.lanes import LANES, LaneChanged, PatchLane
 from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
@@ -45,7 +45,7 @@ async def get_workers(
     return ValueBody(WorkerList(tuple(shown)))
 
 
-@router.get("/lanes", response_model=Lanes, responses=answers())
+@router.get("/lanes", response_model=LANES.schema, responses=answers())
 async def get_lanes(request: Request, principal: WorkersView) -> JsonBody:
     """The lanes with what runs and waits in them. A tenant sees its own numbers, and no lane that only others use."""
     return JsonBody(await shown_lanes(parts_of(request), principal))

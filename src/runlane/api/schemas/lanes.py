@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import ConfigDict, Field
 
 from runlane.api.schemas.fields import RequestModel, ResponseModel
+from runlane.api.schemas.listing import Listing
 from runlane.domain.lane import POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
 
 
@@ -22,10 +23,7 @@ class PatchLane(RequestModel):
     poll_interval_ms: int | None = Field(default=None, ge=POLL_BOUNDS_MS[0], le=POLL_BOUNDS_MS[1])
 
 
-class Lanes(ResponseModel):
-    """Every lane."""
-
-    lanes: list[Lane]
+LANES = Listing("lanes", Lane)
 
 
 class LaneChanged(ResponseModel):

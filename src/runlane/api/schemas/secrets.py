@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
-from runlane.api.schemas.fields import Name, RequestModel, ResponseModel, text_only
+from runlane.api.schemas.fields import Name, RequestModel, text_only
+from runlane.api.schemas.listing import Listing
 from runlane.domain.secret import MAX_BYTES, MIN_CHARACTERS, Secret
 
 Value = Annotated[str, StringConstraints(min_length=MIN_CHARACTERS, max_length=MAX_BYTES), AfterValidator(text_only)]
@@ -25,11 +26,7 @@ class PutSecret(RequestModel):
     tenant: Name | None = Field(default=None, description="For platform admins; others set secrets of their own.")
 
 
-class SecretPage(ResponseModel):
-    """A page of a tenant's secrets by name."""
-
-    secrets: list[Secret]
-    next_cursor: str | None
+SECRETS = Listing("secrets", Secret, cursor="name")
 
 
 class RotateSecrets(RequestModel):
@@ -38,19 +35,3 @@ class RotateSecrets(RequestModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{}]})
 
     tenant: Name | None = Field(default=None, description="For platform admins: only this tenant's, else everybody's.")
-
-
-class UnreadableSecret(ResponseModel):
-    """A secret whose key the server does not have, or whose row was changed by somebody else."""
-
-    tenant: str
-    name: str
-    key_id: str
-
-
-class RotationAnswer(ResponseModel):
-    """What became of it."""
-
-    key_id: str = Field(description="The key that encrypts now.")
-    rotated: int
-    unreadable: list[UnreadableSecret] = Field(description="Left as they are; at most 1,000 of them are named.")

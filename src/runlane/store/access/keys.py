@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from sqlalchemy import BigInteger, Integer, Text, and_, bindparam, cast, func, insert, or_, select, update
 
-from runlane.domain.access import BUILT_IN_ROLES, ApiKey, Principal, mint_key, parse_key, same_hash
+from runlane.domain.access import BUILT_IN_ROLES, ApiKey, Principal, known_permissions, mint_key, parse_key, same_hash
 from runlane.domain.ids import new_id
 from runlane.domain.tenant import DEFAULT_TENANT
-from runlane.domain.text import check_text
+from runlane.domain.text import check_text, load_json
 from runlane.errors import Forbidden, InvalidRequest, NotFound
 from runlane.store.access.audit import append_audit
-from runlane.store.access.roles import permissions_of, role_in, role_lock
+from runlane.store.access.roles import role_in, role_lock
 from runlane.store.access.tenants import FIND_TENANT, tenant_lock, unknown_tenant
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, member, now_us
@@ -250,7 +250,7 @@ def _principal(row: Row) -> Principal | None:
     if permissions is None:
         if row["permissions"] is None:
             return None
-        permissions = permissions_of(row["permissions"])
+        permissions = known_permissions(load_json(row["permissions"]))
     return Principal(
         key_id=row["id"],
         name=row["name"],
