@@ -22,7 +22,7 @@ class Accounting:
 
     async def limits(self) -> Sequence[CredentialUsage]:
         """Every credential with its limits, what is used of them now, and until when it slows down."""
-        return [parse(CredentialUsage, item) for item in (await self._http.read(f"{PREFIX}/limits"))["limits"]]
+        return await self._http.read_list(CredentialUsage, f"{PREFIX}/limits", "limits")
 
     async def set_limits(
         self,

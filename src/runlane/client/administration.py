@@ -21,7 +21,7 @@ class Administration:
     async def keys(self, *, tenant: str | None = None, before: str | None = None, limit: int = 100) -> Sequence[ApiKey]:
         """Return keys, newest first, revoked ones included. `before` is the id of the last key of the page before."""
         query = {"tenant": tenant, "cursor": before, "limit": limit}
-        return [parse(ApiKey, told) for told in (await self._http.read(f"{PREFIX}/keys", query))["keys"]]
+        return await self._http.read_list(ApiKey, f"{PREFIX}/keys", "keys", query)
 
     async def create_key(
         self, name: str, role: str, *, tenant: str | None = None, expires_in_seconds: float | None = None
@@ -37,7 +37,7 @@ class Administration:
 
     async def tenants(self) -> Sequence[Tenant]:
         """Return the tenants that the key may see."""
-        return [parse(Tenant, told) for told in (await self._http.read(f"{PREFIX}/tenants"))["tenants"]]
+        return await self._http.read_list(Tenant, f"{PREFIX}/tenants", "tenants")
 
     async def tenant(self, tenant_id: str) -> Tenant:
         """Return one tenant."""
@@ -57,7 +57,7 @@ class Administration:
 
     async def roles(self) -> Sequence[Role]:
         """Return the built-in roles, then the custom ones."""
-        return [parse(Role, told) for told in (await self._http.read(f"{PREFIX}/roles"))["roles"]]
+        return await self._http.read_list(Role, f"{PREFIX}/roles", "roles")
 
     async def set_role(self, name: str, permissions: Sequence[str]) -> Role:
         """Create or change a custom role."""
@@ -78,8 +78,7 @@ class Administration:
     ) -> Sequence[AuditEntry]:
         """Return administrative changes, newest first. `before` is the id of the last entry of the page before."""
         query = {"tenant": tenant, "action": action, "cursor": before, "limit": limit}
-        entries = (await self._http.read(f"{PREFIX}/audit", query))["entries"]
-        return [parse(AuditEntry, told) for told in entries]
+        return await self._http.read_list(AuditEntry, f"{PREFIX}/audit", "entries", query)
 
     async def set_lane(self, name: str, fields: Mapping[str, Any]) -> tuple[Lane, Mapping[str, Any]]:
         """Change a lane. `fields` are those of `PATCH /api/v2/lanes/{name}`. The second value is what changed."""

@@ -37,7 +37,7 @@ class ChatCalls:
             **given.to_body(),
         }
         path = f"{PREFIX}/agents/{part(agent)}/run"
-        return wire.accepted_from(await self._http.change("POST", path, body, given.idempotency_key))
+        return wire.parse(Accepted, await self._http.change("POST", path, body, given.idempotency_key))
 
     async def chat(
         self,
@@ -86,16 +86,9 @@ class ChatCalls:
             if not told["messages"] or told["next_after"] >= told["last_turn"]:
                 return
 
-    async def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
+    def chats(self, *, agent: str | None = None, page: int = 100) -> AsyncGenerator[ChatState]:
         """Conversations, newest first and without their messages, read page by page as they are taken."""
-        query: dict[str, Any] = {"agent": agent, "limit": page, "cursor": None}
-        while True:
-            told = await self._http.read(f"{PREFIX}/chat", query)
-            for session in told["sessions"]:
-                yield wire.parse(ChatState, session)
-            query["cursor"] = told["next_cursor"]
-            if query["cursor"] is None:
-                return
+        return self._http.pages(ChatState, f"{PREFIX}/chat", "sessions", {"agent": agent, "limit": page})
 
     async def cancel_chat(self, session_id: str, *, only_current: bool = False) -> list[str]:
         """Cancel the turns that have not ended, or only the one that is at work or next; their runs."""

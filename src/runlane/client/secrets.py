@@ -23,16 +23,9 @@ class Secrets:
         body = {"value": value, "tenant": tenant}
         return parse(Secret, await self._http.change("PUT", _path(name), body))
 
-    async def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
+    def list(self, *, tenant: str | None = None) -> AsyncGenerator[Secret]:
         """Names, versions and times, by name."""
-        cursor: str | None = None
-        while True:
-            page = await self._http.read(f"{PREFIX}/secrets", {"tenant": tenant, "cursor": cursor, "limit": _PAGE})
-            for told in page["secrets"]:
-                yield parse(Secret, told)
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
+        return self._http.pages(Secret, f"{PREFIX}/secrets", "secrets", {"tenant": tenant, "limit": _PAGE})
 
     async def delete(self, name: str, *, tenant: str | None = None) -> Secret:
         """Delete a secret; what it was."""

@@ -8,7 +8,6 @@ from typing import Any, TypeVar, cast
 import orjson
 
 from runlane.domain.events import Event
-from runlane.domain.run import Accepted, Status
 from runlane.domain.timestamps import parse_timestamp
 from runlane.domain.views import LiveEvent
 from runlane.domain.wire import from_json
@@ -57,17 +56,7 @@ def event_from(told: Mapping[str, Any]) -> Event | LiveEvent:
     run_id, kind, attempt = str(told.get("run_id", "")), str(told["type"]), int(told.get("attempt", 0))
     if told.get("seq") is None:
         return LiveEvent(run_id, kind, attempt, data)
-    return Event(run_id, int(told["seq"]), kind, attempt, micros(told.get("at")) or 0, data)
-
-
-def accepted_from(told: Mapping[str, Any]) -> Accepted:
-    """The answer to an accepted request."""
-    return Accepted(
-        run_id=told["run_id"],
-        status=Status(told["status"]),
-        lane=told.get("lane", ""),
-        replayed=bool(told.get("replayed", False)),
-    )
+    return Event(run_id, int(told["seq"]), kind, attempt, parse_timestamp(told.get("at")) or 0, data)
 
 
 def parse(kind: type[T], told: Any) -> T:
@@ -76,11 +65,6 @@ def parse(kind: type[T], told: Any) -> T:
         return from_json(kind, told)
     except ValueError as error:
         raise UnexpectedAnswer(f"The server's answer is not a valid {kind.__name__}: {error}") from None
-
-
-def micros(at: str | int | None) -> int | None:
-    """Return a time of the API in microseconds since the epoch."""
-    return parse_timestamp(at)
 
 
 def error_from(status: int, content: bytes, retry_after_seconds: float | None, what: str) -> RunlaneError:

@@ -209,7 +209,8 @@ class WorkerInfo:
     targets: Annotated[
         tuple[str, ...] | None,
         Field(description="For platform admins: what it can execute; null if it does not report it."),
-    ]
+    ] = None
+    lease_until_us: Annotated[int | None, Field(exclude=True)] = None
 
 
 @with_config(WIRE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
@@ -15,12 +15,12 @@ from runlane.api.serializers import JsonBody, ValueBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.lane import DEFAULT_LANE, Lane
-from runlane.domain.views import WorkerInfo, WorkerList
+from runlane.domain.views import WorkerList
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
 from runlane.store.queue.overview import count_by_worker, list_tenant_lanes
-from runlane.store.queue.workers import WorkerRow, list_workers
+from runlane.store.queue.workers import list_workers
 
 router = APIRouter(tags=["lanes and workers"])
 changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dependencies=[Depends(idempotency_header)])
@@ -38,10 +38,10 @@ async def get_workers(
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
-        return ValueBody(WorkerList(tuple(_worker(row) for row in rows)))
+        return ValueBody(WorkerList(tuple(rows)))
     own = await count_by_worker(database, principal.tenant)
     hidden = {"host": None, "pid": None, "targets": None}
-    shown = (replace(_worker(row), active=own.get(row.id, 0), **hidden) for row in rows)
+    shown = (replace(row, active=own.get(row.id, 0), **hidden) for row in rows)
     return ValueBody(WorkerList(tuple(shown)))
 
 
@@ -82,12 +82,6 @@ async def _lanes(parts: Services, principal: Principal) -> list[Lane]:
 def _shown(principal: Principal, lane: Lane) -> dict[str, Any]:
     # The number of free slots would reveal how many other tenants use.
     return to_dict(lane) if principal.everywhere else to_dict(lane) | {"slots_available": None}
-
-
-def _worker(row: WorkerRow) -> WorkerInfo:
-    fields = asdict(row)
-    del fields["lease_until_us"]
-    return WorkerInfo(**fields)
 
 
 async def find_lane(parts: Services, principal: Principal, name: str) -> Lane:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Integer, Text, bindparam, cast, func, or_, select
+from sqlalchemy import bindparam, func, select
 
 from runlane.domain.run import Run, Status
-from runlane.domain.tenant import DEFAULT_TENANT, bare_key, scoped_key
+from runlane.domain.tenant import bare_key
 from runlane.domain.text import load_json
 from runlane.errors import RunNotFound
 from runlane.store.queue.dead_letters import attempt_value
-from runlane.store.sql.database import Database, Session, read
-from runlane.store.sql.expressions import lit, member
+from runlane.store.sql.database import Database, read
+from runlane.store.sql.expressions import lit
 from runlane.store.sql.schema import run_attempts, run_inputs, run_results, runs
 from runlane.store.sql.statement import Row, Statement
-
-_EVERY_STATUS = tuple(status.value for status in Status)
 
 # A column beside those of `runs`: the start of the first attempt, by primary key. While that attempt runs, it has no
 # row, and its start is that of the latest one.
@@ -63,32 +60,6 @@ _READ = Statement(
     .where(runs.c.id == bindparam("run_id")),
     purpose="Read a run with its input, result and error.",
 )
-
-
-def _optional(name: str, column: Any) -> Any:
-    wanted = bindparam(name, type_=Text())
-    return or_(cast(wanted, Text).is_(None), column == wanted)
-
-
-_LIST = Statement(
-    "list_runs",
-    select(runs, STARTED_AT)
-    .where(
-        or_(
-            cast(bindparam("before", type_=Text()), Text).is_(None),
-            runs.c.id < bindparam("before", type_=Text()),
-        ),
-        member(runs.c.status, "statuses"),
-        _optional("lane", runs.c.lane),
-        _optional("target", runs.c.target),
-        _optional("ordering_key", runs.c.ordering_key),
-        _optional("tenant", runs.c.tenant),
-    )
-    .order_by(runs.c.id.desc())
-    .limit(bindparam("limit", type_=Integer())),
-    purpose="Read a page of runs, newest first.",
-)
-
 _of_run = run_attempts.c.run_id == bindparam("run_id")
 _ATTEMPTS = Statement(
     "read_attempts",
@@ -110,39 +81,6 @@ async def find_run(database: Database, run_id: str) -> Run:
     if not rows:
         raise RunNotFound(run_id)
     return run_value(rows[0], whole=True)
-
-
-async def list_runs(
-    database: Database,
-    *,
-    statuses: Sequence[str] = (),
-    lane: str | None = None,
-    target: str | None = None,
-    ordering_key: str | None = None,
-    tenant: str | None = None,
-    before: str | None = None,
-    limit: int = 50,
-) -> list[Run]:
-    """The newest runs that fit, without input and result; `before` is the last id of the page before.
-
-    Without statuses, runs of every status fit. An ordering key is looked for in one tenant: in the default one if
-    none is given.
-    """
-
-    async def work(session: Session) -> list[Run]:
-        rows = await session.fetch(
-            _LIST,
-            statuses=session.texts(statuses or _EVERY_STATUS),
-            lane=lane,
-            target=target,
-            ordering_key=None if ordering_key is None else scoped_key(tenant or DEFAULT_TENANT, ordering_key),
-            tenant=tenant,
-            before=before,
-            limit=limit,
-        )
-        return [run_value(row, whole=False) for row in rows]
-
-    return await database.transact(work)
 
 
 async def read_attempts(database: Database, run_id: str) -> list[dict[str, Any]]:
