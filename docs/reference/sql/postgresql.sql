@@ -2147,20 +2147,6 @@ WHERE workers.status IN ('online', 'draining');
 UPDATE provider_states SET slow_until=$1::BIGINT, slowed_at=$2::BIGINT, slow_reason=$3::VARCHAR, streak=$4::INTEGER
     WHERE provider_states.credential = $5::VARCHAR;
 
--- spent_by_agent
--- Sum what an agent of a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER) AND usage_daily.agent = $3::VARCHAR;
-
--- spent_by_tenant
--- Sum what a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), $1::FLOAT) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = $2::VARCHAR AND usage_daily.day = CAST((SELECT (date_part('epoch', clock_timestamp()) *
-    1000000)::bigint AS now_us_1) / 86400000000 AS INTEGER);
-
 -- status_of_mark
 -- Read the outcome of a transaction.
 select pg_xact_status(cast(cast($1 as text) as xid8)) as status;

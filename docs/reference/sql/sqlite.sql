@@ -1831,19 +1831,6 @@ WHERE workers.status IN ('online', 'draining');
 -- slow_down
 UPDATE provider_states SET slow_until=?, slowed_at=?, slow_reason=?, streak=? WHERE provider_states.credential = ?;
 
--- spent_by_agent
--- Sum what an agent of a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), ?) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER) AND
-    usage_daily.agent = ?;
-
--- spent_by_tenant
--- Sum what a tenant has spent today.
-SELECT coalesce(sum(usage_daily.cost_usd), ?) AS coalesce_1
-FROM usage_daily
-WHERE usage_daily.tenant = ? AND usage_daily.day = CAST((SELECT now_us() AS now_us_1) / 86400000000 AS INTEGER);
-
 -- status_of_run
 -- Read status and tenant of a run.
 SELECT runs.tenant, runs.status, runs.first_seq, runs.last_seq, runs.worker_id, runs.target

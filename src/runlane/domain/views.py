@@ -213,14 +213,6 @@ class WorkerInfo:
     lease_until_us: Annotated[int | None, Field(exclude=True)] = None
 
 
-@with_config(WIRE)
-@dataclass(frozen=True, slots=True)
-class WorkerList:
-    """The workers, newest first."""
-
-    workers: tuple[WorkerInfo, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class ServerHealth:
     """Whether a server is ready, and what it reports about its components."""

@@ -25,6 +25,7 @@ from runlane.domain.text import load_json
 from runlane.domain.wire import Timestamp
 from runlane.errors import UnknownDefinition
 from runlane.store.sql.database import Database, Session, read
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import definition_versions, definitions
 from runlane.store.sql.statement import Row, Statement
 
@@ -204,7 +205,7 @@ async def list_definitions(
 ) -> list[CurrentDefinition]:
     """The current definitions of a kind, by id; `after` is the last id of the page before."""
     rows = await database.query(_LIST, tenant=tenant, kind=kind, after=after, limit=limit)
-    return [_summary(row) for row in rows]
+    return [from_row(CurrentDefinition, row) for row in rows]
 
 
 async def read_newest(database: Database, limit: int) -> list[tuple[str, str]]:
@@ -296,19 +297,6 @@ async def drop_definitions(session: Session, tenant: str) -> None:
 async def _unknown(database: Database, tenant: str, kind: Kind, name: str) -> UnknownDefinition:
     rows: Sequence[Row] = await database.query(_NAMES, tenant=tenant, kind=kind, limit=_KNOWN_NAMES)
     return UnknownDefinition(kind, name, [row["id"] for row in rows])
-
-
-def _summary(row: Row) -> CurrentDefinition:
-    return CurrentDefinition(
-        id=row["id"],
-        version=row["version"],
-        name=row["name"],
-        description=row["description"],
-        origin=row["origin"],
-        source=row["source"],
-        created_at_us=row["created_at"],
-        updated_at_us=row["updated_at"],
-    )
 
 
 def pins_json(pinned: Mapping[str, str]) -> str:

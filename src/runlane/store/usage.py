@@ -132,10 +132,6 @@ def _spent(*conditions: Any) -> Any:
 
 
 _of_agent = usage_daily.c.agent == bindparam("agent", type_=Text())
-_SPENT = Statement("spent_by_tenant", _spent(), purpose="Sum what a tenant has spent today.")
-_SPENT_BY_AGENT = Statement(
-    "spent_by_agent", _spent(_of_agent), purpose="Sum what an agent of a tenant has spent today."
-)
 _BUDGET = Statement(
     "read_budget",
     select(
@@ -177,15 +173,6 @@ def _used_by(group: Group) -> Statement:
 
 
 _USED: Mapping[str, Statement] = {group: _used_by(group) for group in GROUPS}
-
-
-async def read_spent(database: Database, tenant: str, agent: str | None = None) -> float:
-    """What a tenant, or one of its agents, has spent today (UTC), as far as prices are known."""
-    if agent is None:
-        rows = await database.query(_SPENT, tenant=tenant)
-    else:
-        rows = await database.query(_SPENT_BY_AGENT, tenant=tenant, agent=agent)
-    return float(next(iter(dict(rows[0]).values())))
 
 
 async def read_budget(database: Database, tenant: str, agent: str | None = None) -> SpentToday:

@@ -10,12 +10,11 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from runlane.api.auth import WorkersManage, WorkersView
 from runlane.api.error_responses import answers
 from runlane.api.idempotency import IdempotentRoute, idempotency_header
-from runlane.api.schemas.lanes import LANES, LaneChanged, PatchLane
-from runlane.api.serializers import JsonBody, ValueBody
+from runlane.api.schemas.lanes import LANES, WORKERS, LaneChanged, PatchLane
+from runlane.api.serializers import JsonBody
 from runlane.api.services import Services, parts_of
 from runlane.domain.access import Principal
 from runlane.domain.lane import DEFAULT_LANE, Lane
-from runlane.domain.views import WorkerList
 from runlane.domain.wire import to_dict
 from runlane.errors import InvalidRequest, UnknownLane
 from runlane.store.queue.lanes import LaneChange, list_lanes, set_lane
@@ -28,21 +27,20 @@ changes = APIRouter(tags=["lanes and workers"], route_class=IdempotentRoute, dep
 LaneName = Annotated[str, Path(description="The lane's name.", examples=["default"])]
 
 
-@router.get("/workers", response_model=WorkerList, responses=answers())
+@router.get("/workers", response_model=WORKERS.schema, responses=answers())
 async def get_workers(
     request: Request,
     principal: WorkersView,
     gone: Annotated[bool, Query(description="Also those that ended lately.")] = False,
-) -> ValueBody:
+) -> JsonBody:
     """The workers, newest first. A tenant sees neither their hosts nor what they do for others."""
     database = parts_of(request).database
     rows = await list_workers(database, gone_too=gone)
     if principal.everywhere:
-        return ValueBody(WorkerList(tuple(rows)))
+        return WORKERS.all(rows)
     own = await count_by_worker(database, principal.tenant)
     hidden = {"host": None, "pid": None, "targets": None}
-    shown = (replace(row, active=own.get(row.id, 0), **hidden) for row in rows)
-    return ValueBody(WorkerList(tuple(shown)))
+    return WORKERS.all([replace(row, active=own.get(row.id, 0), **hidden) for row in rows])
 
 
 @router.get("/lanes", response_model=LANES.schema, responses=answers())

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field
 from runlane.api.schemas.fields import RequestModel, ResponseModel
 from runlane.api.schemas.listing import Listing
 from runlane.domain.lane import POLL_BOUNDS_MS, SLOT_BOUNDS, Lane
+from runlane.domain.views import WorkerInfo
 
 
 class PatchLane(RequestModel):
@@ -24,6 +25,7 @@ class PatchLane(RequestModel):
 
 
 LANES = Listing("lanes", Lane)
+WORKERS = Listing("workers", WorkerInfo)
 
 
 class LaneChanged(ResponseModel):

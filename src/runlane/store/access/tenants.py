@@ -33,6 +33,7 @@ from runlane.store.queue.claim_locks import slots_lock
 from runlane.store.queue.tenant_lanes import drop_tenant_lanes
 from runlane.store.sql.database import Database, Session
 from runlane.store.sql.expressions import lit, now_us
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import api_keys, runs, secrets, tenants
 from runlane.store.sql.statement import Row, Statement
 from runlane.store.usage import DELETE_USAGE
@@ -354,17 +355,9 @@ def limits_of(row: Row) -> TenantLimits:
 
 
 def _value(row: Row) -> Tenant:
-    most = row["max_cost_usd_per_day"]
-    return Tenant(
-        id=row["id"],
-        name=row["name"],
-        enabled=bool(row["enabled"]),
-        **asdict(limits_of(row)),
-        max_cost_usd_per_day=None if most is None else float(most),
-        on_cap=row["on_cap"],
-        created_at_us=row["created_at"],
-        updated_at_us=row["updated_at"],
-    )
+    cost = row["max_cost_usd_per_day"]
+    changed = {"enabled": bool(row["enabled"]), "max_cost_usd_per_day": None if cost is None else float(cost)}
+    return from_row(Tenant, row, **changed, **asdict(limits_of(row)))
 
 
 def _audit_fields(tenant: Tenant) -> Mapping[str, Any]:

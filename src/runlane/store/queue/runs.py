@@ -13,6 +13,7 @@ from runlane.errors import RunNotFound
 from runlane.store.queue.dead_letters import attempt_value
 from runlane.store.sql.database import Database, read
 from runlane.store.sql.expressions import lit
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import run_attempts, run_inputs, run_results, runs
 from runlane.store.sql.statement import Row, Statement
 
@@ -95,43 +96,19 @@ async def running_seconds(database: Database, run_id: str) -> float:
 
 def run_value(row: Row, *, whole: bool) -> Run:
     """Return the run of a row."""
-    plan: dict[str, Any] = (_loaded(row, "plan") if whole else None) or {}
+    key = row["ordering_key"]
+    known: dict[str, Any] = {"status": Status(row["status"]), "ordering_key": None if key is None else bare_key(key)}
+    if not whole:
+        return from_row(Run, row, **known)
+    plan: dict[str, Any] = {} if row["plan"] is None else load_json(row["plan"])
     fork: dict[str, Any] | None = plan.get("fork")
-    return Run(
-        id=row["id"],
-        target=row["target"],
-        lane=row["lane"],
-        status=Status(row["status"]),
-        priority=row["priority"],
-        attempt=row["attempt"],
-        failures=row["failures"],
-        losses=row["losses"],
-        max_attempts=row["max_attempts"],
-        ordering_key=None if row["ordering_key"] is None else bare_key(row["ordering_key"]),
-        accepted_at_us=row["accepted_at"],
-        due_at_us=row["due_at"],
-        claimed_at_us=row["claimed_at"],
-        ended_at_us=row["ended_at"],
-        cancel_requested_at_us=row["cancel_requested_at"],
-        worker_id=row["worker_id"],
-        last_seq=row["last_seq"],
-        progress=row["progress"],
-        progress_note=row["progress_note"],
-        input=_loaded(row, "input") if whole else None,
-        result=_loaded(row, "result") if whole else None,
-        error=_loaded(row, "error") if whole else None,
-        state=_loaded(row, "state") if whole else None,
+    return from_row(
+        Run,
+        row,
+        json=("input", "result", "error", "state"),
+        **known,
         plan=plan or None,
         definition=plan.get("pins", {}).get(row["target"]),
         forked_from=None if fork is None else {"run_id": fork["run_id"], "from_step": fork["path"]},
         parent=plan.get("parent"),
-        tenant=row["tenant"],
-        first_seq=row["first_seq"],
-        blocked_by=row["blocked_by"] if whole else None,
-        started_at_us=row["started_at"],
     )
-
-
-def _loaded(row: Row, name: str) -> Any:
-    text = row[name]
-    return None if text is None else load_json(text)

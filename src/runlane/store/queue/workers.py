@@ -27,6 +27,7 @@ from runlane.domain.text import dump_json, load_json
 from runlane.domain.views import WorkerInfo
 from runlane.store.sql.database import Database, Session, read
 from runlane.store.sql.expressions import lit, member, now_us
+from runlane.store.sql.rows import from_row
 from runlane.store.sql.schema import runs, workers
 from runlane.store.sql.statement import Statement
 
@@ -199,19 +200,10 @@ async def owned_runs(database: Database, worker_id: str) -> set[tuple[str, int]]
 async def list_workers(database: Database, *, gone_too: bool = False) -> list[WorkerInfo]:
     """The live workers, newest first; with `gone_too` also those that ended and are not yet forgotten."""
     return [
-        WorkerInfo(
-            id=row["id"],
-            status=row["status"],
-            host=row["host"],
-            pid=row["pid"],
-            version=row["version"],
+        from_row(
+            WorkerInfo,
+            row,
             lanes=tuple(load_json(row["lanes"])),
-            capacity=row["capacity"],
-            active=row["active"],
-            started_at_us=row["started_at"],
-            heartbeat_at_us=row["heartbeat_at"],
-            lease_until_us=row["lease_until"],
-            ended_at_us=row["ended_at"],
             targets=None if row["targets"] is None else tuple(load_json(row["targets"])),
         )
         for row in await read(database, _LIST, all=gone_too)
